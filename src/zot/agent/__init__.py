@@ -1,0 +1,1 @@
+"""Wires providers, core and terminal into the `zot` program."""

@@ -1,0 +1,1 @@
+"""The host for extensions: subprocesses that add commands, tools and guards."""

@@ -1,0 +1,1 @@
+"""The ways to run the agent: rpc, json, print, interactive."""

@@ -1,0 +1,67 @@
+"""The stop signal that runs through every wait of a turn. It knows nothing of what it stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from zot.errors import Cancelled
+
+
+class Cancel:
+    """One-shot: once set it stays set. Whoever blocks registers how to be woken.
+
+    A wait that a flag cannot end (a socket read, a child process) registers a callback with
+    `calling`: shut the socket down, kill the tree. Callbacks run in the thread that aborts, so
+    they must be quick and must not raise.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._next = 0
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Raise Cancelled if the turn was aborted."""
+        if self._event.is_set():
+            raise Cancelled
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Sleep until aborted or until the time is over; True if aborted."""
+        return self._event.wait(seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, and raise Cancelled as soon as the turn is aborted."""
+        if self._event.wait(seconds):
+            raise Cancelled
+
+    def set(self) -> None:
+        with self._lock:
+            if self._event.is_set():
+                return
+            self._event.set()
+            callbacks = list(self._callbacks.values())
+        for callback in callbacks:
+            callback()
+
+    @contextmanager
+    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Run `callback` if the abort comes while the block runs, or at once if it already came."""
+        with self._lock:
+            aborted = self._event.is_set()
+            key = self._next
+            self._next += 1
+            if not aborted:
+                self._callbacks[key] = callback
+        if aborted:
+            callback()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._callbacks.pop(key, None)

@@ -1,0 +1,1 @@
+"""The agent: loop, transcript, tools and hooks; no terminal, wire or file layout."""

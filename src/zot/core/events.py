@@ -1,0 +1,218 @@
+"""What happens in a run: the superset that every dialect projects from. No wire shape here.
+
+Order of a run, as every listener sees it (a star: any number, brackets: perhaps):
+
+    UserMessage turn* [ErrorRaised] Done
+    turn  = TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled* TurnEnd
+            (ToolStarted ToolProgress* ToolReturned)*
+    delta = TextDelta | ThinkingDelta | ToolUseStart | ToolUseArgs | ToolUseEnd
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
+
+
+class UserMessage(Struct, frozen=True):
+    message: Message
+
+
+class TurnStart(Struct, frozen=True):
+    step: int
+    """1 for the first model call of a prompt."""
+
+
+class AssistantStart(Struct, frozen=True):
+    provider: str
+    model: str
+    api: str
+
+
+class TextDelta(Struct, frozen=True):
+    delta: str
+
+
+class ThinkingDelta(Struct, frozen=True):
+    delta: str
+
+
+class ToolUseStart(Struct, frozen=True):
+    id: str
+    name: str
+
+
+class ToolUseArgs(Struct, frozen=True):
+    id: str
+    delta: str
+
+
+class ToolUseEnd(Struct, frozen=True):
+    id: str
+
+
+class UsageReport(Struct, frozen=True):
+    usage: Usage
+    cumulative: Usage
+
+
+class AssistantMessage(Struct, frozen=True):
+    message: Message
+
+
+class ToolCalled(Struct, frozen=True):
+    """The model asked for a tool; all calls of a turn are announced before the first one runs."""
+
+    call: ToolCall
+
+
+class TurnEnd(Struct, frozen=True):
+    """One model call is over; its tools run after this."""
+
+    stop: Stop
+    error: str | None = None
+    code: str | None = None
+    """The error's class (`ZotError.code`), for clients that asked for codes."""
+
+
+class ToolStarted(Struct, frozen=True):
+    call: ToolCall
+
+
+class ToolProgress(Struct, frozen=True):
+    id: str
+    text: str
+
+
+class ToolReturned(Struct, frozen=True):
+    call: ToolCall
+    result: ToolResult
+    seconds: float = 0.0
+
+
+class ErrorRaised(Struct, frozen=True):
+    message: str
+    code: str = "error"
+
+
+class Done(Struct, frozen=True):
+    """The run is over: exactly one for every prompt and every compact, whatever happened."""
+
+    stop: Stop = "end"
+
+
+class CompactStart(Struct, frozen=True):
+    reason: Literal["manual", "threshold", "overflow"]
+
+
+class CompactDone(Struct, frozen=True):
+    summary: str
+    reason: Literal["manual", "threshold", "overflow"]
+    tokens_before: int = 0
+    tokens_after: int = 0
+    usage: Usage = Usage()
+    first_kept: str = ""
+    """Id of the first session entry that was kept verbatim."""
+
+
+class CompactFailed(Struct, frozen=True):
+    reason: Literal["manual", "threshold", "overflow"]
+    error: str
+    aborted: bool = False
+
+
+class Retry(Struct, frozen=True):
+    attempt: int
+    max_attempts: int
+    delay: float
+    """Seconds."""
+    reason: str
+
+
+class Fallback(Struct, frozen=True):
+    failed: str
+    model: str
+    provider: str
+    reason: str
+
+
+class QueueUpdate(Struct, frozen=True):
+    """Texts that wait: for the next tool's end, and for the end of the run."""
+
+    steering: tuple[str, ...]
+    follow_up: tuple[str, ...]
+
+
+class ApprovalRequest(Struct, frozen=True):
+    id: str
+    call: ToolCall
+    preview: str
+    timeout: float
+
+
+class ApprovalResolved(Struct, frozen=True):
+    id: str
+    call_id: str
+    decision: Literal["allow", "deny"]
+    source: Literal["client", "remembered", "timeout", "abort"]
+
+
+class ExtensionNotify(Struct, frozen=True):
+    extension: str
+    level: str
+    message: str
+
+
+class ExtensionDisplay(Struct, frozen=True):
+    extension: str
+    text: str
+
+
+class ExtensionPanel(Struct, frozen=True):
+    """An extension opened, drew or closed a panel."""
+
+    extension: str
+    action: Literal["open", "render", "close"]
+    panel: dict[str, Json]
+
+
+class SessionEntryAdded(Struct, frozen=True):
+    """The transcript grew by one entry; for dialects that mirror the session."""
+
+    entry_id: str
+
+
+Event = (
+    UserMessage
+    | TurnStart
+    | AssistantStart
+    | TextDelta
+    | ThinkingDelta
+    | ToolUseStart
+    | ToolUseArgs
+    | ToolUseEnd
+    | UsageReport
+    | AssistantMessage
+    | ToolCalled
+    | TurnEnd
+    | ToolStarted
+    | ToolProgress
+    | ToolReturned
+    | ErrorRaised
+    | Done
+    | CompactStart
+    | CompactDone
+    | CompactFailed
+    | Retry
+    | Fallback
+    | QueueUpdate
+    | ApprovalRequest
+    | ApprovalResolved
+    | ExtensionNotify
+    | ExtensionDisplay
+    | ExtensionPanel
+    | SessionEntryAdded
+)

@@ -1,0 +1,58 @@
+"""Guards: what may look at a turn before it happens, and allow, block or change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.events import Event
+from zot.provider.types import Json, Message, ToolCall
+
+
+class Allow(Struct, frozen=True):
+    pass
+
+
+class Block(Struct, frozen=True):
+    reason: str
+
+
+class ReplaceArgs(Struct, frozen=True):
+    args: dict[str, Json]
+
+
+class ReplaceText(Struct, frozen=True):
+    text: str
+
+
+ALLOW = Allow()
+
+
+class HookContext(Struct, frozen=True):
+    cancel: Cancel
+    emit: Callable[[Event], None]
+    """Tell the client something (an approval request); in order with all other events."""
+
+
+class Hook:
+    """A guard that allows everything. Override what you care about.
+
+    Hooks run in the order they were given; a replacement is what the next hook sees; the first
+    block wins. A hook that raises blocks: a guard that is broken must not be an open door.
+    """
+
+    def before_start(self, system: str, context: HookContext) -> Allow | ReplaceText:
+        """Before the first model call of a conversation: may replace the system prompt."""
+        return ALLOW
+
+    def before_turn(self, step: int, context: HookContext) -> Allow | Block:
+        return ALLOW
+
+    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        return ALLOW
+
+    def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
+        """Before an assistant message enters the transcript. Its deltas were already streamed."""
+        return ALLOW

@@ -1,0 +1,132 @@
+"""Every error zot raises on purpose, in one tree. Nothing here knows how an error is shown.
+
+ZotError
+├── ConfigError            a flag, variable or file that cannot be used; says what to do
+│   └── AuthError          no credential for the provider, or one that was refused
+├── ProviderError          a model call failed (status, retryable, retry_after, request_id)
+│   ├── RateLimited        429
+│   ├── Overloaded         5xx, 529, 408, 409
+│   ├── NetworkError       no connection, or it broke
+│   ├── StreamIdle         not a byte within the idle limit
+│   ├── ContextTooLong     the prompt does not fit the model's window
+│   ├── Rejected           any other 4xx: asking again will not help
+│   ├── Refused            the model or a filter refused to answer
+│   └── BadResponse        an answer that is not one: HTML, cut, empty, garbage
+├── ToolError              a tool failed; the text goes to the model
+├── CommandError           a client's command cannot be carried out
+│   ├── BusyError          a run is in flight
+│   └── ClosedError        the runtime was closed
+├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
+├── ExtensionError         an extension misbehaved
+└── SessionError           a session file cannot be read or written
+
+Cancelled stands apart: it is not a failure, and no `except ZotError` may swallow it.
+"""
+
+
+class ZotError(Exception):
+    """Base of all errors; `code` is a stable word for programs, `str()` a sentence for people."""
+
+    code = "error"
+
+
+class ConfigError(ZotError):
+    code = "config"
+
+
+class AuthError(ConfigError):
+    code = "auth"
+
+
+class ProviderError(ZotError):
+    """A model call failed."""
+
+    code = "provider"
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds the server asked to wait, if it did."""
+        self.request_id = request_id
+
+
+class RateLimited(ProviderError):
+    code = "rate_limited"
+    retryable = True
+
+
+class Overloaded(ProviderError):
+    code = "overloaded"
+    retryable = True
+
+
+class NetworkError(ProviderError):
+    code = "network"
+    retryable = True
+
+
+class StreamIdle(ProviderError):
+    code = "idle"
+    retryable = True
+
+
+class ContextTooLong(ProviderError):
+    code = "too_large"
+
+
+class Rejected(ProviderError):
+    code = "invalid_request"
+
+
+class Refused(ProviderError):
+    code = "refused"
+
+
+class BadResponse(ProviderError):
+    code = "bad_response"
+
+
+class ToolError(ZotError):
+    code = "tool"
+
+
+class CommandError(ZotError):
+    code = "invalid_params"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class BusyError(CommandError):
+    code = "busy"
+
+
+class ClosedError(CommandError):
+    code = "closed"
+
+
+class LimitError(ZotError):
+    code = "limit"
+
+
+class ExtensionError(ZotError):
+    code = "extension"
+
+
+class SessionError(ZotError):
+    code = "session"
+
+
+class Cancelled(BaseException):
+    """The turn was aborted. A BaseException, so that no handler of failures takes it for one."""

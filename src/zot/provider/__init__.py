@@ -1,0 +1,1 @@
+"""Model clients and the catalog of models; knows nothing of the layers above it."""

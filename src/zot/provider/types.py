@@ -1,0 +1,277 @@
+"""The vocabulary of a conversation with a model. No wire shape, no input or output.
+
+Read this file first: everything above the providers speaks in these types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+
+Json = Any
+"""JSON that was not parsed into a type: the one place where `Any` is right."""
+
+Role = Literal["user", "assistant", "tool"]
+Stop = Literal["end", "tool_use", "length", "error", "aborted"]
+Level = Literal["off", "minimum", "low", "medium", "high", "xhigh", "max"]
+LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh", "max")
+Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripted"]
+
+
+# --- content ---------------------------------------------------------------------------------
+
+
+class Text(Struct, frozen=True):
+    text: str
+
+
+class Image(Struct, frozen=True):
+    mime_type: str
+    data: bytes
+
+
+class ToolCall(Struct, frozen=True):
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """None when the model's arguments were not a JSON object; `raw` is then what it wrote."""
+    raw: str = ""
+    opaque: dict[str, Json] | None = None
+    """What the provider wants back with the call (a thought signature); nobody else reads it."""
+
+
+class ToolResult(Struct, frozen=True):
+    call_id: str
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+    name: str = ""
+    """The tool's name, for wires that repeat it."""
+    details: dict[str, Json] | None = None
+    """Facts for user interfaces (a diff, an exit code); the model does not see them."""
+
+
+class Reasoning(Struct, frozen=True):
+    """What the model thought, kept so that it can be replayed to the API that made it."""
+
+    text: str
+    api: str
+    opaque: dict[str, Json] | None = None
+    """Signature or encrypted content; without it the block cannot be replayed."""
+
+
+Block = Text | Image | ToolCall | ToolResult | Reasoning
+
+
+# --- money -----------------------------------------------------------------------------------
+
+
+class Price(Struct, frozen=True):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+class Cost(Struct, frozen=True):
+    """US dollars."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int | None = None
+    """Part of `output`, where the provider says so."""
+    cost: Cost | None = None
+    """None: the price is not known."""
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.cache_read + self.cache_write
+
+    @property
+    def context(self) -> int:
+        """Tokens the next request will start from."""
+        return self.total
+
+
+# --- messages --------------------------------------------------------------------------------
+
+
+class Origin(Struct, frozen=True):
+    """Where an assistant message came from, and how it ended."""
+
+    provider: str
+    model: str
+    api: str
+    stop: Stop
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+class Message(Struct, frozen=True):
+    role: Role
+    content: tuple[Block, ...]
+    time: float
+    """Unix seconds."""
+    origin: Origin | None = None
+    """Set on assistant messages."""
+    extra: dict[str, Json] | None = None
+    """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
+
+
+# --- models and requests ---------------------------------------------------------------------
+
+
+class Model(Struct, frozen=True):
+    id: str
+    provider: str
+    api: Api
+    name: str = ""
+    context_window: int = 128_000
+    max_output: int = 8_192
+    reasoning: bool = False
+    images: bool = True
+    price: Price | None = None
+    """None: not known, and said so wherever a cost is shown."""
+    base_url: str = ""
+    """Overrides the provider's; empty for nearly all."""
+    headers: dict[str, str] | None = None
+    compat: dict[str, Json] | None = None
+    """Quirks of this model, read by the API files only (see provider/providers.py)."""
+    source: str = "catalog"
+    """catalog, live, cache, user or unlisted."""
+
+
+class ToolSpec(Struct, frozen=True):
+    name: str
+    description: str
+    schema: dict[str, Json]
+
+
+class Request(Struct, frozen=True):
+    model: Model
+    system: str
+    messages: tuple[Message, ...]
+    """Valid for any provider: see core/repair.py."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Sorted by name: prompt caches match prefixes."""
+    reasoning: Level = "off"
+    max_output: int | None = None
+    """None: what the model allows."""
+    cache_key: str = ""
+    """Stable for one conversation, for providers that route their cache by a key."""
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+
+
+# --- the stream ------------------------------------------------------------------------------
+
+
+class Started(Struct, frozen=True):
+    """The server accepted the request; content will follow."""
+
+
+class TextDelta(Struct, frozen=True):
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True):
+    text: str
+
+
+class ToolCallStart(Struct, frozen=True):
+    id: str
+    name: str
+
+
+class ToolCallArgs(Struct, frozen=True):
+    id: str
+    delta: str
+    """A fragment of the arguments' JSON text."""
+
+
+class ToolCallEnd(Struct, frozen=True):
+    id: str
+
+
+class UsageSeen(Struct, frozen=True):
+    """What is known so far, so that an aborted call is still counted."""
+
+    usage: Usage
+
+
+class Retrying(Struct, frozen=True):
+    """The call failed before any content and will be made again after `delay` seconds."""
+
+    attempt: int
+    max_attempts: int
+    delay: float
+    reason: str
+
+
+class FellBack(Struct, frozen=True):
+    """The model failed for good; the call goes on with the next one."""
+
+    failed: str
+    model: Model
+    reason: str
+
+
+class Finished(Struct, frozen=True):
+    """The last event of a call that ended well. Blocks are in the model's order."""
+
+    content: tuple[Block, ...]
+    stop: Literal["end", "tool_use", "length"]
+    usage: Usage
+
+
+StreamEvent = (
+    Started
+    | TextDelta
+    | ReasoningDelta
+    | ToolCallStart
+    | ToolCallArgs
+    | ToolCallEnd
+    | UsageSeen
+    | Retrying
+    | FellBack
+    | Finished
+)
+
+
+class Provider(Protocol):
+    """A model client: one call of `stream` is one model call."""
+
+    @property
+    def name(self) -> str: ...
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        """Yield the events of one call; the last one is Finished.
+
+        Raises:
+            ProviderError: the call failed, before or after content was streamed.
+            Cancelled: the turn was aborted; within milliseconds, whatever the server does.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; the provider can be used again."""
+        ...

@@ -1,0 +1,1 @@
+"""Draws events in a terminal and returns keys; never sees a Runtime."""

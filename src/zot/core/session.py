@@ -1,0 +1,264 @@
+"""The transcript and its one owner. A session is a tree of entries; a plain conversation is its
+one branch. Where entries are kept is a Store's business; this file opens no file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from zot.provider.types import Json, Level, Message, Text, Usage
+
+SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
+
+
+class Compaction(Struct, frozen=True):
+    """Everything before `first_kept` is replaced by the summary, in what the model sees."""
+
+    summary: str
+    first_kept: str | None
+    """Entry id; None: nothing was kept verbatim."""
+    tokens_before: int = 0
+    reason: Literal["manual", "threshold", "overflow"] = "manual"
+    usage: Usage | None = None
+    details: dict[str, Json] | None = None
+
+
+class ModelChange(Struct, frozen=True):
+    provider: str
+    model: str
+
+
+class LevelChange(Struct, frozen=True):
+    level: Level
+
+
+class Title(Struct, frozen=True):
+    title: str
+
+
+class UsageNote(Struct, frozen=True):
+    """Tokens of one model call, and the sum so far."""
+
+    usage: Usage
+    cumulative: Usage
+
+
+class Label(Struct, frozen=True):
+    target: str
+    label: str | None
+
+
+class Cleared(Struct, frozen=True):
+    """The conversation starts afresh after this entry."""
+
+
+class Replaced(Struct, frozen=True):
+    """The messages before this entry are replaced by these."""
+
+    messages: tuple[Message, ...]
+
+
+class Custom(Struct, frozen=True):
+    """A row this version does not know, kept verbatim."""
+
+    kind: str
+    data: dict[str, Json]
+
+
+Body = (
+    Message
+    | Compaction
+    | ModelChange
+    | LevelChange
+    | Title
+    | UsageNote
+    | Label
+    | Cleared
+    | Replaced
+    | Custom
+)
+
+
+class Entry(Struct, frozen=True):
+    id: str
+    """Eight hex digits, unique in the session."""
+    parent: str | None
+    time: float
+    """Unix seconds."""
+    body: Body
+
+
+class Store(Protocol):
+    """Keeps entries. Nothing is acknowledged before `append` has returned."""
+
+    def append(self, entry: Entry) -> None:
+        """Write one entry.
+
+        Raises:
+            SessionError: it could not be written; what was written before is intact.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make what was appended survive a power cut, as far as the user asked for that."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Session:
+    """The only owner of the transcript. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        entries: Iterable[Entry] = (),
+        leaf: str | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.id = id or new_session_id()
+        self._lock = threading.Lock()
+        self._store = store
+        self._entries: dict[str, Entry] = {entry.id: entry for entry in entries}
+        self._leaf = leaf or next(reversed(self._entries), None)
+        self._context: list[tuple[str, Message]] = self._build_context()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """All entries of the tree, in the order they were written."""
+        return MappingProxyType(self._entries)
+
+    @property
+    def leaf(self) -> str | None:
+        return self._leaf
+
+    @property
+    def store(self) -> Store | None:
+        return self._store
+
+    def messages(self) -> tuple[Message, ...]:
+        """What the model sees: the current branch, with the latest compaction applied."""
+        with self._lock:
+            return tuple(message for _, message in self._context)
+
+    def context(self) -> tuple[tuple[str, Message], ...]:
+        """The same, each message with the id of the entry it came from."""
+        with self._lock:
+            return tuple(self._context)
+
+    def message_count(self) -> int:
+        return len(self._context)
+
+    def path(self, leaf: str | None = None) -> list[Entry]:
+        """The entries from the root to `leaf` (default: the current one)."""
+        path: list[Entry] = []
+        at = leaf if leaf is not None else self._leaf
+        while at is not None:
+            entry = self._entries[at]
+            path.append(entry)
+            at = entry.parent
+        path.reverse()
+        return path
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def append(self, body: Body) -> Entry:
+        """Add an entry below the leaf; it is written before it is visible.
+
+        Raises:
+            SessionError: the store could not write it; the session is unchanged.
+        """
+        with self._lock:
+            entry = Entry(self._new_entry_id(), self._leaf, time.time(), body)
+            if self._store is not None:
+                self._store.append(entry)
+            self._entries[entry.id] = entry
+            self._leaf = entry.id
+            self._apply(entry)
+            return entry
+
+    def move(self, leaf: str | None) -> None:
+        """Go on from another entry (or from nothing); the branch left behind stays in the tree."""
+        with self._lock:
+            if leaf is not None and leaf not in self._entries:
+                raise KeyError(leaf)
+            self._leaf = leaf
+            self._context = self._build_context()
+
+    def sync(self) -> None:
+        if self._store is not None:
+            self._store.sync()
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _apply(self, entry: Entry) -> None:
+        match entry.body:
+            case Message():
+                self._context.append((entry.id, entry.body))
+            case Compaction() | Cleared() | Replaced():
+                self._context = self._build_context()
+            case _:
+                pass
+
+    def _build_context(self) -> list[tuple[str, Message]]:
+        context: list[tuple[str, Message]] = []
+        for entry in self.path():
+            match entry.body:
+                case Message():
+                    context.append((entry.id, entry.body))
+                case Compaction():
+                    context = _compacted(context, entry, entry.body)
+                case Cleared():
+                    context = []
+                case Replaced():
+                    context = [(entry.id, message) for message in entry.body.messages]
+                case _:
+                    pass
+        return context
+
+    def _new_entry_id(self) -> str:
+        while True:
+            id = os.urandom(4).hex()
+            if id not in self._entries:
+                return id
+
+
+def _compacted(
+    context: list[tuple[str, Message]], entry: Entry, body: Compaction
+) -> list[tuple[str, Message]]:
+    kept: list[tuple[str, Message]] = []
+    for position, (id, _) in enumerate(context):
+        if id == body.first_kept:
+            kept = context[position:]
+            break
+    return [(entry.id, summary_message(body, entry.time)), *kept]
+
+
+def summary_message(body: Compaction, time: float) -> Message:
+    """A compaction as the model sees it: one synthetic user message."""
+    extra = {"compaction": True, "tokens_before": body.tokens_before}
+    return Message("user", (Text(SUMMARY_HEADING + body.summary),), time, extra=extra)
+
+
+def new_session_id() -> str:
+    """A UUID of version 7 (it sorts by time), without importing uuid at start-up."""
+    milliseconds = int(time.time() * 1000)
+    random = bytearray(os.urandom(10))
+    random[0] = random[0] & 0x0F | 0x70
+    random[2] = random[2] & 0x3F | 0x80
+    text = milliseconds.to_bytes(6, "big").hex() + random.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -100,8 +100,10 @@ class Usage(Struct, frozen=True):
     cache_write: int = 0
     reasoning: int | None = None
     """Part of `output`, where the provider says so."""
-    cost: Cost | None = None
-    """None: the price is not known."""
+    cost: Cost = Cost()
+    """Filled by the core from the model's price, not by providers."""
+    cost_known: bool = True
+    """False: the price of some of it is not known, and `cost` is what is known."""
 
     @property
     def total(self) -> int:

@@ -1,0 +1,269 @@
+"""A provider that plays prepared turns, for tests. It is not a model and makes no connection.
+
+The script is a JSON file, or the same as Python objects:
+
+    {"turns": [
+      {"text": "I will look.", "tools": [{"name": "bash", "args": {"command": "ls"}}]},
+      {"thinking": "hm", "text": ["two ", "deltas"], "usage": {"input": 10, "output": 3}},
+      {"error": {"status": 429, "message": "slow down", "retry_after": 1}}
+    ]}
+
+Every call of `stream` plays the next turn. Fields of a turn, all optional:
+
+    text, thinking   a string (one delta) or a list of strings (one delta each)
+    tools            calls: name, args, id (default call_1, call_2, ...), and raw_args, a text
+                     that is sent instead of args (to be bad JSON on purpose)
+    stop             end, tool_use or length; default tool_use when there are tools, else end
+    usage            input, output, cache_read, cache_write, reasoning (tokens)
+    error            status, message, retry_after: the call fails with it, after the content if any
+    delay_ms         pause before each delta
+    cut_after        the connection breaks after that many deltas
+    match            the turn is played only when the last user message contains this text
+    repeat           true: the turn is not used up by playing it
+
+The turn played is the first one not used up whose `match` is absent or found. When none is left
+the call fails: a script that is too short should not look like an answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ConfigError, ProviderError
+from zot.provider.failure import class_for_status, cut
+from zot.provider.types import (
+    Block,
+    Finished,
+    Json,
+    Message,
+    Model,
+    Price,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    Started,
+    StreamEvent,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    UsageSeen,
+)
+
+NAME = "scripted"
+ARGS_PIECE = 32
+"""Characters of a tool's arguments in one delta."""
+
+MODEL = Model(
+    id="scripted",
+    provider=NAME,
+    api="scripted",
+    name="scripted (not a model)",
+    context_window=200_000,
+    max_output=8_192,
+    reasoning=True,
+    price=Price(input=0.0, output=0.0),
+)
+
+
+class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """One tool call of a scripted turn."""
+
+    name: str
+    args: dict[str, Json] = {}
+    id: str = ""
+    raw_args: str | None = None
+
+
+class ScriptedUsage(Struct, frozen=True, forbid_unknown_fields=True):
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int | None = None
+
+
+class ScriptedError(Struct, frozen=True, forbid_unknown_fields=True):
+    message: str = "scripted error"
+    status: int | None = None
+    retry_after: float | None = None
+
+
+class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True):
+    """What one model call answers; the module's docstring explains the fields."""
+
+    text: str | tuple[str, ...] = ()
+    thinking: str | tuple[str, ...] = ()
+    tools: tuple[ScriptedCall, ...] = ()
+    stop: Literal["end", "tool_use", "length"] | None = None
+    usage: ScriptedUsage = ScriptedUsage()
+    error: ScriptedError | None = None
+    delay_ms: float = 0
+    cut_after: int | None = None
+    match: str | None = None
+    repeat: bool = False
+
+
+class Script(Struct, frozen=True, forbid_unknown_fields=True):
+    turns: tuple[ScriptedTurn, ...]
+
+
+class ScriptedProvider:
+    """Plays turns in order; safe to use from several threads. `requests` keeps what was asked."""
+
+    name = NAME
+
+    def __init__(self, turns: Sequence[ScriptedTurn | str | dict[str, Json]]) -> None:
+        self._turns = [as_turn(turn) for turn in turns]
+        self._lock = threading.Lock()
+        self._calls = 0
+        self.requests: list[Request] = []
+
+    @classmethod
+    def from_file(cls, path: str) -> ScriptedProvider:
+        """Read a script.
+
+        Raises:
+            ConfigError: the file cannot be read or is not a script.
+        """
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123  pathlib is not on the start-up path
+                data = file.read()
+            script = msgspec.json.decode(data, type=Script)
+        except OSError as error:
+            raise ConfigError(f"cannot read the script {path!r}: {error.strerror}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"the script {path!r} is not valid: {error}") from error
+        return cls(script.turns)
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        cancel.check()
+        turn, first_id = self._next(request)
+        if turn.error is not None and not (turn.text or turn.thinking or turn.tools):
+            raise failure(turn.error)
+        yield Started()
+        calls = named(turn.tools, first_id)
+        deltas = 0
+        for event in contents(turn, calls):
+            if isinstance(event, TextDelta | ReasoningDelta | ToolCallArgs):
+                if turn.cut_after is not None and deltas >= turn.cut_after:
+                    raise cut(NAME)
+                cancel.sleep(turn.delay_ms / 1000)
+                deltas += 1
+            cancel.check()
+            yield event
+        if turn.cut_after is not None:
+            raise cut(NAME)
+        yield from ending(turn, calls)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _next(self, request: Request) -> tuple[ScriptedTurn, int]:
+        said = last_user_text(request.messages)
+        with self._lock:
+            self.requests.append(request)
+            for index, turn in enumerate(self._turns):
+                if turn.match is None or turn.match in said:
+                    if not turn.repeat:
+                        del self._turns[index]
+                    first = self._calls + 1
+                    self._calls += len(turn.tools)
+                    return turn, first
+        raise ProviderError(
+            f"scripted: no turn is left for the message {said[:80]!r}: add one to the script"
+        )
+
+
+def as_turn(turn: ScriptedTurn | str | dict[str, Json]) -> ScriptedTurn:
+    if isinstance(turn, ScriptedTurn):
+        return turn
+    if isinstance(turn, str):
+        return ScriptedTurn(text=turn)
+    try:
+        return msgspec.convert(turn, ScriptedTurn)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"not a scripted turn: {error}") from error
+
+
+def last_user_text(messages: Sequence[Message]) -> str:
+    for message in reversed(messages):
+        if message.role == "user":
+            return "\n".join(block.text for block in message.content if isinstance(block, Text))
+    return ""
+
+
+def failure(error: ScriptedError) -> ProviderError:
+    if error.status is None:
+        return ProviderError(f"{NAME}: {error.message}", retry_after=error.retry_after)
+    kind = class_for_status(error.status, error.message)
+    text = f"{NAME}: http {error.status}: {error.message}"
+    return kind(text, status=error.status, retry_after=error.retry_after)
+
+
+def pieces(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(text, str):
+        return (text,) if text else ()
+    return text
+
+
+def named(calls: Sequence[ScriptedCall], first: int) -> list[ScriptedCall]:
+    """The calls with an id each, so that two turns never share one."""
+    return [
+        call if call.id else msgspec.structs.replace(call, id=f"call_{first + offset}")
+        for offset, call in enumerate(calls)
+    ]
+
+
+def args_text(call: ScriptedCall) -> str:
+    if call.raw_args is not None:
+        return call.raw_args
+    return msgspec.json.encode(call.args).decode()
+
+
+def contents(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[StreamEvent]:
+    for piece in pieces(turn.thinking):
+        yield ReasoningDelta(piece)
+    for piece in pieces(turn.text):
+        yield TextDelta(piece)
+    for call in calls:
+        raw = args_text(call)
+        yield ToolCallStart(call.id, call.name)
+        for start in range(0, len(raw), ARGS_PIECE):
+            yield ToolCallArgs(call.id, raw[start : start + ARGS_PIECE])
+        yield ToolCallEnd(call.id)
+
+
+def ending(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[StreamEvent]:
+    if turn.error is not None:
+        raise failure(turn.error)
+    blocks: list[Block] = []
+    if turn.thinking:
+        blocks.append(Reasoning("".join(pieces(turn.thinking)), NAME))
+    if turn.text:
+        blocks.append(Text("".join(pieces(turn.text))))
+    for call in calls:
+        if call.raw_args is None:
+            blocks.append(ToolCall(call.id, call.name, call.args))
+        else:
+            blocks.append(ToolCall(call.id, call.name, as_object(call.raw_args), call.raw_args))
+    said = turn.usage
+    usage = Usage(said.input, said.output, said.cache_read, said.cache_write, said.reasoning)
+    yield UsageSeen(usage)
+    yield Finished(tuple(blocks), turn.stop or ("tool_use" if calls else "end"), usage)
+
+
+def as_object(raw: str) -> dict[str, Json] | None:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Json])
+    except (msgspec.MsgspecError, RecursionError):
+        return None

@@ -1,0 +1,134 @@
+"""The models zot ships facts about: windows, limits, prices. Reads one small file a provider.
+
+The files are written by scripts/update_catalog.py. On the start-up path: nothing loads before it
+is asked for, and only the file of the provider in use.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ConfigError
+from zot.provider.providers import PROVIDERS, ProviderInfo
+from zot.provider.types import Api, Json, Model, Price
+
+_DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
+NEAR = 3
+"""How many similar ids an error suggests."""
+
+
+class Row(Struct, frozen=True, omit_defaults=True):
+    """A model as it stands in a data file."""
+
+    id: str
+    name: str = ""
+    api: Api | None = None
+    """None: the provider's own."""
+    context: int = 128_000
+    output: int = 8_192
+    reasoning: bool = False
+    images: bool = False
+    price: tuple[float, float, float, float] | None = None
+    """Input, output, cache read, cache write; US dollars per million tokens."""
+    base_url: str = ""
+    compat: dict[str, Json] | None = None
+
+
+class Snapshot(Struct, frozen=True):
+    date: str
+    """The day the prices were true."""
+    source: str
+    models: tuple[Row, ...]
+
+
+def models(provider: str) -> tuple[Model, ...]:
+    """The listed models of a provider, in catalog order; empty where none are shipped."""
+    info = PROVIDERS[provider]
+    if info.api == "scripted":
+        return (_scripted(),)
+    return tuple(_as_model(info, row) for row in _load(info.catalog).values())
+
+
+def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
+    """The model with that id.
+
+    `unlisted` accepts an id that is not in the catalog (the user named another host).
+
+    Raises:
+        ConfigError: the provider has no such model; the text suggests near ids.
+    """
+    info = PROVIDERS[provider]
+    if info.api == "scripted":
+        return _scripted()
+    rows = _load(info.catalog)
+    row = rows.get(model)
+    if row is not None:
+        return _as_model(info, row)
+    if not model:
+        raise ConfigError(f"provider {provider!r} needs a model: pass --model ID")
+    if unlisted or info.open_models:
+        return Model(id=model, provider=info.name, api=info.api, name=model, source="unlisted")
+    raise ConfigError(_unknown(provider, model, list(rows)))
+
+
+def default_model(provider: str) -> Model | None:
+    """The model to use when the user names none; None where it must be named or discovered."""
+    name = PROVIDERS[provider].default_model
+    return find(provider, name) if name else None
+
+
+def price_date(provider: str) -> str:
+    """The day of the price snapshot, or an empty string."""
+    info = PROVIDERS[provider]
+    return _snapshot(info.catalog).date if info.catalog else ""
+
+
+def _unknown(provider: str, model: str, known: list[str]) -> str:
+    import difflib  # only when something is wrong
+
+    near = difflib.get_close_matches(model, known, n=NEAR, cutoff=0.4) or known[:NEAR]
+    return (
+        f"unknown model {model!r} of provider {provider!r}: did you mean {', '.join(near)}?"
+        " `zot --list-models` shows all; models.json adds others"
+    )
+
+
+def _scripted() -> Model:
+    from zot.provider.scripted import MODEL  # nothing else of it is needed at start-up
+
+    return MODEL
+
+
+def _as_model(info: ProviderInfo, row: Row) -> Model:
+    return Model(
+        id=row.id,
+        provider=info.name,
+        api=row.api or info.api,
+        name=row.name or row.id,
+        context_window=row.context,
+        max_output=row.output,
+        reasoning=row.reasoning,
+        images=row.images,
+        price=Price(*row.price) if row.price else None,
+        base_url=row.base_url,
+        compat=row.compat,
+    )
+
+
+@cache
+def _snapshot(name: str) -> Snapshot:
+    path = os.path.join(_DATA, f"{name}.json")  # noqa: PTH118  as above
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  as above
+            return msgspec.json.decode(file.read(), type=Snapshot)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"the model catalog {path!r} cannot be read: {error}") from error
+
+
+@cache
+def _load(name: str) -> dict[str, Row]:
+    return {row.id: row for row in _snapshot(name).models} if name else {}

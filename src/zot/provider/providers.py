@@ -1,0 +1,545 @@
+"""Every provider as data: where it is, how it is asked, which key opens it. No I/O here.
+
+On the start-up path of `zot rpc`: imports nothing but msgspec; API files load when connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ConfigError
+from zot.provider.types import Api, Json, Level, Model, Provider
+
+Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
+"""How the key travels: `Authorization: Bearer`, or in a header of that name."""
+
+
+class ProviderInfo(Struct, frozen=True, kw_only=True):
+    """One row of the table; a user's models.json makes the same rows."""
+
+    name: str
+    title: str = ""
+    api: Api
+    """The API of models that do not name another one."""
+    base_url: str = ""
+    """With or without the version part; empty: the user must give one."""
+    env: tuple[str, ...] = ()
+    """Variables that hold the key; the first one set wins."""
+    base_url_env: tuple[str, ...] = ()
+    default_model: str = ""
+    """Empty: the user must name one, or it is discovered."""
+    auth: Auth = "bearer"
+    key_optional: bool = False
+    """A local server: a key is sent when there is one, and not missed."""
+    headers: dict[str, str] = {}
+    quirks: dict[str, Json] = {}
+    """Fields of Quirks; a model's `compat` overrides them."""
+    aliases: tuple[str, ...] = ()
+    catalog: str = ""
+    """The catalog's file of this provider's models; empty: none is shipped."""
+    open_models: bool = False
+    """Takes ids that are not in the catalog (a gateway, a local server)."""
+    paths: dict[str, str] = {}
+    """Path of an API below the base URL, where it is not the usual one."""
+    other_host_api: Api | None = None
+    """The API to speak when the user points the provider to another host."""
+
+
+class Quirks(Struct, frozen=True, kw_only=True):
+    """How a server departs from its API. Defaults are the API as documented."""
+
+    max_tokens_field: str = "max_completion_tokens"
+    thinking: Literal["openai", "deepseek", "zai", "openrouter", "together", "none"] = "openai"
+    """How reasoning is asked for on the OpenAI Chat wire."""
+    effort: bool = True
+    """Takes a reasoning effort word."""
+    levels: dict[str, str | None] | None = None
+    """Reasoning level to the model's word for it; null: the model does not have the level."""
+    adaptive: bool = False
+    """Anthropic: takes `thinking: adaptive` and an effort instead of a budget."""
+    replay_reasoning: str = ""
+    """Field of an assistant message that takes earlier reasoning back; empty: none does."""
+    empty_signature: bool = False
+    """Anthropic wire: thinking blocks come without a signature and are taken back so."""
+    stream_usage: bool = True
+    short_tool_ids: bool = False
+    """Tool ids must be nine letters or digits (Mistral)."""
+    tool_result_name: bool = False
+    """Tool results must repeat the tool's name."""
+    cache_key: bool = False
+    """Takes `prompt_cache_key` on the OpenAI Chat wire."""
+    cache_marks: bool = False
+    """Takes Anthropic's cache_control on the OpenAI Chat wire."""
+    session_header: str = ""
+    """Header that takes the conversation's cache key."""
+    tool_stream: bool = False
+    """Must be asked to stream tool arguments (z.ai)."""
+    max_output_tokens: bool = True
+    """Responses: takes a limit of output tokens."""
+
+
+COPILOT_HEADERS = {
+    "editor-version": "zot/1.0",
+    "copilot-integration-id": "vscode-chat",
+    "openai-intent": "conversation-edits",
+}
+
+_ROWS = (
+    ProviderInfo(
+        name="anthropic",
+        title="Anthropic",
+        api="anthropic",
+        base_url="https://api.anthropic.com",
+        env=("ANTHROPIC_API_KEY",),
+        base_url_env=("ANTHROPIC_BASE_URL",),
+        default_model="claude-sonnet-4-5",
+        auth="x-api-key",
+        catalog="anthropic",
+        aliases=("claude",),
+    ),
+    ProviderInfo(
+        name="openai",
+        title="OpenAI",
+        api="openai-responses",
+        base_url="https://api.openai.com/v1",
+        env=("OPENAI_API_KEY",),
+        base_url_env=("OPENAI_BASE_URL",),
+        default_model="gpt-5",
+        catalog="openai",
+        quirks={"cache_key": True},
+        # Servers that imitate OpenAI speak Chat Completions; `openai-responses` says otherwise.
+        other_host_api="openai-chat",
+    ),
+    ProviderInfo(
+        name="openai-responses",
+        title="OpenAI (Responses, any host)",
+        api="openai-responses",
+        base_url="https://api.openai.com/v1",
+        env=("OPENAI_API_KEY",),
+        base_url_env=("OPENAI_BASE_URL",),
+        default_model="gpt-5",
+        catalog="openai",
+    ),
+    ProviderInfo(
+        name="google",
+        title="Google Gemini",
+        api="google",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        default_model="gemini-2.5-pro",
+        auth="x-goog-api-key",
+        catalog="google",
+        aliases=("gemini",),
+    ),
+    ProviderInfo(
+        name="deepseek",
+        title="DeepSeek",
+        api="openai-chat",
+        base_url="https://api.deepseek.com/v1",
+        env=("DEEPSEEK_API_KEY",),
+        default_model="deepseek-v4-pro",
+        catalog="deepseek",
+        quirks={
+            "max_tokens_field": "max_tokens",
+            "thinking": "deepseek",
+            "replay_reasoning": "reasoning_content",
+        },
+    ),
+    ProviderInfo(
+        name="kimi",
+        title="Kimi For Coding",
+        api="openai-chat",
+        base_url="https://api.kimi.com/coding/v1",
+        env=("KIMI_API_KEY",),
+        default_model="kimi-for-coding",
+        catalog="kimi",
+        aliases=("kimi-coding",),
+        quirks={"max_tokens_field": "max_tokens", "replay_reasoning": "reasoning_content"},
+    ),
+    ProviderInfo(
+        name="moonshot",
+        title="Moonshot AI",
+        api="openai-chat",
+        base_url="https://api.moonshot.ai/v1",
+        env=("MOONSHOT_API_KEY",),
+        default_model="kimi-k3",
+        catalog="moonshot",
+        aliases=("moonshotai",),
+        quirks={"max_tokens_field": "max_tokens", "replay_reasoning": "reasoning_content"},
+    ),
+    ProviderInfo(
+        name="openrouter",
+        title="OpenRouter",
+        api="openai-chat",
+        base_url="https://openrouter.ai/api/v1",
+        env=("OPENROUTER_API_KEY",),
+        default_model="anthropic/claude-sonnet-4.5",
+        headers={"x-title": "zot"},
+        catalog="openrouter",
+        open_models=True,
+        quirks={"thinking": "openrouter", "replay_reasoning": "reasoning"},
+    ),
+    ProviderInfo(
+        name="groq",
+        title="Groq",
+        api="openai-chat",
+        base_url="https://api.groq.com/openai/v1",
+        env=("GROQ_API_KEY",),
+        default_model="openai/gpt-oss-120b",
+        catalog="groq",
+    ),
+    ProviderInfo(
+        name="cerebras",
+        title="Cerebras",
+        api="openai-chat",
+        base_url="https://api.cerebras.ai/v1",
+        env=("CEREBRAS_API_KEY",),
+        default_model="gpt-oss-120b",
+        catalog="cerebras",
+    ),
+    ProviderInfo(
+        name="xai",
+        title="xAI",
+        api="openai-responses",
+        base_url="https://api.x.ai/v1",
+        env=("XAI_API_KEY",),
+        default_model="grok-4.5",
+        catalog="xai",
+        aliases=("grok", "x.ai"),
+    ),
+    ProviderInfo(
+        name="together",
+        title="Together AI",
+        api="openai-chat",
+        base_url="https://api.together.ai/v1",
+        env=("TOGETHER_API_KEY",),
+        default_model="moonshotai/Kimi-K3",
+        catalog="together",
+        aliases=("togetherai",),
+        quirks={"max_tokens_field": "max_tokens", "thinking": "together", "effort": False},
+    ),
+    ProviderInfo(
+        name="mistral",
+        title="Mistral",
+        api="openai-chat",
+        base_url="https://api.mistral.ai/v1",
+        env=("MISTRAL_API_KEY",),
+        default_model="devstral-medium-latest",
+        catalog="mistral",
+        quirks={
+            "max_tokens_field": "max_tokens",
+            "short_tool_ids": True,
+            "tool_result_name": True,
+            "stream_usage": False,
+        },
+    ),
+    ProviderInfo(
+        name="fireworks",
+        title="Fireworks AI",
+        api="openai-chat",
+        base_url="https://api.fireworks.ai/inference/v1",
+        env=("FIREWORKS_API_KEY",),
+        default_model="accounts/fireworks/models/kimi-k3",
+        catalog="fireworks",
+        open_models=True,
+        quirks={"session_header": "x-session-affinity"},
+    ),
+    ProviderInfo(
+        name="zai",
+        title="Z.AI",
+        api="openai-chat",
+        base_url="https://api.z.ai/api/coding/paas/v4",
+        env=("ZAI_API_KEY",),
+        default_model="glm-5.3",
+        catalog="zai",
+        aliases=("z.ai", "glm"),
+        quirks={
+            "max_tokens_field": "max_tokens",
+            "thinking": "zai",
+            "replay_reasoning": "reasoning_content",
+        },
+    ),
+    ProviderInfo(
+        name="minimax",
+        title="MiniMax",
+        api="anthropic",
+        base_url="https://api.minimax.io/anthropic",
+        env=("MINIMAX_API_KEY",),
+        default_model="MiniMax-M3",
+        auth="bearer",
+        catalog="minimax",
+    ),
+    ProviderInfo(
+        name="huggingface",
+        title="Hugging Face",
+        api="openai-chat",
+        base_url="https://router.huggingface.co/v1",
+        env=("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+        default_model="moonshotai/Kimi-K3",
+        catalog="huggingface",
+        open_models=True,
+        aliases=("hf",),
+        quirks={"max_tokens_field": "max_tokens"},
+    ),
+    ProviderInfo(
+        name="vercel",
+        title="Vercel AI Gateway",
+        api="anthropic",
+        base_url="https://ai-gateway.vercel.sh",
+        env=("AI_GATEWAY_API_KEY",),
+        default_model="anthropic/claude-sonnet-4.5",
+        auth="bearer",
+        catalog="vercel",
+        open_models=True,
+        aliases=("vercel-ai-gateway", "ai-gateway"),
+        quirks={"empty_signature": True},
+    ),
+    ProviderInfo(
+        name="azure",
+        title="Azure OpenAI",
+        api="openai-responses",
+        env=("AZURE_OPENAI_API_KEY",),
+        base_url_env=("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
+        default_model="gpt-5",
+        auth="api-key",
+        catalog="azure",
+        open_models=True,
+        aliases=("azure-openai", "azure-openai-responses"),
+        # The model id is the name of the user's deployment.
+        paths={
+            "openai-responses": "/openai/v1/responses",
+            "openai-chat": "/openai/v1/chat/completions",
+        },
+    ),
+    ProviderInfo(
+        name="github-copilot",
+        title="GitHub Copilot",
+        api="openai-chat",
+        base_url="https://api.individual.githubcopilot.com",
+        env=("COPILOT_GITHUB_TOKEN", "GITHUB_COPILOT_TOKEN"),
+        default_model="claude-sonnet-5",
+        headers=COPILOT_HEADERS,
+        catalog="github-copilot",
+        aliases=("copilot",),
+        paths={"openai-chat": "/chat/completions", "openai-responses": "/responses"},
+    ),
+    ProviderInfo(
+        name="ollama",
+        title="Ollama (local server)",
+        api="openai-chat",
+        base_url="http://127.0.0.1:11434/v1",
+        env=("OLLAMA_API_KEY",),
+        base_url_env=("OLLAMA_BASE_URL",),
+        key_optional=True,
+        open_models=True,
+        quirks={"max_tokens_field": "max_tokens"},
+    ),
+    ProviderInfo(
+        name="lmstudio",
+        title="LM Studio (local server)",
+        api="openai-chat",
+        base_url="http://127.0.0.1:1234/v1",
+        env=("LMSTUDIO_API_KEY",),
+        base_url_env=("LMSTUDIO_BASE_URL",),
+        key_optional=True,
+        open_models=True,
+        aliases=("lm-studio",),
+        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
+    ),
+    ProviderInfo(
+        name="llama.cpp",
+        title="llama.cpp (local server)",
+        api="openai-chat",
+        base_url="http://127.0.0.1:8080/v1",
+        env=("LLAMA_API_KEY",),
+        base_url_env=("LLAMA_BASE_URL",),
+        key_optional=True,
+        open_models=True,
+        aliases=("llamacpp", "llama-cpp", "llama"),
+        quirks={
+            "max_tokens_field": "max_tokens",
+            "thinking": "none",
+            "replay_reasoning": "reasoning_content",
+        },
+    ),
+    ProviderInfo(
+        name="vllm",
+        title="vLLM (local server)",
+        api="openai-chat",
+        base_url="http://127.0.0.1:8000/v1",
+        env=("VLLM_API_KEY",),
+        base_url_env=("VLLM_BASE_URL",),
+        key_optional=True,
+        open_models=True,
+        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
+    ),
+    ProviderInfo(
+        name="custom",
+        title="Any server, by --base-url or models.json",
+        api="openai-chat",
+        env=("ZOT_CUSTOM_API_KEY",),
+        key_optional=True,
+        open_models=True,
+        quirks={"max_tokens_field": "max_tokens"},
+    ),
+    ProviderInfo(
+        name="local",
+        title="The built-in local model (no key, no network)",
+        api="openai-chat",
+        auth="none",
+        key_optional=True,
+        open_models=True,
+        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
+    ),
+    ProviderInfo(
+        name="scripted",
+        title="Prepared turns from a file (not a model)",
+        api="scripted",
+        default_model="scripted",
+        auth="none",
+        key_optional=True,
+    ),
+)
+
+PROVIDERS: Mapping[str, ProviderInfo] = {row.name: row for row in _ROWS}
+"""Every provider zot knows, by name."""
+
+_NAMES = {alias: row.name for row in _ROWS for alias in (row.name, *row.aliases)}
+
+
+def find_provider(name: str) -> ProviderInfo:
+    """The provider of that name or alias.
+
+    Raises:
+        ConfigError: there is none; the text names those there are.
+    """
+    known = _NAMES.get(name.strip().lower())
+    if known is None:
+        raise ConfigError(
+            f"unknown provider {name!r}: use one of {', '.join(sorted(PROVIDERS))},"
+            " or add it to models.json"
+        )
+    return PROVIDERS[known]
+
+
+def env_secret_names() -> frozenset[str]:
+    """Every variable that a provider reads as a key; tools must not see them."""
+    return frozenset(name for row in _ROWS for name in row.env)
+
+
+def env_key(info: ProviderInfo, environ: Mapping[str, str]) -> str:
+    """The key from the environment, or an empty string."""
+    return next((value for name in info.env if (value := environ.get(name, "").strip())), "")
+
+
+def env_base_url(info: ProviderInfo, environ: Mapping[str, str]) -> str:
+    """The base URL from the environment, or an empty string."""
+    names = info.base_url_env
+    found = next((value for name in names if (value := environ.get(name, "").strip())), "")
+    host = environ.get("OLLAMA_HOST", "").strip() if info.name == "ollama" else ""
+    return found or (ollama_url(host) if host else "")
+
+
+def ollama_url(host: str) -> str:
+    """OLLAMA_HOST is an address to listen on; this is the URL that reaches it."""
+    scheme, mark, rest = host.partition("://")
+    if not mark:
+        scheme, rest = "http", host
+    address, colon, port = rest.rstrip("/").rpartition(":")
+    if not colon or not port.isdigit():
+        address, port = rest.rstrip("/"), "11434"
+    if address in ("", "0.0.0.0", "[::]"):
+        address = "127.0.0.1"
+    return f"{scheme}://{address}:{port}/v1"
+
+
+def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
+    """The provider's quirks with the model's own over them.
+
+    Raises:
+        ConfigError: a quirk (of models.json) has a wrong name or type.
+    """
+    merged = {**info.quirks, **(model.compat or {})}
+    unknown = sorted(set(merged) - set(Quirks.__struct_fields__))
+    if unknown:
+        raise ConfigError(f"unknown compat field {unknown[0]!r} of model {model.id!r}")
+    try:
+        return msgspec.convert(merged, Quirks)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"bad compat of model {model.id!r}: {error}") from error
+
+
+def api_of(info: ProviderInfo, model: Model, base_url: str | None) -> Api:
+    """The API a call will speak."""
+    if base_url and info.other_host_api and base_url.rstrip("/") != info.base_url:
+        return info.other_host_api
+    return model.api
+
+
+def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str | None:
+    """The model's word for a reasoning level: the nearest it has, ties upward; None for off.
+
+    A level that `levels` does not mention is taken as it is, except those only few models have.
+    """
+    table: dict[str, str | None] = {
+        "minimum": "minimal",
+        "low": "low",
+        "medium": "medium",
+        "high": "high",
+        "xhigh": None,
+        "max": None,
+        **(levels or {}),
+    }
+    if level == "off":
+        return None
+    order = ("minimum", "low", "medium", "high", "xhigh", "max")
+    at = order.index(level)
+    for distance in range(len(order)):
+        for index in (at + distance, at - distance):
+            if 0 <= index < len(order) and (word := table.get(order[index])):
+                return word
+    return None
+
+
+def connect(
+    info: ProviderInfo,
+    model: Model,
+    key: str,
+    base_url: str | None = None,
+    *,
+    idle_seconds: float = 120.0,
+    connect_seconds: float = 10.0,
+    script: str = "",
+) -> Provider:
+    """A client for the provider, ready to stream; nothing is sent yet.
+
+    `script` is the file that the scripted provider plays.
+
+    Raises:
+        ConfigError: a base URL or script is missing or cannot be used.
+    """
+    # The API files load HTTP and TLS: only when a call is about to be made.
+    if info.api == "scripted":
+        from zot.provider.scripted import ScriptedProvider
+
+        if not script:
+            raise ConfigError("the scripted provider needs a script file: pass --script FILE")
+        return ScriptedProvider.from_file(script)
+    from zot.provider.client import open_client
+
+    url = base_url or model.base_url or info.base_url
+    if not url:
+        wanted = " or ".join(("--base-url", *info.base_url_env))
+        raise ConfigError(f"no address for provider {info.name!r}: set {wanted}")
+    return open_client(
+        info,
+        api_of(info, model, base_url),
+        key,
+        url,
+        idle_seconds=idle_seconds,
+        connect_seconds=connect_seconds,
+    )

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from zot.provider.types import Json, Level, Message, Text, Usage
+from zot.provider.types import Json, Level, Message, Text, ToolResult, Usage
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
 
@@ -59,6 +59,14 @@ class Cleared(Struct, frozen=True):
     """The conversation starts afresh after this entry."""
 
 
+class ResultNote(Struct, frozen=True):
+    """A tool's result, noted as soon as it is there. The message with all results of the turn
+    follows and takes its place; if a crash comes first, the notes stand in for that message.
+    """
+
+    result: ToolResult
+
+
 class Replaced(Struct, frozen=True):
     """The messages before this entry are replaced by these."""
 
@@ -81,6 +89,7 @@ Body = (
     | UsageNote
     | Label
     | Cleared
+    | ResultNote
     | Replaced
     | Custom
 )
@@ -216,10 +225,16 @@ class Session:
 
     def _build_context(self) -> list[tuple[str, Message]]:
         context: list[tuple[str, Message]] = []
+        notes: list[ToolResult] = []
         for entry in self.path():
             match entry.body:
                 case Message():
+                    if notes and entry.body.role != "tool":
+                        context.append((entry.id, Message("tool", tuple(notes), entry.time)))
+                    notes = []
                     context.append((entry.id, entry.body))
+                case ResultNote():
+                    notes.append(entry.body.result)
                 case Compaction():
                     context = _compacted(context, entry, entry.body)
                 case Cleared():
@@ -228,6 +243,8 @@ class Session:
                     context = [(entry.id, message) for message in entry.body.messages]
                 case _:
                     pass
+        if notes and self._leaf is not None:
+            context.append((self._leaf, Message("tool", tuple(notes), time.time())))
         return context
 
     def _new_entry_id(self) -> str:

@@ -1,0 +1,211 @@
+"""Framing: bytes to lines and objects to lines. It knows nothing of what a line means."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from zot.cancel import Cancel
+from zot.errors import CommandError
+
+MAX_LINE = 16 * 1024 * 1024
+BUFFER_LIMIT = 8 * 1024 * 1024
+"""Bytes that may wait for a client that does not read, before the turn is slowed down."""
+
+_ESCAPES = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+_BOM = b"\xef\xbb\xbf"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LineTooLong:
+    """Stands in for a line that was skipped because it went past the limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+
+class LineSplitter:
+    """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal."""
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._skipping = False
+        self._first = True
+
+    def feed(self, data: bytes) -> Iterator[bytes | LineTooLong]:
+        """The lines that `data` completes, stripped of white space; blank lines are dropped."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            self._add(data[start:end])
+            start = end + 1
+            if (line := self._take()) is not None:
+                yield line
+        self._add(data[start:])
+
+    def finish(self) -> bytes | LineTooLong | None:
+        """What came after the last LF."""
+        return self._take()
+
+    def _add(self, piece: bytes) -> None:
+        if self._skipping or not piece:
+            return
+        self._size += len(piece)
+        if self._size > self._limit:
+            self._skipping = True
+            self._parts.clear()
+        else:
+            self._parts.append(piece)
+
+    def _take(self) -> bytes | LineTooLong | None:
+        skipped, parts = self._skipping, self._parts
+        self._parts, self._size, self._skipping = [], 0, False
+        if skipped:
+            return LineTooLong(self._limit)
+        line = b"".join(parts)
+        if self._first:
+            self._first = False
+            line = line.removeprefix(_BOM)
+        return line.strip(b" \t\r") or None
+
+
+def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """Decode one line; half of a surrogate pair in it becomes U+FFFD.
+
+    Raises:
+        CommandError: `parse_error`: it is not JSON; `invalid_params`: it is, of another shape.
+    """
+    try:
+        return decode(line)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"invalid_params: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if b"\\ud" in line.lower() and (mended := _mend_surrogates(line)) != line:
+            return decode_line(mended, decode)
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error") from error
+
+
+def _mend_surrogates(line: bytes) -> bytes:
+    # Deferred: re is not needed before a client sends half a character.
+    import re
+
+    pattern = (
+        rb"(?<!\\)((?:\\\\)*)"
+        rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+        rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    )
+    previous = None
+    while previous != line:  # a match may hide the backslash that the next one starts from
+        previous = line
+        line = re.sub(pattern, lambda m: m[1] + (m[2] or rb"\ufffd"), line)
+    return line
+
+
+def encode_line(value: Any) -> bytes:
+    """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
+    try:
+        data = _encode(value)
+    except UnicodeEncodeError:
+        data = _encode(_without_surrogates(msgspec.to_builtins(value)))
+    for raw, escaped in _ESCAPES:
+        if raw in data:
+            data = data.replace(raw, escaped)
+    return data + b"\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    if isinstance(value, dict):
+        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+class LineWriter:
+    """One thread that writes all that waits in one go. `put` never blocks; a turn asks `wait`.
+
+    A client that stops reading fills the buffer: the turn then pauses, commands are still read
+    and answered. A client that is gone calls `gone`, once.
+    """
+
+    def __init__(self, fd: int, gone: Callable[[], None] = lambda: None) -> None:
+        self._fd = fd
+        self._gone = gone
+        self._condition = threading.Condition()
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._write, name="zot-stdout", daemon=True)
+        self._thread.start()
+
+    def put(self, data: bytes) -> None:
+        with self._condition:
+            if self._closed:
+                return
+            self._waiting.append(data)
+            self._size += len(data)
+            self._condition.notify_all()
+
+    def wait(self, cancel: Cancel) -> None:
+        """Return when there is room, or at once when the turn is aborted."""
+        if self._size < BUFFER_LIMIT:
+            return
+        with cancel.calling(self._wake), self._condition:
+            while self._size >= BUFFER_LIMIT and not self._closed and not cancel.is_set():
+                self._condition.wait()
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, for at most `timeout` seconds, and stop."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        self._thread.join(timeout)
+
+    def _wake(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def _write(self) -> None:
+        while True:
+            with self._condition:
+                while not self._waiting and not self._closed:
+                    self._condition.wait()
+                batch, self._waiting = self._waiting, []
+                if not batch:
+                    return
+            try:
+                write_all(self._fd, b"".join(batch))
+            except OSError:
+                self._drop_everything()
+                return
+            with self._condition:
+                self._size -= sum(map(len, batch))
+                self._condition.notify_all()
+
+    def _drop_everything(self) -> None:
+        with self._condition:
+            self._closed = True
+            self._waiting.clear()
+            self._size = 0
+            self._condition.notify_all()
+        self._gone()
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte, also to a pipe that somebody set to non-blocking."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [])

@@ -119,7 +119,7 @@ def _full_problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
         validator = jsonschema_rs.validator_for(schema, retriever=refuse)
     except Exception as error:  # the library raises several kinds for a schema it cannot use
         return f"the tool's schema cannot be used: {error}"
-    for error in validator.iter_errors(args):
-        path = ".".join(str(part) for part in error.instance_path)
-        return f"{path or 'the arguments'}: {error.message}"
+    for found in validator.iter_errors(args):
+        path = ".".join(str(part) for part in found.instance_path)
+        return f"{path or 'the arguments'}: {found.message}"
     return None

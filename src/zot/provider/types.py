@@ -233,6 +233,8 @@ class FellBack(Struct, frozen=True):
     """The model failed for good; the call goes on with the next one."""
 
     failed: str
+    """Id of the model that failed."""
+    provider: str
     model: Model
     reason: str
 

@@ -1,0 +1,354 @@
+"""The loop: model, tools, model, until the model stops. It tells what happens, but never the end:
+whoever can be cancelled does not announce that (agent/runtime.py does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.core import events
+from zot.core.answer import Answer
+from zot.core.compact import Compactor, Reason, estimate
+from zot.core.cost import add, priced
+from zot.core.events import Event
+from zot.core.hook import Block, Hook, HookContext, ReplaceText
+from zot.core.repair import fitting, repaired
+from zot.core.session import Body, Entry, Session, UsageNote
+from zot.core.tool import Tool
+from zot.core.toolbox import Toolbox
+from zot.errors import Cancelled, ContextTooLong, LimitError, ProviderError, ZotError
+from zot.provider.retry import RetryPolicy, stream_with_retry
+from zot.provider.types import (
+    Finished,
+    Image,
+    Level,
+    Message,
+    Model,
+    Provider,
+    Request,
+    Stop,
+    Text,
+    ToolCall,
+    Usage,
+)
+
+
+class UserInput(Struct, frozen=True):
+    text: str
+    images: tuple[Image, ...] = ()
+    extra: dict[str, object] | None = None
+
+
+class Limits(Struct, frozen=True):
+    """What a run may use up. Checked before each model call; None: no limit."""
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    """US dollars."""
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+class AgentSettings(Struct, frozen=True):
+    reasoning: Level = "off"
+    limits: Limits = Limits()
+    retry: RetryPolicy = RetryPolicy()
+    compact_at: float | None = 0.85
+    """Part of the model's window that starts an automatic compaction; None: never."""
+    fallbacks: tuple[tuple[Provider, Model], ...] = ()
+
+
+class RunIO(Protocol):
+    """What the loop needs of the run it works for."""
+
+    @property
+    def cancel(self) -> Cancel: ...
+
+    def emit(self, event: Event) -> None:
+        """Tell the listeners, in order. Raises Cancelled when the run was given up."""
+        ...
+
+    def append(self, body: Body) -> Entry:
+        """Add to the transcript. Raises Cancelled when the run was given up."""
+        ...
+
+    def take_steering(self) -> list[UserInput]:
+        """Messages the user wants heard before the next model call."""
+        ...
+
+    def has_steering(self) -> bool: ...
+
+    def take_follow_up(self) -> list[UserInput]:
+        """Messages for when the model would stop."""
+        ...
+
+
+class Agent:
+    """A provider, tools, hooks and a session, and the loop over them. One run at a time."""
+
+    def __init__(
+        self,
+        *,
+        provider: Provider,
+        model: Model,
+        session: Session,
+        tools: Iterable[Tool] = (),
+        hooks: Iterable[Hook] = (),
+        system: Callable[[], str] = lambda: "",
+        settings: AgentSettings = AgentSettings(),
+    ) -> None:
+        self.provider = provider
+        self.model = model
+        self.session = session
+        self.settings = settings
+        self.hooks = tuple(hooks)
+        self.toolbox = Toolbox(tools, self.hooks)
+        self.cumulative = Usage()
+        self._make_system = system
+        self._system: str | None = None
+        self._context_tokens = 0
+        """Size of the context as the provider last reported it, plus what came since."""
+
+    # --- state that outlives a run -----------------------------------------------------------
+
+    def set_model(self, provider: Provider, model: Model) -> None:
+        self.provider, self.model = provider, model
+        self._system = None  # guards may want another prompt for another model
+
+    def forget(self) -> None:
+        """The transcript was cleared or replaced: nothing is known about its size any more."""
+        self._system = None
+        self._context_tokens = estimate(self.session.messages())
+
+    @property
+    def context_tokens(self) -> int:
+        return self._context_tokens
+
+    # --- a run -------------------------------------------------------------------------------
+
+    def prompt(self, user: UserInput, io: RunIO, limits: Limits | None = None) -> None:
+        """Answer one prompt.
+
+        Raises:
+            ZotError: the run failed; the transcript is valid for the next one.
+            Cancelled: it was aborted; likewise.
+        """
+        started, before = time.monotonic(), self.cumulative
+        limits = limits or self.settings.limits
+        self._add_user(user, io)
+        step = 0
+        while True:
+            step += 1
+            self._check_limits(limits, step, started, before)
+            for steering in io.take_steering():
+                self._add_user(steering, io)
+            self._compact_if_full(io)
+            calls = self._turn(step, io)
+            if calls:
+                self.toolbox.run(calls, io)
+                self._grow(self.session.messages()[-1:])
+            elif not io.has_steering() and not self._follow_up(io):
+                return
+
+    def compact(self, io: RunIO, instructions: str = "", reason: Reason = "manual") -> str:
+        """Replace all but the last exchanges by the model's summary, and return that.
+
+        Raises:
+            ZotError: there is nothing to compact, or the model did not summarise.
+            Cancelled: it was aborted.
+        """
+        io.emit(events.CompactStart(reason))
+        try:
+            compactor = Compactor(self.provider, self.model, self.settings.retry)
+            plan = compactor.plan(self.session.context(), reason)
+            summary, usage = compactor.summarise(plan, instructions, io.cancel)
+        except Cancelled:
+            io.emit(events.CompactFailed(reason, "aborted", aborted=True))
+            raise
+        except ZotError as error:
+            io.emit(events.CompactFailed(reason, str(error)))
+            raise
+        before = self._context_tokens or plan.tokens
+        self._count(usage, io)
+        io.append(plan.entry(summary, before, usage))
+        self._context_tokens = estimate(self.session.messages())
+        done = events.CompactDone(
+            summary, reason, before, self._context_tokens, usage, plan.first_kept or ""
+        )
+        io.emit(done)
+        return summary
+
+    def _follow_up(self, io: RunIO) -> bool:
+        waiting = io.take_follow_up()
+        for user in waiting:
+            self._add_user(user, io)
+        return bool(waiting)
+
+    # --- one model call ----------------------------------------------------------------------
+
+    def _turn(self, step: int, io: RunIO) -> list[ToolCall]:
+        """One model call, up to its TurnEnd; the tool calls it asked for."""
+        context = HookContext(io.cancel, io.emit)
+        io.emit(events.TurnStart(step))
+        for hook in self.hooks:
+            verdict = hook.before_turn(step, context)
+            if isinstance(verdict, Block):
+                raise LimitError(verdict.reason or "the turn was blocked by a guard")
+        system = self._system_prompt(context)
+        try:
+            finished, message = self._call(system, io)
+        except ContextTooLong:
+            if self.settings.compact_at is None:
+                raise
+            self.compact(io, reason="overflow")
+            finished, message = self._call(system, io)
+        io.emit(events.AssistantMessage(message))
+        calls = [block for block in message.content if isinstance(block, ToolCall)]
+        for call in calls:
+            io.emit(events.ToolCalled(call))
+        io.emit(events.TurnEnd(finished.stop))
+        return calls if finished.stop == "tool_use" else []
+
+    def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
+        """Stream one answer into the transcript. What came before a failure is kept as text."""
+        answer = Answer(self.model, self.provider.name)
+        request = Request(
+            model=self.model,
+            system=system,
+            messages=fitting(repaired(self.session.messages()), self.model),
+            tools=self.toolbox.specs,
+            reasoning=self.settings.reasoning if self.model.reasoning else "off",
+            cache_key=self.session.id,
+        )
+        stream = stream_with_retry(
+            self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks
+        )
+        try:
+            with closing(stream):
+                for event in stream:
+                    io.cancel.check()
+                    answer.take(event, io.emit)
+        except (ProviderError, Cancelled) as error:
+            self._keep_partial(answer, error, io)
+            raise
+        finished = answer.finished
+        if finished is None:
+            raise ProviderError(f"{self.provider.name}: the stream ended without an end")
+        usage = priced(finished.usage, answer.model.price)
+        message = self._reply(answer, finished, usage, io)
+        if message.content:
+            io.append(message)
+        self._count(usage, io)
+        self._context_tokens = usage.total or self._context_tokens + estimate((message,))
+        return finished, message
+
+    def _reply(self, answer: Answer, finished: Finished, usage: Usage, io: RunIO) -> Message:
+        origin = answer.origin(finished.stop, usage)
+        message = Message("assistant", finished.content, time.time(), origin)
+        context = HookContext(io.cancel, io.emit)
+        for hook in self.hooks:
+            verdict = hook.before_reply(message, context)
+            if isinstance(verdict, Block):
+                message = _with_text(message, f"[reply withheld: {verdict.reason}]")
+            elif isinstance(verdict, ReplaceText):
+                message = _with_text(message, verdict.text)
+        return message
+
+    def _keep_partial(self, answer: Answer, error: BaseException, io: RunIO) -> None:
+        """Keep what the client saw. Tool calls are dropped: they may be cut, and must not run."""
+        usage = priced(answer.usage, answer.model.price)
+        stop: Stop = "aborted" if isinstance(error, Cancelled) else "error"
+        text = "".join(answer.text)
+        message = None
+        if text.strip():
+            note = None if isinstance(error, Cancelled) else str(error)
+            origin = answer.origin(stop, usage, note)
+            message = Message("assistant", (Text(text),), time.time(), origin)
+            io.append(message)
+        if usage.total:
+            self._count(usage, io)
+        if message is not None:
+            io.emit(events.AssistantMessage(message))
+
+    # --- bookkeeping -------------------------------------------------------------------------
+
+    def _add_user(self, user: UserInput, io: RunIO) -> None:
+        text = (Text(user.text),) if user.text else ()
+        message = Message("user", (*text, *user.images), time.time(), extra=user.extra)
+        io.append(message)
+        self.session.sync()
+        self._grow((message,))
+        io.emit(events.UserMessage(message))
+
+    def _system_prompt(self, context: HookContext) -> str:
+        if self._system is None:
+            system = self._make_system()
+            for hook in self.hooks:
+                verdict = hook.before_start(system, context)
+                if isinstance(verdict, ReplaceText):
+                    system = verdict.text
+            self._system = system
+        return self._system
+
+    def _count(self, usage: Usage, io: RunIO) -> None:
+        self.cumulative = add(self.cumulative, usage)
+        io.append(UsageNote(usage, self.cumulative))
+        io.emit(events.UsageReport(usage, self.cumulative))
+
+    def _grow(self, messages: Iterable[Message]) -> None:
+        self._context_tokens += estimate(messages)
+
+    def _compact_if_full(self, io: RunIO) -> None:
+        part = self.settings.compact_at
+        if part is None or self._context_tokens < part * self.model.context_window:
+            return
+        compactor = Compactor(self.provider, self.model, self.settings.retry)
+        if not compactor.can_shrink(self.session.context()):
+            return
+        try:
+            self.compact(io, reason="threshold")
+        except ZotError as error:
+            # The prompt may still fit; if it does not, the provider will say so.
+            io.emit(events.ErrorRaised(f"automatic compaction failed: {error}", error.code))
+
+    def _check_limits(self, limits: Limits, step: int, started: float, before: Usage) -> None:
+        if limits.max_steps is not None and step > limits.max_steps:
+            raise LimitError(f"max steps ({limits.max_steps}) exceeded")
+        seconds = time.monotonic() - started
+        if limits.max_seconds is not None and seconds >= limits.max_seconds:
+            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded")
+        used = self.cumulative.total - before.total
+        if limits.max_tokens is not None and used + self._context_tokens > limits.max_tokens:
+            raise LimitError(
+                f"max tokens ({limits.max_tokens}) would be exceeded: {used} used, and the next "
+                f"request needs about {self._context_tokens}"
+            )
+        if limits.max_cost is not None:
+            self._check_cost(limits.max_cost, before)
+
+    def _check_cost(self, max_cost: float, before: Usage) -> None:
+        if self.model.price is None:
+            raise LimitError(
+                f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
+                "not known; add it to models.json or leave out the limit"
+            )
+        spent = self.cumulative.cost.total - before.cost.total
+        reserve = self._context_tokens * self.model.price.input / 1_000_000
+        if spent + reserve > max_cost:
+            raise LimitError(
+                f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
+                f"request needs about {reserve:.4f}"
+            )
+
+
+def _with_text(message: Message, text: str) -> Message:
+    """The message with its text replaced; calls and reasoning stay."""
+    others = [block for block in message.content if not isinstance(block, Text)]
+    return replace(message, content=(Text(text), *others))

@@ -1,0 +1,87 @@
+"""One model call as it streams in: what was said so far, told to the listeners piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from zot.core import events
+from zot.core.events import Event
+from zot.provider.types import (
+    FellBack,
+    Finished,
+    Model,
+    Origin,
+    ReasoningDelta,
+    Retrying,
+    Started,
+    Stop,
+    StreamEvent,
+    TextDelta,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    UsageSeen,
+)
+
+Emit = Callable[[Event], None]
+
+DELTA_LIMIT = 256 * 1024
+"""Characters in one delta event; a larger piece of text becomes several."""
+
+
+class Answer:
+    """What one model call has said so far."""
+
+    def __init__(self, model: Model, provider: str) -> None:
+        self.model = model
+        self.provider = provider
+        self.text: list[str] = []
+        self.usage = Usage()
+        self.finished: Finished | None = None
+        self._started = False
+
+    def origin(self, stop: Stop, usage: Usage, error: str | None = None) -> Origin:
+        return Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
+
+    def take(self, event: StreamEvent, emit: Emit) -> None:  # noqa: C901  one flat match
+        match event:
+            case TextDelta(text):
+                self.text.append(text)
+                for piece in _pieces(text):
+                    emit(events.TextDelta(piece))
+            case ReasoningDelta(text):
+                for piece in _pieces(text):
+                    emit(events.ThinkingDelta(piece))
+            case ToolCallStart(id, name):
+                emit(events.ToolUseStart(id, name))
+            case ToolCallArgs(id, delta):
+                for piece in _pieces(delta):
+                    emit(events.ToolUseArgs(id, piece))
+            case ToolCallEnd(id):
+                emit(events.ToolUseEnd(id))
+            case Started():
+                self._start(emit)
+            case UsageSeen(usage):
+                self.usage = usage
+            case Retrying(attempt, max_attempts, delay, reason):
+                emit(events.Retry(attempt, max_attempts, delay, reason))
+            case FellBack(failed, provider, model, reason):
+                self.provider, self.model = provider, model
+                emit(events.Fallback(failed, model.id, provider, reason))
+            case Finished():
+                self.finished = event
+            case _:
+                assert_never(event)
+
+    def _start(self, emit: Emit) -> None:
+        if not self._started:  # a retried call starts again, the message does not
+            self._started = True
+            emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
+
+
+def _pieces(text: str) -> Iterable[str]:
+    if len(text) <= DELTA_LIMIT:
+        return (text,) if text else ()
+    return [text[at : at + DELTA_LIMIT] for at in range(0, len(text), DELTA_LIMIT)]

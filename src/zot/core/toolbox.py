@@ -1,0 +1,143 @@
+"""Runs the tools of one turn, in call order. Whatever goes wrong becomes a result that the model
+sees; only an abort ends the batch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.core import events
+from zot.core.check import problem
+from zot.core.events import Event
+from zot.core.hook import Block, Hook, HookContext, ReplaceArgs
+from zot.core.session import Body, Entry, ResultNote
+from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.errors import Cancelled, ToolError
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
+
+ABORTED = "aborted"
+NOT_RUN_ABORTED = "not run: the turn was aborted"
+NOT_RUN_STEERED = "not run: the user sent a message first"
+
+
+class BatchIO(Protocol):
+    @property
+    def cancel(self) -> Cancel: ...
+    def emit(self, event: Event) -> None: ...
+    def append(self, body: Body) -> Entry: ...
+    def has_steering(self) -> bool: ...
+
+
+class Toolbox:
+    """The tools of an agent. The first tool of a name wins."""
+
+    def __init__(self, tools: Iterable[Tool], hooks: Sequence[Hook] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self._tools.setdefault(tool.name, tool)
+        self._hooks = hooks
+        # Sorted: prompt caches match prefixes, so the order must not depend on how tools arrived.
+        self.specs = tuple(
+            ToolSpec(tool.name, tool.description, tool.schema)
+            for _, tool in sorted(self._tools.items())
+        )
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._tools)
+
+    def run(self, calls: Sequence[ToolCall], io: BatchIO) -> None:
+        """Run the calls of one turn, and append the message with all their results.
+
+        Raises:
+            Cancelled: the turn was aborted; every call has a result all the same.
+        """
+        results: list[ToolResult] = []
+        for number, call in enumerate(calls, 1):
+            started = time.monotonic()
+            result = self._result(call, io, steered=bool(results) and io.has_steering())
+            results.append(result)
+            # Written before anyone hears of it: what a client has seen survives a crash.
+            last = number == len(calls)
+            io.append(Message("tool", tuple(results), time.time()) if last else ResultNote(result))
+            io.emit(events.ToolReturned(call, result, time.monotonic() - started))
+        io.cancel.check()
+
+    def _result(self, call: ToolCall, io: BatchIO, *, steered: bool) -> ToolResult:
+        if io.cancel.is_set():
+            output = _failure(NOT_RUN_ABORTED)
+        elif steered:
+            output = _failure(NOT_RUN_STEERED)
+        else:
+            io.emit(events.ToolStarted(call))
+            output = self._supervised(call, io)
+        return ToolResult(call.id, output.content, output.is_error, call.name, output.details)
+
+    def _supervised(self, call: ToolCall, io: BatchIO) -> ToolOutput:
+        try:
+            return self._output(call, io)
+        except Cancelled:
+            return _failure(ABORTED)
+        except ToolError as error:
+            return _failure(str(error))
+        except Exception as error:
+            # A bug in a tool: the model gets one line, the developer the traceback on stderr.
+            traceback.print_exc(file=sys.stderr)
+            return _failure(f"the tool crashed: {type(error).__name__}: {error}")
+
+    def _output(self, call: ToolCall, io: BatchIO) -> ToolOutput:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(self.names) or "none"
+            raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
+        args = self._guarded(call, tool, io)
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io))
+        output = tool.run(args, context)
+        if isinstance(output, str):
+            output = ToolOutput((Text(output),))
+        return replace(output, content=_never_empty(output.content))
+
+    def _guarded(self, call: ToolCall, tool: Tool, io: BatchIO) -> dict[str, object]:
+        """The arguments, checked against the schema and passed by every guard."""
+        args = _checked(call, tool)
+        for hook in self._hooks:
+            verdict = hook.before_tool(replace(call, args=args), HookContext(io.cancel, io.emit))
+            if isinstance(verdict, Block):
+                raise ToolError(verdict.reason or "the call was refused by a guard")
+            if isinstance(verdict, ReplaceArgs):
+                args = _checked(replace(call, args=verdict.args), tool)
+        return args
+
+
+def _checked(call: ToolCall, tool: Tool) -> dict[str, object]:
+    if call.args is None:
+        raise ToolError(
+            f"the arguments of {call.name!r} are not a JSON object: {call.raw[:200]!r}; "
+            "call the tool again with valid arguments"
+        )
+    if found := problem(call.args, tool.schema):
+        raise ToolError(f"invalid arguments for {call.name!r}: {found}")
+    return call.args
+
+
+def _progress(id: str, io: BatchIO) -> Callable[[str], None]:
+    def progress(text: str) -> None:
+        if text and not io.cancel.is_set():
+            io.emit(events.ToolProgress(id, text))
+
+    return progress
+
+
+def _failure(text: str) -> ToolOutput:
+    return ToolOutput((Text(text),), is_error=True)
+
+
+def _never_empty(content: tuple[Text | Image, ...]) -> tuple[Text | Image, ...]:
+    return content or (Text("(no output)"),)

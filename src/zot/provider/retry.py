@@ -1,0 +1,99 @@
+"""Asks again when asking again can help: never after content was streamed, never for long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from contextlib import closing
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.errors import ProviderError
+from zot.provider.types import (
+    FellBack,
+    Model,
+    Provider,
+    Request,
+    Retrying,
+    Started,
+    StreamEvent,
+    UsageSeen,
+)
+
+
+class RetryPolicy(Struct, frozen=True):
+    max_attempts: int = 4
+    first_delay: float = 0.5
+    """Seconds before the second attempt; doubled for each one after."""
+    max_delay: float = 20.0
+    max_retry_after: float = 60.0
+    """A server that asks for a longer pause is not waited for: the error says how long."""
+
+    def delay(self, attempt: int, retry_after: float | None) -> float:
+        """Seconds to wait after the attempt of this number failed."""
+        backoff: float = min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1))
+        jitter = backoff * random.uniform(0.0, 0.25)
+        return max(backoff, retry_after or 0.0) + jitter
+
+
+def stream_with_retry(
+    provider: Provider,
+    request: Request,
+    cancel: Cancel,
+    policy: RetryPolicy = RetryPolicy(),
+    fallbacks: Sequence[tuple[Provider, Model]] = (),
+) -> Generator[StreamEvent, None, None]:
+    """One model call with its retries, then the same with each fallback model.
+
+    Raises:
+        ProviderError: of the last attempt; a fallback that fails too names the first failure.
+    """
+    first_error: ProviderError | None = None
+    for number, (client, model) in enumerate([(provider, request.model), *fallbacks]):
+        if number:
+            yield FellBack(request.model.id, client.name, model, str(first_error))
+        try:
+            yield from _attempts(client, replace(request, model=model), cancel, policy)
+            return
+        except _AfterContent as failure:
+            raise failure.error from failure.error.__cause__
+        except ProviderError as error:
+            first_error = first_error or error
+            if number == len(fallbacks):
+                raise
+    raise AssertionError("unreachable: the last candidate returns or raises")
+
+
+class _AfterContent(Exception):
+    """The stream broke after content: neither a retry nor another model may repeat it."""
+
+    def __init__(self, error: ProviderError) -> None:
+        self.error = error
+
+
+def _attempts(
+    provider: Provider, request: Request, cancel: Cancel, policy: RetryPolicy
+) -> Generator[StreamEvent, None, None]:
+    attempt = 0
+    while True:
+        attempt += 1
+        content = False
+        try:
+            with closing(provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
+                for event in stream:
+                    content = content or not isinstance(event, Started | UsageSeen)
+                    yield event
+            return
+        except ProviderError as error:
+            if content:
+                raise _AfterContent(error) from error
+            if not error.retryable or attempt >= policy.max_attempts:
+                raise
+            if (error.retry_after or 0.0) > policy.max_retry_after:
+                raise
+            delay = policy.delay(attempt, error.retry_after)
+            reason = str(error)
+        yield Retrying(attempt, policy.max_attempts, delay, reason)
+        cancel.sleep(delay)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, Protocol
 
@@ -224,34 +224,39 @@ class Session:
                 pass
 
     def _build_context(self) -> list[tuple[str, Message]]:
-        context: list[tuple[str, Message]] = []
-        notes: list[ToolResult] = []
-        for entry in self.path():
-            match entry.body:
-                case Message():
-                    if notes and entry.body.role != "tool":
-                        context.append((entry.id, Message("tool", tuple(notes), entry.time)))
-                    notes = []
-                    context.append((entry.id, entry.body))
-                case ResultNote():
-                    notes.append(entry.body.result)
-                case Compaction():
-                    context = _compacted(context, entry, entry.body)
-                case Cleared():
-                    context = []
-                case Replaced():
-                    context = [(entry.id, message) for message in entry.body.messages]
-                case _:
-                    pass
-        if notes and self._leaf is not None:
-            context.append((self._leaf, Message("tool", tuple(notes), time.time())))
-        return context
+        return [] if self._leaf is None else context_of(self.path())
 
     def _new_entry_id(self) -> str:
         while True:
             id = os.urandom(4).hex()
             if id not in self._entries:
                 return id
+
+
+def context_of(path: Sequence[Entry]) -> list[tuple[str, Message]]:
+    """What the model sees of a branch: its messages, each with the id of its entry."""
+    context: list[tuple[str, Message]] = []
+    notes: list[ToolResult] = []
+    for entry in path:
+        match entry.body:
+            case Message():
+                if notes and entry.body.role != "tool":
+                    context.append((entry.id, Message("tool", tuple(notes), entry.time)))
+                notes = []
+                context.append((entry.id, entry.body))
+            case ResultNote():
+                notes.append(entry.body.result)
+            case Compaction():
+                context = _compacted(context, entry, entry.body)
+            case Cleared():
+                context = []
+            case Replaced():
+                context = [(entry.id, message) for message in entry.body.messages]
+            case _:
+                pass
+    if notes:
+        context.append((path[-1].id, Message("tool", tuple(notes), time.time())))
+    return context
 
 
 def _compacted(

@@ -1,0 +1,1 @@
+"""Session files: formats, the crash-safe store, and the library of what is on disk."""

@@ -147,9 +147,11 @@ def decode_row(line: bytes) -> Row | dict[str, Json]:
     Raises:
         BadRow: not a JSON object with a `type`, a checksum that does not fit, or wrong fields.
     """
-    tail = _CRC.search(line, max(0, len(line) - _CRC_LENGTH))
-    if tail and int(tail[1], 16) != binascii.crc32(line[: tail.start()] + b"}"):
-        raise BadRow("its checksum does not match")
+    tail = _CRC.match(line, max(0, len(line) - _CRC_LENGTH))
+    if tail:
+        body = binascii.crc32(memoryview(line)[: tail.start()])
+        if int(tail[1], 16) != binascii.crc32(b"}", body):
+            raise BadRow("its checksum does not match")
     try:
         row = _rows.decode(line)
         if row.type in rows.KNOWN:
@@ -211,8 +213,10 @@ class Transcript:
             id = f"{number:08x}"
             while id in self.entries:
                 id = f"{int(id, 16) + 0x1000_0000:08x}"
-        parent = self._last if row.parent is UNSET else row.parent
-        if parent is not None and parent not in self.entries:
+        parent = row.parent
+        if parent is UNSET or parent == self._last:
+            parent = self._last  # the same text object, not another one for each row
+        elif parent is not None and parent not in self.entries:
             parent = self._last  # its row was lost; the conversation goes on
         time = row.time or (body.time if isinstance(body, Message) else 0.0)
         self.entries[id] = Entry(id, parent, time, body)

@@ -1,0 +1,120 @@
+"""Reads the header of a GGUF file: enough to refuse a broken one and to see what it can do."""
+
+from __future__ import annotations
+
+import struct
+from io import BufferedReader
+from pathlib import Path
+
+from msgspec import Struct
+
+from zot.errors import ConfigError
+
+MAX_STRING = 32 << 20
+MAX_COUNT = 4 << 20
+SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+STRING, ARRAY = 8, 9
+
+
+class Header(Struct, frozen=True):
+    architecture: str
+    context: int
+    """Tokens the model was trained for; 0 when the file does not say."""
+    chat_template: str
+    """Empty for a model that was not trained to chat."""
+
+
+class _Reader:
+    def __init__(self, file: BufferedReader) -> None:
+        self.file = file
+
+    def take(self, size: int) -> bytes:
+        data = self.file.read(size)
+        if len(data) != size:
+            raise ValueError("the file ends in the middle of its header")
+        return data
+
+    def scalar(self, code: str) -> int | float | bool:
+        value: int | float | bool = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
+        return value
+
+    def count(self, limit: int) -> int:
+        number = int(self.scalar("Q"))
+        if number > limit:
+            raise ValueError(f"a length of {number} in its header")
+        return number
+
+    def string(self) -> str:
+        return self.take(self.count(MAX_STRING)).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> object:
+        if kind == STRING:
+            return self.string()
+        if kind == ARRAY:
+            self.skip_array()
+            return None
+        if kind not in SCALARS:
+            raise ValueError(f"a value of type {kind} in its header")
+        return self.scalar(SCALARS[kind])
+
+    def skip_array(self) -> None:
+        kind = int(self.scalar("I"))
+        number = self.count(MAX_COUNT)
+        if kind in SCALARS:
+            self.take(struct.calcsize(SCALARS[kind]) * number)
+        elif kind == STRING:
+            for _ in range(number):
+                self.take(self.count(MAX_STRING))
+        else:
+            raise ValueError(f"an array of type {kind} in its header")
+
+
+def read_header(path: Path) -> Header:
+    """What the file says of itself.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a whole GGUF header.
+    """
+    try:
+        with path.open("rb") as file:
+            values = _read_values(_Reader(file))
+    except OSError as failed:
+        raise ConfigError(
+            f"cannot read the model file {str(path)!r}: {failed.strerror}"
+        ) from failed
+    except (ValueError, struct.error) as broken:
+        raise ConfigError(
+            f"{str(path)!r} is not a usable GGUF file ({broken}): download it again"
+        ) from broken
+    architecture = str(values.get("general.architecture", ""))
+    context = values.get(f"{architecture}.context_length", 0)
+    return Header(
+        architecture,
+        context if isinstance(context, int) else 0,
+        str(values.get("tokenizer.chat_template", "")),
+    )
+
+
+def _read_values(reader: _Reader) -> dict[str, object]:
+    if reader.take(4) != b"GGUF":
+        raise ValueError("it does not begin with the letters GGUF")
+    if int(reader.scalar("I")) not in (2, 3):
+        raise ValueError("its format version is not 2 or 3")
+    reader.count(MAX_COUNT)  # tensors
+    values: dict[str, object] = {}
+    for _ in range(reader.count(MAX_COUNT)):
+        key = reader.string()
+        values[key] = reader.value(int(reader.scalar("I")))
+    return values

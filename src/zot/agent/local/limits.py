@@ -1,0 +1,61 @@
+"""What this machine has to spare: disk, memory and cores. Injected where it is checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+MEMORY_VARIABLE = "ZOT_LOCAL_MEMORY_MB"
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_disk(path: Path) -> int:
+    """Bytes free where `path` is, or where it would be made."""
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    return shutil.disk_usage(existing).free
+
+
+def free_memory() -> int | None:
+    """Bytes a new process could use; None where the system does not say."""
+    if forced := os.environ.get(MEMORY_VARIABLE, "").strip():
+        return int(forced) * 1_000_000 if forced.isdigit() else None
+    found = [each for each in (_meminfo_available(), _cgroup_available()) if each is not None]
+    return min(found) if found else None
+
+
+def _meminfo_available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_available(root: Path = CGROUP) -> int | None:
+    """A container sees the host's meminfo; its own limit stands here."""
+    try:
+        limit = (root / "memory.max").read_text(encoding="ascii").strip()
+        used = (root / "memory.current").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
+
+
+def server_threads() -> int:
+    """One core is left to zot and its tools: a model that takes all of them slows itself down."""
+    forced = os.environ.get("ZOT_LOCAL_THREADS", "")
+    return max(1, int(forced)) if forced.isdigit() else max(1, _cores() - 1)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def size_text(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

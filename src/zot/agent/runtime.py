@@ -1,0 +1,441 @@
+"""A Runtime is an Agent that can be driven: runs are queued, supervised and aborted here, and
+every one of them ends in exactly one Done. Every mode and the SDK stand on this file.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.core import events
+from zot.core.agent import Agent, Limits, UserInput
+from zot.core.events import Event
+from zot.core.session import Body, Cleared, Entry, LevelChange, ModelChange, Replaced, Session
+from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
+from zot.provider.types import Image, Level, Message, Model, Provider, Stop, Usage
+
+ABORT_GRACE = 1.5
+"""Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
+MAX_QUEUE = 256
+
+
+class Models(Protocol):
+    """Where a runtime finds models, and clients for them."""
+
+    def find(self, id: str) -> Model:
+        """Raises ConfigError when there is no such model."""
+        ...
+
+    def all(self) -> Sequence[Model]: ...
+
+    def connect(self, model: Model) -> Provider: ...
+
+
+class State(Struct, frozen=True):
+    provider: str
+    model: Model
+    cwd: str
+    message_count: int
+    busy: bool
+    queued: int
+    usage: Usage
+    context_tokens: int
+    reasoning: Level
+    session_id: str
+
+
+class Run:
+    """One accepted prompt or compact. It can be aborted from birth and ends exactly once."""
+
+    def __init__(
+        self,
+        kind: Literal["prompt", "compact"],
+        work: Callable[[Run], None],
+        runtime: Runtime,
+        tag: object,
+    ) -> None:
+        self.kind = kind
+        self.tag = tag
+        """What the client calls this run; handed back with its events."""
+        self.cancel = Cancel()
+        self.error: ZotError | None = None
+        self.stop: Stop = "end"
+        self._work = work
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._changed = threading.Event()
+        self._worked = threading.Event()
+        self.ended = threading.Event()
+        self.turn_open = False
+        """A TurnStart was told, and its TurnEnd was not yet."""
+
+    # --- what the loop sees of it (core.agent.RunIO) -----------------------------------------
+
+    def emit(self, event: Event) -> None:
+        self._runtime.wait_for_listeners(self.cancel)
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            self._tell(event)
+
+    def append(self, body: Body) -> Entry:
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            return self._runtime.session.append(body)
+
+    def take_steering(self) -> list[UserInput]:
+        return self._runtime.take("steering", self)
+
+    def has_steering(self) -> bool:
+        return bool(self._runtime.steering)
+
+    def take_follow_up(self) -> list[UserInput]:
+        return self._runtime.take("follow_up", self)
+
+    # --- what the supervisor does with it ----------------------------------------------------
+
+    def supervise(self) -> None:
+        """Let a thread do the work; return when it is done, or when it must be given up."""
+        with self.cancel.calling(self._changed.set):
+            threading.Thread(target=self._run, name="zot-run", daemon=True).start()
+            self._changed.wait()
+            if not self._worked.is_set():  # aborted: the work gets a moment to wind up
+                self._worked.wait(ABORT_GRACE)
+        with self._lock:
+            if not self._worked.is_set():
+                self._given_up = True
+                self.stop = "aborted"
+
+    def announce_end(self) -> None:
+        """Close what is open, and say Done. Only the supervisor calls this, and only once."""
+        error = self.error
+        if self.stop == "aborted":
+            self._tell(events.TurnEnd("aborted", "aborted"))
+        elif error is not None:
+            if self.turn_open:
+                self._tell(events.TurnEnd("error", str(error), error.code))
+            self._tell(events.ErrorRaised(str(error), error.code))
+        self._tell(events.Done(self.stop))
+
+    def _run(self) -> None:
+        try:
+            self.cancel.check()
+            self._work(self)
+        except Cancelled:
+            self.stop = "aborted"
+        except ZotError as error:
+            self.error, self.stop = error, "error"
+        except Exception as error:
+            # A bug of ours: one line for the client, the traceback on stderr for us.
+            traceback.print_exc(file=sys.stderr)
+            self.error = ZotError(f"internal error: {type(error).__name__}: {error}")
+            self.stop = "error"
+        finally:
+            self._worked.set()
+            self._changed.set()
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, events.TurnStart):
+            self.turn_open = True
+        elif isinstance(event, events.TurnEnd):
+            self.turn_open = False
+        self._runtime.tell(event, self)
+
+
+Listener = Callable[[Event, Run | None], None]
+
+
+class Runtime:
+    """One agent, one session, one run at a time. Safe to call from any thread."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        models: Models,
+        *,
+        cwd: str,
+        listeners: Sequence[Listener] = (),
+        wait_for_listeners: Callable[[Cancel], None] = lambda cancel: None,
+    ) -> None:
+        self.agent = agent
+        self.models = models
+        self.cwd = cwd
+        self.listeners = list(listeners)
+        self.wait_for_listeners = wait_for_listeners
+        """Called before each event of a run: where a slow client slows the turn down."""
+        self.steering: deque[UserInput] = deque()
+        self.follow_up: deque[UserInput] = deque()
+        self.take_all: dict[str, bool] = {"steering": True, "follow_up": True}
+        """Whether waiting messages are delivered all at once or one at a time."""
+        self._lock = threading.Lock()
+        self._tell_lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._runs: deque[Run] = deque()
+        self._closed = False
+        self._conductor: threading.Thread | None = None
+
+    @property
+    def session(self) -> Session:
+        return self.agent.session
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def prompt(
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        extra: dict[str, object] | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
+
+        Raises:
+            CommandError: there is nothing to say, or the queue is full.
+        """
+        if not text.strip() and not images:
+            raise CommandError("invalid_params: the prompt is empty: give a message or an image")
+        user = UserInput(text, tuple(images), extra)
+        return self._submit(
+            "prompt", lambda run: self.agent.prompt(user, run, limits), tag, accepted
+        )
+
+    def compact(
+        self,
+        instructions: str = "",
+        *,
+        tag: object = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        def work(run: Run) -> None:
+            self.agent.compact(run, instructions)
+
+        return self._submit("compact", work, tag, accepted)
+
+    def abort(self, tag: object = None) -> bool:
+        """Stop the running run, or the one with this tag; False if there is none."""
+        with self._lock:
+            runs = [run for run in self._runs if tag is None or run.tag == tag]
+        if not runs:
+            return False
+        runs[0].cancel.set()
+        self.clear_queue(runs[0])
+        return True
+
+    def steer(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard after the current tool; with nothing running, at the next prompt."""
+        self._enqueue(self.steering, text, images)
+
+    def follow(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard when the model would stop."""
+        self._enqueue(self.follow_up, text, images)
+
+    def clear_queue(self, run: Run | None = None) -> tuple[list[str], list[str]]:
+        dropped = [each.text for each in self.steering], [each.text for each in self.follow_up]
+        self.steering.clear()
+        self.follow_up.clear()
+        if dropped[0] or dropped[1]:
+            self._tell_queue(run)
+        return dropped
+
+    def take(self, queue: Literal["steering", "follow_up"], run: Run) -> list[UserInput]:
+        waiting: deque[UserInput] = getattr(self, queue)
+        taken: list[UserInput] = []
+        while waiting and (self.take_all[queue] or not taken):
+            taken.append(waiting.popleft())
+        if taken:
+            self._tell_queue(run)
+        return taken
+
+    # --- state -------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._runs)
+
+    def state(self) -> State:
+        with self._lock:
+            agent = self.agent
+            return State(
+                provider=agent.model.provider,
+                model=agent.model,
+                cwd=self.cwd,
+                message_count=agent.session.message_count(),
+                busy=bool(self._runs),
+                queued=max(0, len(self._runs) - 1),
+                usage=agent.cumulative,
+                context_tokens=agent.context_tokens,
+                reasoning=agent.settings.reasoning,
+                session_id=agent.session.id,
+            )
+
+    def clear(self) -> None:
+        """Drop the transcript; what it cost stays counted.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+        """
+        with self._idle("clear"):
+            self.session.append(Cleared())
+            self.agent.forget()
+
+    def set_messages(self, messages: Sequence[Message]) -> None:
+        with self._idle("set_messages"):
+            self.session.append(Replaced(tuple(messages)))
+            self.agent.forget()
+
+    def set_model(self, id: str) -> Model:
+        """Go on with another model of the same provider.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            ConfigError: there is no such model; nothing changes.
+        """
+        with self._idle("set_model"):
+            model = self.models.find(id)
+            provider = self.models.connect(model)
+            self.session.append(ModelChange(model.provider, model.id))
+            self.agent.set_model(provider, model)
+            return model
+
+    def set_reasoning(self, level: Level) -> None:
+        with self._idle("set_reasoning"):
+            self.session.append(LevelChange(level))
+            self.agent.settings = replace(self.agent.settings, reasoning=level)
+
+    # --- end ---------------------------------------------------------------------------------
+
+    def close(self, *, drain: bool = False, timeout: float | None = None) -> bool:
+        """Accept nothing more and wait for what was accepted; without `drain` it is aborted.
+
+        True when everything has ended within the time.
+        """
+        with self._lock:
+            self._closed = True
+            runs = list(self._runs)
+            self._wake.notify_all()
+        if not drain:
+            for run in runs:
+                run.cancel.set()
+        conductor = self._conductor
+        if conductor is not None:
+            conductor.join(timeout)
+            return not conductor.is_alive()
+        return True
+
+    def release(self) -> None:
+        """Let go of connections and files; after `close`."""
+        self.agent.provider.close()
+        self.session.close()
+
+    # --- listeners ---------------------------------------------------------------------------
+
+    def tell(self, event: Event, run: Run | None = None) -> None:
+        """Hand an event to every listener, one event at a time. A listener must not block."""
+        with self._tell_lock:
+            for listener in self.listeners:
+                try:
+                    listener(event, run)
+                except Exception:
+                    # A listener that fails must not end the run, nor keep others from hearing.
+                    traceback.print_exc(file=sys.stderr)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _submit(
+        self,
+        kind: Literal["prompt", "compact"],
+        work: Callable[[Run], None],
+        tag: object,
+        accepted: Callable[[int], None],
+    ) -> Run:
+        run = Run(kind, work, self, tag)
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the runtime is closed")
+            ahead = len(self._runs)
+            if ahead >= MAX_QUEUE:
+                raise CommandError(
+                    f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
+                )
+            accepted(ahead)
+            self._runs.append(run)
+            if self._conductor is None:
+                self._conductor = threading.Thread(
+                    target=self._conduct, name="zot-conductor", daemon=True
+                )
+                self._conductor.start()
+            self._wake.notify_all()
+        return run
+
+    def _conduct(self) -> None:
+        """Take the runs one after the other, and see each of them to its end."""
+        while True:
+            with self._lock:
+                while not self._runs and not self._closed:
+                    self._wake.wait()
+                if not self._runs:
+                    return
+                run = self._runs[0]
+            run.supervise()
+            self._sync(run)
+            with self._lock:
+                self._runs.popleft()
+                run.announce_end()
+            run.ended.set()
+
+    def _sync(self, run: Run) -> None:
+        try:
+            self.session.sync()
+        except ZotError as error:
+            if run.stop == "end":
+                run.error, run.stop = error, "error"
+
+    def _enqueue(self, queue: deque[UserInput], text: str, images: Sequence[Image]) -> None:
+        if not text.strip() and not images:
+            raise CommandError("invalid_params: the message is empty: give a message or an image")
+        if len(queue) >= MAX_QUEUE:
+            raise CommandError(
+                f"queue_full: {len(queue)} messages are waiting; try again later", code="queue_full"
+            )
+        queue.append(UserInput(text, tuple(images)))
+        with self._lock:
+            run = self._runs[0] if self._runs else None
+        self._tell_queue(run)
+
+    def _tell_queue(self, run: Run | None) -> None:
+        steering = tuple(each.text for each in self.steering)
+        self.tell(events.QueueUpdate(steering, tuple(each.text for each in self.follow_up)), run)
+
+    def _idle(self, what: str) -> _Idle:
+        return _Idle(self._lock, self._runs, what)
+
+
+class _Idle:
+    """Holds the runtime still while its state changes."""
+
+    def __init__(self, lock: threading.Lock, runs: deque[Run], what: str) -> None:
+        self._lock = lock
+        self._runs = runs
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self._runs:
+            self._lock.release()
+            raise BusyError(f"agent is busy: {self._what} has to wait for done, or abort first")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

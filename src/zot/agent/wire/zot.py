@@ -1,0 +1,138 @@
+"""The zot dialect: lines to commands, answers to lines. No input or output.
+
+Kept light, because the first answer of `zot rpc` waits for it: events are another file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zot.agent.commands import AnyCommand
+from zot.agent.wire.ndjson import decode_line, encode_line
+from zot.errors import CommandError, ZotError
+
+PROTOCOL_VERSION = 1
+MAX_ID = 256
+
+
+class Response(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
+    command: str
+    success: bool
+    id: Raw | UnsetType = UNSET
+    """As the client wrote it: a string or a number."""
+    data: Any = UNSET
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    """Feature `codes`."""
+
+
+class HelloData(Struct, frozen=True, omit_defaults=True):
+    protocol_version: int
+    version: str
+    provider: str
+    model: str
+    features: tuple[str, ...] | UnsetType = UNSET
+    """What is supported; only for a client that asked for features."""
+
+
+class Pong(Struct, frozen=True):
+    pong: bool = True
+
+
+class Started(Struct, frozen=True, omit_defaults=True):
+    started: bool
+    queued: int = 0
+    """Runs ahead of this one."""
+
+
+class ModelSet(Struct, frozen=True):
+    model: str
+
+
+class ReasoningSet(Struct, frozen=True):
+    reasoning: str
+
+
+class Envelope(Struct, frozen=True):
+    """What can be said of any line before its fields are looked at."""
+
+    type: str | UnsetType = UNSET
+    id: Raw = Raw()
+
+
+class Incoming(Struct, frozen=True):
+    name: str
+    """The command's word, or empty when the line had none."""
+    id: Raw | UnsetType
+    command: AnyCommand | None
+    error: CommandError | None = None
+
+
+_envelope = msgspec.json.Decoder(Envelope).decode
+_command = msgspec.json.Decoder(AnyCommand).decode
+
+
+def decode(line: bytes) -> Incoming:
+    """One line as a command, or as what is wrong with it; never raises."""
+    name = ""
+    id: Raw | UnsetType = UNSET
+    try:
+        envelope: Envelope = decode_line(line, _envelope)
+        id = checked_id(envelope.id)
+        if envelope.type is UNSET:
+            raise CommandError('unknown command: the line has no "type"', code="unknown_command")
+        name = envelope.type
+        return Incoming(name, id, decode_line(line, _command))
+    except CommandError as error:
+        return Incoming(name, id, None, _explained(error, name))
+
+
+def checked_id(raw: Raw) -> Raw | UnsetType:
+    """The client's id as it will be echoed.
+
+    Raises:
+        CommandError: it is neither a string nor a number, or too long.
+    """
+    text = bytes(raw)
+    if not text or text in (b"null", b'""'):
+        return UNSET
+    if text[:1] not in b'"-0123456789':
+        raise CommandError("invalid_params: id must be a string or a number")
+    if len(text) > MAX_ID:
+        raise CommandError(
+            f"id_too_long: the id has {len(text)} bytes, the limit is {MAX_ID}", code="id_too_long"
+        )
+    return Raw(text)
+
+
+def _explained(error: CommandError, name: str) -> CommandError:
+    text = str(error)
+    if name and text.startswith("invalid_params: Invalid value"):
+        return CommandError(f"unknown command {name!r}", code="unknown_command")
+    if not name and text.startswith("invalid_params: Expected `object`"):
+        return CommandError("parse_error: the line is not a JSON object", code="parse_error")
+    return error
+
+
+def success(incoming: Incoming, data: Any = UNSET) -> Response:
+    return Response(incoming.name, success=True, id=incoming.id, data=data)
+
+
+def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Response:
+    code = error.code if codes else UNSET
+    return Response(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
+
+
+def encode(frame: Any) -> bytes:
+    return encode_line(frame)
+
+
+def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:
+    """The line with the fields of the feature `seq` added."""
+    extra = b',"seq":%d' % seq
+    if prompt_id is not UNSET:
+        extra += b',"prompt_id":' + bytes(prompt_id)
+    return line[:-2] + extra + b"}\n"

@@ -75,6 +75,8 @@ class Run:
         self._changed = threading.Event()
         self._worked = threading.Event()
         self.ended = threading.Event()
+        self.listening = kind == "prompt"
+        """Messages can still be put into it."""
         self.turn_open = False
         """A TurnStart was told, and its TurnEnd was not yet."""
 
@@ -177,7 +179,7 @@ class Runtime:
         self.follow_up: deque[UserInput] = deque()
         self.take_all: dict[str, bool] = {"steering": True, "follow_up": True}
         """Whether waiting messages are delivered all at once or one at a time."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._tell_lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._runs: deque[Run] = deque()
@@ -230,17 +232,21 @@ class Runtime:
             runs = [run for run in self._runs if tag is None or run.tag == tag]
         if not runs:
             return False
+        runs[0].listening = False
         runs[0].cancel.set()
         self.clear_queue(runs[0])
         return True
 
-    def steer(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Have a message heard after the current tool; with nothing running, at the next prompt."""
-        self._enqueue(self.steering, text, images)
+    def steer(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
+        """Have a message heard after the current tool.
 
-    def follow(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Have a message heard when the model would stop."""
-        self._enqueue(self.follow_up, text, images)
+        False when no run would hear it: it was not queued, unless `keep` holds it for the next.
+        """
+        return self._enqueue(self.steering, text, images, keep)
+
+    def follow(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
+        """Have a message heard when the model would stop; otherwise as `steer`."""
+        return self._enqueue(self.follow_up, text, images, keep)
 
     def clear_queue(self, run: Run | None = None) -> tuple[list[str], list[str]]:
         dropped = [each.text for each in self.steering], [each.text for each in self.follow_up]
@@ -251,10 +257,13 @@ class Runtime:
         return dropped
 
     def take(self, queue: Literal["steering", "follow_up"], run: Run) -> list[UserInput]:
-        waiting: deque[UserInput] = getattr(self, queue)
+        waiting = self.steering if queue == "steering" else self.follow_up
         taken: list[UserInput] = []
-        while waiting and (self.take_all[queue] or not taken):
-            taken.append(waiting.popleft())
+        with self._lock:
+            while waiting and (self.take_all[queue] or not taken):
+                taken.append(waiting.popleft())
+            if queue == "follow_up" and not taken and not self.steering:
+                run.listening = False  # from here on it ends; what comes now is not for it
         if taken:
             self._tell_queue(run)
         return taken
@@ -403,17 +412,24 @@ class Runtime:
             if run.stop == "end":
                 run.error, run.stop = error, "error"
 
-    def _enqueue(self, queue: deque[UserInput], text: str, images: Sequence[Image]) -> None:
+    def _enqueue(
+        self, queue: deque[UserInput], text: str, images: Sequence[Image], keep: bool
+    ) -> bool:
         if not text.strip() and not images:
             raise CommandError("invalid_params: the message is empty: give a message or an image")
-        if len(queue) >= MAX_QUEUE:
-            raise CommandError(
-                f"queue_full: {len(queue)} messages are waiting; try again later", code="queue_full"
-            )
-        queue.append(UserInput(text, tuple(images)))
         with self._lock:
             run = self._runs[0] if self._runs else None
+            heard = run is not None and run.listening
+            if not heard and not keep:
+                return False
+            if len(queue) >= MAX_QUEUE:
+                raise CommandError(
+                    f"queue_full: {len(queue)} messages are waiting; try again later",
+                    code="queue_full",
+                )
+            queue.append(UserInput(text, tuple(images)))
         self._tell_queue(run)
+        return heard
 
     def _tell_queue(self, run: Run | None) -> None:
         steering = tuple(each.text for each in self.steering)
@@ -426,7 +442,7 @@ class Runtime:
 class _Idle:
     """Holds the runtime still while its state changes."""
 
-    def __init__(self, lock: threading.Lock, runs: deque[Run], what: str) -> None:
+    def __init__(self, lock: threading.RLock, runs: deque[Run], what: str) -> None:
         self._lock = lock
         self._runs = runs
         self._what = what

@@ -1,0 +1,59 @@
+"""Puts a runtime together from a setup: provider, tools, hooks, session, prompt."""
+
+from __future__ import annotations
+
+from zot.agent.home import home
+from zot.agent.prompt import system_prompt
+from zot.agent.runtime import Runtime
+from zot.agent.setup import Setup
+from zot.agent.tools.registry import builtin_tools
+from zot.core.agent import Agent, AgentSettings, Limits
+from zot.core.session import Session
+from zot.provider.providers import env_secret_names
+
+RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
+
+
+def build_runtime(setup: Setup, *, session: Session | None = None) -> Runtime:
+    """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
+    options = setup.options
+    tools = [] if options.no_tools else builtin_tools(setup.cwd, options.tools, secret_names())
+    agent = Agent(
+        provider=setup.connect(setup.model),
+        model=setup.model,
+        session=session or Session(),
+        tools=tools,
+        system=lambda: prompt_for(setup),
+        settings=agent_settings(setup),
+    )
+    return Runtime(agent, setup, cwd=setup.cwd)
+
+
+def agent_settings(setup: Setup) -> AgentSettings:
+    options = setup.options
+    compact_at = (options.compact_at or 85.0) / 100
+    return AgentSettings(
+        reasoning=options.reasoning or "off",
+        limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
+        compact_at=None if options.no_auto_compact else compact_at,
+        fallbacks=tuple(
+            (setup.connect(model), model)
+            for model in (setup.find(id) for id in options.fallback_model)
+        ),
+    )
+
+
+def prompt_for(setup: Setup) -> str:
+    options = setup.options
+    return system_prompt(
+        cwd=setup.cwd,
+        home=home(),
+        replacement=options.system_prompt,
+        appended=options.append_system_prompt,
+        context_files=not options.no_context_files,
+    )
+
+
+def secret_names() -> frozenset[str]:
+    """Variables that no child process may see."""
+    return env_secret_names() | {RPC_TOKEN}

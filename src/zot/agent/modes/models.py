@@ -1,0 +1,42 @@
+"""`zot --list-models`: the models of a provider, as a table or as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from zot.agent.flags import Options
+from zot.agent.setup import choose_provider
+from zot.agent.wire.ndjson import encode_line
+from zot.provider import catalog
+from zot.provider.types import Model
+
+_HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
+
+
+def list_models(options: Options) -> int:
+    info = choose_provider(options, os.environ)
+    models = catalog.models(info.name)
+    if options.json:
+        sys.stdout.buffer.write(encode_line({"models": models}))
+        return 0
+    rows = [_HEAD, *(_row(model) for model in models)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+    return 0
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    price = model.price
+    return (
+        model.provider,
+        model.id,
+        str(model.context_window),
+        str(model.max_output),
+        "yes" if model.reasoning else "",
+        f"{price.input:g}" if price else "?",
+        f"{price.output:g}" if price else "?",
+        model.source,
+    )

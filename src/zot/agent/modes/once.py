@@ -1,0 +1,102 @@
+"""`zot -p` and `zot --json`: one prompt, then the end. The exit code says how it went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable, Sequence
+
+from zot.agent.build import build_runtime
+from zot.agent.modes.rpc import claim_stdout
+from zot.agent.runtime import Run, Runtime
+from zot.agent.setup import Setup
+from zot.agent.wire.ndjson import LineWriter, encode_line, write_all
+from zot.agent.wire.zot_events import frame
+from zot.core import events
+from zot.core.events import Event
+from zot.provider.types import Message, Text
+
+STOP_SECONDS = 3.0
+
+
+def run(setup: Setup, prompt: str, *, as_json: bool) -> int:
+    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
+    fd = claim_stdout()
+    runtime = build_runtime(setup)
+    try:
+        if as_json:
+            return _as_json(runtime, prompt, fd)
+        return _as_text(runtime, prompt, fd)
+    finally:
+        runtime.close()
+        runtime.release()
+
+
+def prompt_text(words: Sequence[str]) -> str:
+    """The prompt: what was piped in, then the words of the command line."""
+    piped = ""
+    if _is_piped(0):
+        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
+    return "\n".join(part for part in (piped.strip(), " ".join(words).strip()) if part)
+
+
+def _is_piped(fd: int) -> bool:
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
+    last: list[Message] = []
+
+    def listen(event: Event, run: Run | None) -> None:
+        if isinstance(event, events.AssistantMessage):
+            last[:] = [event.message]
+
+    code = _finish(runtime, prompt, listen)
+    if code == 0 and last:
+        text = "\n".join(block.text for block in last[0].content if isinstance(block, Text))
+        data = text.encode("utf-8", "replace")
+        write_all(fd, data if data.endswith(b"\n") else data + b"\n")
+    return code
+
+
+def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
+    def reader_gone() -> None:
+        runtime.abort()
+
+    writer = LineWriter(fd, gone=reader_gone)
+
+    def listen(event: Event, run: Run | None) -> None:
+        if (shown := frame(event)) is not None:
+            writer.put(encode_line(shown))
+
+    runtime.wait_for_listeners = writer.wait
+    code = _finish(runtime, prompt, listen)
+    writer.close(STOP_SECONDS)
+    return code
+
+
+def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None], None]) -> int:
+    runtime.listeners.append(listen)
+    stopped_by: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        stopped_by.append(number)
+        runtime.abort()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    run = runtime.prompt(prompt)
+    while not run.ended.wait(0.5):
+        pass  # a wait without a limit would keep Python from running the signal handler
+    if stopped_by:
+        return 128 + stopped_by[0]
+    if run.error is not None:
+        sys.stderr.write(f"zot: {run.error}\n")
+        return 1
+    return 0 if run.stop == "end" else 1

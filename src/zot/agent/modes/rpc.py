@@ -1,0 +1,364 @@
+"""`zot rpc`: commands from stdin, answers and events to stdout, until stdin closes.
+
+The main thread reads and answers; it never waits for a turn. Hello and ping are answered before
+the agent is even loaded: the rest of the program loads behind the first answer.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, UnsetType
+
+from zot import __version__
+from zot.agent import commands
+from zot.agent.commands import FEATURES, AnyCommand, ImageData
+from zot.agent.setup import Setup
+from zot.agent.wire import zot
+from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
+from zot.agent.wire.zot import Incoming
+from zot.errors import CommandError, ZotError
+
+if TYPE_CHECKING:
+    from zot.agent.runtime import Run, Runtime
+    from zot.core.events import Event
+    from zot.provider.types import Image
+
+STOP_SECONDS = 3.0
+"""How long a signal waits for the turn to wind up and for the client to read."""
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+MAX_ANSWER = 16 * 1024 * 1024
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def serve(setup: Setup, token: str = "") -> int:
+    """Serve until stdin closes or a signal comes; the exit code."""
+    return Server(setup, token).serve()
+
+
+class Refused(Exception):
+    """The client did not authenticate; the process ends."""
+
+
+class Server:
+    def __init__(self, setup: Setup, token: str) -> None:
+        self._setup = setup
+        self._token = token
+        self._authenticated = not token
+        self._features: frozenset[str] = frozenset()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self._writer = LineWriter(claim_stdout(), gone=self._client_gone)
+        self._wire_lock = threading.Lock()
+        self._seq = 0
+        self._gone = False
+        self._runtime: Runtime | None = None
+        self._runtime_lock = threading.Lock()
+        self._frame: Callable[..., Any] | None = None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        signal.set_wakeup_fd(self._wake_write)
+        for number in _SIGNALS:
+            signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
+        try:
+            code = self._read()
+        except Refused:
+            code = 1
+        if self._runtime is not None:
+            self._runtime.release()
+        self._writer.close(STOP_SECONDS)
+        return code
+
+    def _read(self) -> int:
+        """Answer line after line; the exit code when there are no more."""
+        splitter = LineSplitter()
+        while True:
+            ready, _, _ = select.select([0, self._wake_read], [], [])
+            if self._wake_read in ready and (code := self._woken()) is not None:
+                return code
+            if 0 in ready:
+                data = os.read(0, 65536)
+                if not data:
+                    return self._end_of_input(splitter)
+                for line in splitter.feed(data):
+                    self._line(line)
+
+    def _end_of_input(self, splitter: LineSplitter) -> int:
+        """Accept nothing more; what was accepted finishes, unless a signal comes."""
+        if (line := splitter.finish()) is not None and not isinstance(line, LineTooLong):
+            incoming = zot.decode(line)
+            if incoming.error is None:  # a torn last line is dropped, not answered
+                self._line(line)
+        if self._runtime is None:
+            return 0
+        drained = threading.Thread(target=self._drain, name="zot-drain", daemon=True)
+        drained.start()
+        while drained.is_alive():
+            select.select([self._wake_read], [], [])
+            if (code := self._woken()) is not None:
+                return code
+        return 0
+
+    def _drain(self) -> None:
+        assert self._runtime is not None
+        self._runtime.close(drain=True)
+        self._wake(b"\0")
+
+    def _woken(self) -> int | None:
+        """Why the pipe has a byte: a signal or a lost client ends the process."""
+        received = os.read(self._wake_read, 64)
+        if self._gone:
+            self._abort_everything()
+            return 0
+        number = next((byte for byte in received if byte in set(_SIGNALS)), None)
+        if number is None:
+            return None
+        self._abort_everything()
+        return 128 + number
+
+    def _abort_everything(self) -> None:
+        if self._runtime is not None:
+            self._runtime.close(timeout=STOP_SECONDS)
+
+    def _client_gone(self) -> None:
+        self._gone = True
+        self._wake(b"\0")
+
+    def _wake(self, byte: bytes) -> None:
+        try:
+            os.write(self._wake_write, byte)
+        except BlockingIOError:
+            pass  # the pipe is full of reasons to wake up
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def _line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            error = CommandError(
+                f"line_too_long: the line is longer than {line.limit} bytes; it was skipped",
+                code="line_too_long",
+            )
+            incoming = Incoming("", UNSET, None, error)
+        else:
+            incoming = zot.decode(line)
+        if not self._authenticated:
+            self._authenticate(incoming)
+        try:
+            if incoming.command is None:
+                raise incoming.error or CommandError("unknown command")
+            self._handle(incoming, incoming.command)
+        except ZotError as error:
+            self._fail(incoming, error)
+
+    def _authenticate(self, incoming: Incoming) -> None:
+        import hmac  # deferred: only where a token is set
+
+        command = incoming.command
+        given = command.token if isinstance(command, commands.Hello) else None
+        if given is not None and hmac.compare_digest(given.encode(), self._token.encode()):
+            self._authenticated = True
+            return
+        reason = "invalid token" if given is not None else "send hello with the token first"
+        self._fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
+        raise Refused
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _handle(self, incoming: Incoming, command: AnyCommand) -> None:
+        match command:
+            case commands.Ping():
+                self._answer(incoming, zot.Pong())
+                self._warm_up()
+            case commands.Hello():
+                self._hello(incoming, command)
+                self._warm_up()
+            case commands.Prompt():
+                self._prompt(incoming, command)
+            case commands.Compact(instructions):
+                self.runtime.compact(
+                    instructions, tag=incoming.id, accepted=self._accepted(incoming)
+                )
+            case commands.Abort(target):
+                self.runtime.abort(_tag(target))
+                self._answer(incoming)
+            case commands.Steer():
+                self._queue(incoming, command, self.runtime.steer)
+            case commands.FollowUp():
+                self._queue(incoming, command, self.runtime.follow)
+            case commands.Approve():
+                raise CommandError("no approval is waiting")
+            case commands.Clear():
+                self.runtime.clear()
+                self._answer(incoming)
+            case commands.SetModel(model):
+                self._answer(incoming, zot.ModelSet(self.runtime.set_model(model).id))
+            case commands.SetReasoning(level):
+                self.runtime.set_reasoning(level)
+                self._answer(incoming, zot.ReasoningSet(level))
+            case commands.GetState() | commands.GetMessages() | commands.GetModels():
+                self._look(incoming, command)
+            case _:
+                raise CommandError(f"unknown command {incoming.name!r}", code="unknown_command")
+
+    def _hello(self, incoming: Incoming, command: commands.Hello) -> None:
+        supported: tuple[str, ...] | UnsetType = UNSET
+        if command.features is not None:
+            supported = tuple(name for name in FEATURES if name in command.features)
+            self._features = frozenset(supported)
+        setup = self._setup
+        model = self._runtime.agent.model if self._runtime else setup.model
+        self._answer(
+            incoming,
+            zot.HelloData(zot.PROTOCOL_VERSION, __version__, setup.info.name, model.id, supported),
+        )
+
+    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        self.runtime.prompt(
+            command.message,
+            checked_images(command.images),
+            tag=incoming.id,
+            accepted=self._accepted(incoming),
+        )
+
+    def _queue(
+        self,
+        incoming: Incoming,
+        command: commands.Steer | commands.FollowUp,
+        offer: Callable[[str, list[Image]], bool],
+    ) -> None:
+        images = checked_images(command.images)
+        if offer(command.message, images):
+            self._answer(incoming)
+        else:  # nothing is running that could hear it: it is a prompt
+            self.runtime.prompt(
+                command.message, images, tag=incoming.id, accepted=self._accepted(incoming)
+            )
+
+    def _look(
+        self,
+        incoming: Incoming,
+        command: commands.GetState | commands.GetMessages | commands.GetModels,
+    ) -> None:
+        from zot.agent.wire import zot_replies  # deferred: start-up budget
+
+        runtime = self.runtime
+        match command:
+            case commands.GetState():
+                self._answer(incoming, zot_replies.state(runtime.state()))
+            case commands.GetModels():
+                self._answer(incoming, zot_replies.models(runtime.models.all()))
+            case commands.GetMessages(offset, limit):
+                end = None if limit is None else offset + limit
+                messages = runtime.session.messages()[offset:end]
+                self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
+
+    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+        """Answers before the first event of the run can be written."""
+        return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+
+    # --- the runtime behind it ---------------------------------------------------------------
+
+    @property
+    def runtime(self) -> Runtime:
+        with self._runtime_lock:
+            if self._runtime is None:
+                # Deferred: hello and ping are answered without loading the agent.
+                from zot.agent.build import build_runtime
+                from zot.agent.wire.zot_events import frame
+
+                self._frame = frame
+                runtime = build_runtime(self._setup)
+                runtime.listeners.append(self._event)
+                runtime.wait_for_listeners = self._writer.wait
+                self._runtime = runtime
+            return self._runtime
+
+    def _warm_up(self) -> None:
+        """Load the agent, HTTP and TLS while the client thinks about its prompt."""
+        if self._runtime is None:
+            threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
+
+    def _load(self) -> None:
+        try:
+            _ = self.runtime
+        except ZotError:
+            pass  # the command that needs the runtime will hear of it
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        incoming: Incoming,
+        data: Any = UNSET,
+        *,
+        tag: Any = UNSET,
+        limit: int | None = None,
+    ) -> None:
+        line = zot.encode(zot.success(incoming, data))
+        if limit is not None and len(line) > limit:
+            raise CommandError(
+                f"too_large: the answer has {len(line)} bytes, the limit is {limit}; "
+                "ask for a part of it with offset and limit",
+                code="too_large",
+            )
+        self._put(line, tag)
+
+    def _fail(self, incoming: Incoming, error: ZotError) -> None:
+        self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
+
+    def _event(self, event: Event, run: Run | None) -> None:
+        assert self._frame is not None
+        frame = self._frame(event, self._features)
+        if frame is not None:
+            self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    def _put(self, line: bytes, tag: Any) -> None:
+        with self._wire_lock:
+            if "seq" in self._features:
+                self._seq += 1
+                line = zot.stamped(line, self._seq, tag)
+            self._writer.put(line)
+
+
+def _tag(target: str | int | None) -> Raw | None:
+    import msgspec  # already loaded: only the name is new here
+
+    return None if target is None else Raw(msgspec.json.encode(target))
+
+
+def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
+    """The images of a command.
+
+    Raises:
+        CommandError: of a type no model takes, or empty.
+    """
+    from zot.provider.types import Image
+
+    out = []
+    for position, image in enumerate(images or ()):
+        where = f"invalid_params: images[{position}]"
+        if image.mime_type not in IMAGE_TYPES:
+            known = ", ".join(IMAGE_TYPES)
+            raise CommandError(f"{where}.mime_type must be one of {known}, not {image.mime_type!r}")
+        if not image.data:
+            raise CommandError(f"{where}.data is empty")
+        out.append(Image(image.mime_type, image.data))
+    return out
+
+
+def claim_stdout() -> int:
+    """Keep stdout for frames: whatever else in this process prints goes to stderr."""
+    try:
+        os.fstat(2)
+    except OSError:  # started with stderr closed: its number must not go to the next file opened
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    return wire

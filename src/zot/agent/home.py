@@ -1,4 +1,4 @@
-"""Where zot keeps its files, and how it writes them: atomically, and for the user alone.
+"""Where zot keeps its files; how they are written is in `zot.files`.
 
 Plain string paths inside: `zot rpc` loads this before its first answer, and pathlib would cost
 it several milliseconds. `home()` hands out a Path to those who have pathlib loaded anyway.
@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+from zot.files import ensure_dir, locked, read_bytes, sync_dir, write_atomic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-StrPath = str | os.PathLike[str]
-Dir = TypeVar("Dir", bound=StrPath)
+__all__ = [
+    "ensure_dir",
+    "home",
+    "home_dir",
+    "locked",
+    "read_bytes",
+    "sync_dir",
+    "write_atomic",
+]
 
 
 def home_dir() -> str:
@@ -36,55 +45,3 @@ def home() -> Path:
     from pathlib import Path  # start-up budget: see the top of the file
 
     return Path(home_dir())
-
-
-def ensure_dir(path: Dir) -> Dir:
-    """Create a directory of ours, and its parents, readable by the user alone."""
-    missing = []
-    at = str(path)
-    while at and not os.path.isdir(at):
-        missing.append(at)
-        parent = os.path.dirname(at)
-        if parent == at:
-            break
-        at = parent
-    for directory in reversed(missing):
-        try:
-            os.mkdir(directory, 0o700)
-        except FileExistsError:
-            if not os.path.isdir(directory):
-                raise
-    return path
-
-
-def write_atomic(path: StrPath, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file of ours in one step: a reader sees the old one or the new one, never half."""
-    directory, name = os.path.split(os.fspath(path))
-    ensure_dir(directory or ".")
-    temporary = os.path.join(directory, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_dir(directory or ".")
-    except BaseException:
-        if os.path.lexists(temporary):
-            os.unlink(temporary)
-        raise
-
-
-def sync_dir(path: StrPath) -> None:
-    """Make a new or renamed name in a directory survive a power cut, where the system can."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return  # Windows opens no directories, and a directory may be writable but not readable
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass  # some network file systems refuse; the file itself was synced
-    finally:
-        os.close(fd)

@@ -1,0 +1,73 @@
+"""The log of one extension: its stderr, and what zot has to say about it. Bounded by rotation."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from zot.agent.home import ensure_dir
+
+
+def log_path(home: Path, name: str) -> Path:
+    return home / "logs" / f"ext-{name}.log"
+
+
+class LogFile:
+    """Appended to by several threads; opened at the first write.
+
+    A log that cannot be written must not stop the extension it tells about, so a full disk or a
+    read-only home is not an error here.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.path = path
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+
+    def note(self, text: str) -> None:
+        """A line of zot's own."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = text.encode("utf-8", "replace").replace(b"\n", b" ")
+        self.write(f"[zot] {stamp} ".encode() + line + b"\n")
+
+    def write(self, data: bytes) -> None:
+        with self._lock:
+            try:
+                self._write(data)
+            except OSError:
+                self._close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _write(self, data: bytes) -> None:
+        if self._fd is None:
+            self._fd = self._open()
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        if os.fstat(self._fd).st_size > self._max_bytes:
+            self._rotate()
+
+    def _open(self) -> int:
+        ensure_dir(self.path.parent)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.path, flags, 0o600)
+
+    def _rotate(self) -> None:
+        # Another zot may have rotated the same file already: then only ours is closed.
+        assert self._fd is not None
+        ours = os.fstat(self._fd)
+        self._close()
+        current = self.path.stat()
+        if (ours.st_dev, ours.st_ino) == (current.st_dev, current.st_ino):
+            self.path.replace(self.path.with_name(self.path.name + ".1"))
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,183 @@
+"""Which extensions there are: folders with an `extension.json`. Nothing is started here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ExtensionError
+from zot.provider.types import Json
+
+FILE = "extension.json"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names end up in file names (the log, the data directory), so they are kept plain."""
+MAX_BYTES = 1024 * 1024
+
+Scope = Literal["explicit", "project", "global"]
+
+
+class Manifest(Struct, frozen=True):
+    """What `extension.json` says. Unknown fields are kept in the file and ignored here."""
+
+    name: str
+    version: str = ""
+    exec: str = ""
+    args: tuple[str, ...] = ()
+    language: str = ""
+    description: str = ""
+    enabled: bool = True
+    skills: tuple[str, ...] = ()
+    """Folders (or SKILL.md files) inside the extension; with them `exec` may be missing."""
+    env: tuple[str, ...] = ()
+    """Variables to pass on although zot withholds them; the RPC token is never passed."""
+    fail_closed: bool = False
+    """Tool calls are blocked as long as this extension does not run."""
+
+
+class Installed(Struct, frozen=True):
+    """An extension on disk."""
+
+    manifest: Manifest
+    directory: Path
+    scope: Scope
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    def command(self) -> list[str]:
+        """What to run.
+
+        Raises:
+            ExtensionError: the program is not there.
+        """
+        program = self.manifest.exec
+        if "/" in program:  # ./x, ../x, a/b: relative to the folder; absolute: as it is
+            path = self.directory / program
+            if not path.is_file():
+                raise ExtensionError(f"exec {program!r}: no file {path}")
+            return [str(path), *self.manifest.args]
+        found = shutil.which(program)
+        if found is None:
+            raise ExtensionError(f"exec {program!r} is not on the PATH; write './{program}'?")
+        return [found, *self.manifest.args]
+
+    def skill_paths(self) -> list[Path]:
+        return [self.directory / each for each in self.manifest.skills]
+
+
+class Problem(Struct, frozen=True):
+    """A folder that cannot be used; the message names the file and the reason."""
+
+    name: str
+    message: str
+
+
+class Discovery(Struct, frozen=True):
+    extensions: tuple[Installed, ...]
+    """In load order, each name once, the disabled ones included."""
+    problems: tuple[Problem, ...]
+
+
+def read(directory: Path, scope: Scope = "explicit") -> Installed:
+    """The extension in a folder.
+
+    Raises:
+        ExtensionError: names the file and the reason.
+    """
+    path = directory / FILE
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ExtensionError(f"{path}: larger than 1 MiB")
+        manifest = _parse(data)
+    except OSError as error:
+        raise ExtensionError(f"{path}: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ExtensionError(f"{path}: {error}") from error
+    _check(path, manifest)
+    return Installed(manifest, directory, scope)
+
+
+def _parse(data: bytes) -> Manifest:
+    value: Json = msgspec.json.decode(data)
+    if isinstance(value, dict):
+        value = {key: item for key, item in value.items() if item is not None}
+    return msgspec.convert(value, Manifest)
+
+
+def _check(path: Path, manifest: Manifest) -> None:
+    if not NAME.fullmatch(manifest.name):
+        raise ExtensionError(
+            f"{path}: name {manifest.name!r} must be 1 to 64 letters, digits, '.', '_' or '-'"
+        )
+    if not manifest.exec and not manifest.skills:
+        raise ExtensionError(f"{path}: 'exec' is missing")
+    if any("\0" in text for text in (manifest.exec, *manifest.args)):
+        raise ExtensionError(f"{path}: NUL in 'exec' or 'args'")
+    root = path.parent.resolve()
+    for skill in manifest.skills:
+        if not (root / skill).resolve().is_relative_to(root):
+            raise ExtensionError(f"{path}: skill {skill!r} is outside of the extension's folder")
+
+
+def global_dir(home: Path) -> Path:
+    return home / "extensions"
+
+
+def project_dir(cwd: Path) -> Path:
+    return cwd / ".zot" / "extensions"
+
+
+def discover(
+    cwd: Path, home: Path, explicit: Sequence[Path] = (), *, search: bool = True
+) -> Discovery:
+    """All extensions: `explicit` folders, then the project's, then the user's.
+
+    The first one with a name wins; so does the first one with a folder name outside `explicit`.
+    """
+    found: dict[str, Installed] = {}
+    problems: list[Problem] = []
+    folders: list[tuple[Path, Scope]] = [(each, "explicit") for each in explicit]
+    if search:
+        folders += _unique_names(
+            [
+                *((each, "project") for each in _subfolders(project_dir(cwd))),
+                *((each, "global") for each in _subfolders(global_dir(home))),
+            ]
+        )
+    for folder, scope in folders:
+        try:
+            extension = read(folder, scope)
+        except ExtensionError as error:
+            problems.append(Problem(folder.name, str(error)))
+            continue
+        if extension.name not in found:
+            found[extension.name] = extension
+        elif scope == found[extension.name].scope:
+            other = found[extension.name].directory
+            message = f"{folder / FILE}: the name {extension.name!r} is taken by {other}"
+            problems.append(Problem(extension.name, message))
+    return Discovery(tuple(found.values()), tuple(problems))
+
+
+def _subfolders(directory: Path) -> Iterable[Path]:
+    """Folders with a manifest, in a stable order. Anything else lying there is not ours."""
+    try:
+        return sorted(each for each in directory.iterdir() if (each / FILE).is_file())
+    except OSError:
+        return []
+
+
+def _unique_names(folders: Iterable[tuple[Path, Scope]]) -> list[tuple[Path, Scope]]:
+    seen: dict[str, tuple[Path, Scope]] = {}
+    for folder, scope in folders:
+        seen.setdefault(folder.name, (folder, scope))
+    return list(seen.values())

@@ -1,0 +1,436 @@
+"""The words zot and an extension exchange: one JSON object a line, told apart by `type`.
+
+This file knows shapes only. Who sends what when, and what it means, is in extension.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from zot.provider.types import Json
+
+PROTOCOL_VERSION = 1
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes of one line, in both directions."""
+
+EVENTS = (
+    "session_start",
+    "session_end",
+    "user_prompt_submit",
+    "turn_start",
+    "turn_end",
+    "tool_call",
+    "tool_result",
+    "assistant_message",
+    "pre_compact",
+    "post_compact",
+)
+"""What an extension can subscribe to. Other names are accepted and never sent."""
+
+INTERCEPTS = ("tool_call", "turn_start", "assistant_message", "before_agent_start")
+"""What an extension can stop or change before it happens."""
+
+CAPABILITIES = ("call_tool", "fail_closed", "tool_cancel", "tool_progress")
+"""What this host offers beyond the frames every host knows; sent in `hello_ack`."""
+
+
+class Content(Struct, frozen=True, omit_defaults=True):
+    """A piece of a tool's result: text, or an image in base64."""
+
+    type: str
+    text: str = ""
+    mime_type: str = ""
+    data: str = ""
+
+
+class Panel(Struct, frozen=True):
+    """A small window an extension draws as lines of text."""
+
+    id: str = ""
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    footer: str = ""
+
+
+# --- extension to zot ------------------------------------------------------------------------
+
+
+class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
+    """The first frame: who is there."""
+
+    name: str
+    version: str = ""
+    capabilities: tuple[str, ...] = ()
+
+
+class RegisterCommand(Struct, frozen=True, tag_field="type", tag="register_command"):
+    name: str
+    description: str = ""
+
+
+class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
+    name: str
+    description: str = ""
+    schema: Json = None
+    """JSON Schema of the arguments; none means a tool without arguments."""
+    timeout: float = 60.0
+    """Seconds a call may take."""
+    interactive: bool = False
+    """Waits for a person: has no timeout, and is refused where nobody sits."""
+
+
+class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
+    """All first registrations were sent."""
+
+
+class Subscribe(Struct, frozen=True, tag_field="type", tag="subscribe"):
+    events: tuple[str, ...] = ()
+    intercept: tuple[str, ...] = ()
+    fail_closed: bool = False
+    """No answer (too late, crashed, stopped) means blocked instead of allowed."""
+
+
+class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_intercept_response"):
+    id: str
+    block: bool = False
+    reason: str = ""
+    modified_args: dict[str, Json] | None = None
+    replace_text: str | None = None
+    system_prompt: str | None = None
+
+
+class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+    """The answer to `tool_call`."""
+
+    id: str
+    content: tuple[Content, ...] = ()
+    is_error: bool = False
+    structured_content: Json = None
+    """Facts for user interfaces; the model does not see them."""
+
+
+class ToolProgress(Struct, frozen=True, tag_field="type", tag="tool_progress"):
+    """A piece of output while a call is running."""
+
+    id: str
+    text: str
+
+
+class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_response"):
+    """The answer to `command_invoked`; the field named like the action holds its text."""
+
+    id: str
+    action: str = "noop"
+    prompt: str = ""
+    insert: str = ""
+    display: str = ""
+    open_panel: Panel | None = None
+    error: str = ""
+
+
+class PanelRender(Struct, frozen=True, tag_field="type", tag="panel_render"):
+    panel_id: str
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    footer: str = ""
+
+
+class PanelClose(Struct, frozen=True, tag_field="type", tag="panel_close"):
+    """Goes both ways: whoever closes the panel tells the other."""
+
+    panel_id: str
+
+
+class OpenPanel(Struct, frozen=True, tag_field="type", tag="open_panel"):
+    """A panel nobody asked for with a command."""
+
+    panel: Panel
+
+
+class Notify(Struct, frozen=True, tag_field="type", tag="notify"):
+    message: str
+    level: str = "info"
+
+
+class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
+    """Start a run with this text, where the host allows it."""
+
+    text: str
+
+
+class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
+    """Run one of zot's tools; answered by `tool_result`."""
+
+    id: str
+    name: str
+    args: dict[str, Json] = {}
+    parent_id: str = ""
+    """The `tool_call` in whose course this one is made."""
+
+
+class CallToolCancel(Struct, frozen=True, tag_field="type", tag="call_tool_cancel"):
+    id: str
+
+
+class ShutdownAck(Struct, frozen=True, tag_field="type", tag="shutdown_ack"):
+    pass
+
+
+FromExtension = (
+    Hello
+    | RegisterCommand
+    | RegisterTool
+    | Ready
+    | Subscribe
+    | EventInterceptResponse
+    | ToolResult
+    | ToolProgress
+    | CommandResponse
+    | PanelRender
+    | PanelClose
+    | OpenPanel
+    | Notify
+    | Submit
+    | CallTool
+    | CallToolCancel
+    | ShutdownAck
+)
+
+
+class Unknown(Struct, frozen=True):
+    """A frame of a type this zot does not know: from a newer SDK, and no reason to stop."""
+
+    type: str
+
+
+# --- zot to extension ------------------------------------------------------------------------
+
+
+class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
+    zot_version: str
+    provider: str
+    model: str
+    cwd: str
+    extension_dir: str
+    data_dir: str
+    """A directory of the extension's own that outlives updates of the extension."""
+    protocol_version: int = PROTOCOL_VERSION
+    capabilities: tuple[str, ...] = CAPABILITIES
+
+
+class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked"):
+    id: str
+    name: str
+    args: str = ""
+
+
+class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
+    id: str
+    name: str
+    args: dict[str, Json] = {}
+
+
+class ToolCancel(Struct, frozen=True, tag_field="type", tag="tool_cancel"):
+    """The call was given up; its answer will be ignored."""
+
+    id: str
+
+
+class Result(Struct, frozen=True, omit_defaults=True):
+    content: tuple[Content, ...]
+    is_error: bool = False
+    truncated: bool = False
+
+
+class Payload(Struct, frozen=True, kw_only=True):
+    """What an event tells; which fields are there depends on the event."""
+
+    event: str
+    session_id: str
+    cwd: str
+    sequence: int
+    """Grows with every event of the host; gaps are events that were not subscribed to."""
+    reason: str | UnsetType = UNSET
+    """session_end: shutdown, session_switch or reload."""
+    text: str | UnsetType = UNSET
+    image_count: int | UnsetType = UNSET
+    step: int | UnsetType = UNSET
+    stop: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    tool_id: str | UnsetType = UNSET
+    tool_name: str | UnsetType = UNSET
+    tool_args: dict[str, Json] | None | UnsetType = UNSET
+    status: str | UnsetType = UNSET
+    """tool_result: ok or error. post_compact: completed, failed or aborted."""
+    result: Result | UnsetType = UNSET
+    compaction_id: str | UnsetType = UNSET
+    token_estimate: int | UnsetType = UNSET
+    system_prompt: str | UnsetType = UNSET
+
+
+class Event(Payload, frozen=True, kw_only=True, tag_field="type", tag="event"):
+    """Something happened; no answer is expected."""
+
+
+class EventIntercept(Payload, frozen=True, kw_only=True, tag_field="type", tag="event_intercept"):
+    """Something is about to happen; answered by `event_intercept_response` within 5 seconds."""
+
+    id: str
+
+
+class PanelKey(Struct, frozen=True, tag_field="type", tag="panel_key"):
+    panel_id: str
+    key: str
+    """up down left right enter esc tab pageup pagedown home end backspace delete, or rune."""
+    text: str = ""
+    """The character, when the key is `rune`."""
+
+
+class PanelResize(Struct, frozen=True, tag_field="type", tag="panel_resize"):
+    panel_id: str
+    width: int
+    height: int
+
+
+class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+    """The answer to `call_tool`."""
+
+    id: str
+    name: str
+    content: tuple[Content, ...]
+    is_error: bool = False
+    truncated: bool = False
+
+
+class Shutdown(Struct, frozen=True, tag_field="type", tag="shutdown"):
+    pass
+
+
+ToExtension = (
+    HelloAck
+    | CommandInvoked
+    | ToolCall
+    | ToolCancel
+    | Event
+    | EventIntercept
+    | PanelKey
+    | PanelResize
+    | PanelClose
+    | HostToolResult
+    | Shutdown
+)
+
+
+# --- lines -----------------------------------------------------------------------------------
+
+
+class BadFrame(ValueError):
+    """A line that is no frame; the text says why."""
+
+
+_from_extension: msgspec.json.Decoder[FromExtension] = msgspec.json.Decoder(FromExtension)
+_to_extension: msgspec.json.Decoder[ToExtension] = msgspec.json.Decoder(ToExtension)
+_encoder = msgspec.json.Encoder()
+_LINE_BREAKS = (
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+    ("\u0085".encode(), b"\\u0085"),
+)
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in FromExtension.__args__)
+
+
+def encode(frame: ToExtension | FromExtension) -> bytes:
+    """One line, ended by LF. A lone surrogate never raises: it becomes U+FFFD.
+
+    Characters that some line readers split on (Node's does) are escaped.
+    """
+    try:
+        line = _encoder.encode(frame)
+    except UnicodeEncodeError:
+        line = _encoder.encode(_clean(msgspec.to_builtins(frame)))
+    for character, escape in _LINE_BREAKS:
+        if character in line:
+            line = line.replace(character, escape)
+    return line + b"\n"
+
+
+def decode(line: bytes) -> FromExtension | Unknown:
+    """A line of an extension.
+
+    Raises:
+        BadFrame: not JSON, not an object, or a known type with fields of the wrong kind.
+    """
+    try:
+        return _from_extension.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decode_leniently(line)
+
+
+def decode_from_host(line: bytes) -> ToExtension:
+    """A line of zot, as an extension sees it; for tests and documentation."""
+    return _to_extension.decode(line)
+
+
+def _decode_leniently(line: bytes) -> FromExtension | Unknown:
+    """Go programs write null for an empty list or text, and newer ones use unknown types."""
+    try:
+        # Half an emoji is no JSON to msgspec, but many programs write it; loaded for those only.
+        import json
+
+        value = _clean(json.loads(line.decode("utf-8", "replace")))
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"not JSON: {error}") from error
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise BadFrame("not an object with a 'type'")
+    if value["type"] not in _KNOWN:
+        return Unknown(value["type"])
+    try:
+        return msgspec.convert(_without_nulls(value), FromExtension)  # type: ignore[no-any-return]  # a union is no type
+    except msgspec.ValidationError as error:
+        raise BadFrame(f"bad {value['type']!r} frame: {error}") from error
+
+
+def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
+    return {
+        key: _without_nulls(item) if key in ("panel", "open_panel") and item else item
+        for key, item in value.items()
+        if item is not None
+    }
+
+
+def _clean(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
+
+
+# --- schema ----------------------------------------------------------------------------------
+
+Direction = Literal["from_extension", "to_extension"]
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the protocol: `from_extension` and `to_extension` describe one line each."""
+    (from_extension, to_extension), components = msgspec.json.schema_components(
+        [FromExtension, ToExtension],
+        ref_template="#/$defs/{name}",
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "zot extension protocol",
+        "description": "One JSON object a line on the extension's stdin and stdout.",
+        "protocol_version": PROTOCOL_VERSION,
+        "anyOf": [{"$ref": "#/$defs/from_extension"}, {"$ref": "#/$defs/to_extension"}],
+        "$defs": {
+            "from_extension": from_extension,
+            "to_extension": to_extension,
+            **dict(sorted(components.items())),
+        },
+    }

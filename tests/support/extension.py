@@ -1,0 +1,138 @@
+"""Small extensions as real processes, and a host around them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zot.agent.extensions.extension import Extension
+from zot.agent.extensions.host import ExtensionHost, HostSettings
+from zot.agent.extensions.limits import Limits
+from zot.cancel import Cancel
+from zot.core.events import Event
+from zot.core.hook import HookContext
+from zot.core.tool import ToolContext, ToolOutput
+
+PRELUDE = """
+import json, os, signal, subprocess, sys, threading, time
+def emit(type, **fields):
+    sys.stdout.write(json.dumps({"type": type, **fields}) + "\\n")
+    sys.stdout.flush()
+def frames():
+    for line in sys.stdin:
+        yield json.loads(line)
+def hello(name="x"):
+    emit("hello", name=name, version="1.0.0", capabilities=[])
+def text(id, text, **more):
+    emit("tool_result", id=id, content=[{"type": "text", "text": text}], **more)
+"""
+
+OBJECT = {"type": "object", "properties": {}}
+
+
+def write_extension(
+    root: Path, name: str, body: str, *, prelude: str = PRELUDE, **manifest: Any
+) -> Path:
+    """A folder with a manifest and a Python program; its directory."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "main.py").write_text(prelude + body, encoding="utf-8")
+    fields = {"name": name, "version": "1.0.0", "exec": sys.executable, "args": ["main.py"]}
+    (folder / "extension.json").write_text(json.dumps(fields | manifest), encoding="utf-8")
+    return folder
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
+    """The condition's first true value; fails the test when it never comes."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError("timed out waiting")
+
+
+class Seen:
+    """The events a host emitted, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type) -> list[Any]:
+        with self._changed:
+            return [event for event in self.events if isinstance(event, kind)]
+
+    def wait(self, predicate: Callable[[Event], bool], seconds: float = 20) -> Any:
+        with self._changed:
+            found: list[Event] = []
+
+            def seen() -> bool:
+                found[:] = [event for event in self.events if predicate(event)]
+                return bool(found)
+
+            assert self._changed.wait_for(seen, seconds), f"not seen; {self.events}"
+            return found[0]
+
+
+@contextmanager
+def running_host(
+    tmp_path: Path, *folders: Path, limits: Limits | None = None, ready: bool = True, **more: Any
+) -> Iterator[tuple[ExtensionHost, Seen]]:
+    settings_names = HostSettings.__struct_fields__
+    settings = {key: more.pop(key) for key in list(more) if key in settings_names}
+    base: dict[str, Any] = {
+        "cwd": tmp_path / "work",
+        "home": tmp_path / "home",
+        "zot_version": "9.9.9",
+        "explicit": tuple(folders),
+        "search": False,
+        "limits": limits or Limits(),
+    }
+    (tmp_path / "work").mkdir(exist_ok=True)
+    host = ExtensionHost(HostSettings(**(base | settings)), **more)
+    seen = Seen()
+    try:
+        host.attach(seen)
+        host.start()
+        if ready:
+            host.wait_ready()
+        yield host, seen
+    finally:
+        host.close()
+
+
+def call(
+    host: ExtensionHost, name: str, args: dict[str, Any] | None = None, cancel: Cancel | None = None
+) -> ToolOutput:
+    tool = next(tool for tool in host.tools() if tool.name == name)
+    return tool.run(args or {}, ToolContext("call-1", cancel or Cancel(), lambda text: None))
+
+
+def text_of(output: ToolOutput) -> str:
+    return "".join(getattr(block, "text", "") for block in output.content)
+
+
+def hook_context(cancel: Cancel | None = None) -> HookContext:
+    return HookContext(cancel or Cancel(), lambda event: None)
+
+
+def only(host: ExtensionHost) -> Extension:
+    (extension,) = host.extensions()
+    return extension
+
+
+def log_of(tmp_path: Path, name: str) -> str:
+    path = tmp_path / "home" / "logs" / f"ext-{name}.log"
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -24,5 +24,8 @@ types: setup
 test: setup
 	$(BIN)/pytest
 
+bench: setup  ## writes bench/RESULTS.md
+	$(BIN)/python bench/run.py
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

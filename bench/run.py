@@ -212,10 +212,11 @@ def report(rows: list[Row], runs: int) -> str:
     lines = [
         "# Results",
         "",
-        "Written by `make bench`: best of many interleaved runs in one go, against a bare Python of",
-        "the same environment. Ratios travel between machines, times do not.",
+        "Written by `make bench`: best of many interleaved runs in one go, against a bare Python",
+        "of the same environment. Ratios travel between machines, times do not.",
         "",
-        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {runs} runs a row.",
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
+        f"{runs} runs a row.",
         "",
         "| what | value | ratio | target |",
         "| --- | --- | --- | --- |",

@@ -13,14 +13,12 @@ ALLOWED = {
     "zot.files": {"zot.errors"},
     "zot.provider": {"zot.errors", "zot.cancel", "zot.files", "zot"},
     "zot.core": {"zot.errors", "zot.cancel", "zot.provider"},
-    "zot.tui": {"zot.errors", "zot.cancel", "zot.provider", "zot.core"},
     "zot.observe": set(),
     # An extension is one small program: its door must not load the agent.
     "zot.ext": {"zot", "zot.agent.wire.ndjson", "zot.agent.extensions.proto"},
 }
 # Inside `agent`, these rooms do not know each other.
 APART = ("zot.agent.tools", "zot.agent.wire", "zot.agent.skills", "zot.agent.extensions")
-ONLY_MODES_JOIN = ("zot.tui",)
 
 
 def module_name(path: Path) -> str:
@@ -75,10 +73,6 @@ def apart(name: str, target: str) -> list[str]:
     other = layer_of(target, list(APART))
     if room and other and room != other and not target.startswith("zot.agent.wire.ndjson"):
         wrong.append(f"{name} imports {target}: {room} and {other} stay apart")
-    if any(inside(target, door) for door in ONLY_MODES_JOIN) and not name.startswith(
-        "zot.agent.modes"
-    ):
-        wrong.append(f"{name} imports {target}: only modes join the terminal and the runtime")
     return wrong
 
 

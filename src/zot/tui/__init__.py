@@ -1,1 +1,0 @@
-"""Draws events in a terminal and returns keys; never sees a Runtime."""

@@ -14,19 +14,38 @@ from zot.provider.providers import env_secret_names
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 
 
-def build_runtime(setup: Setup, *, session: Session | None = None) -> Runtime:
-    """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
+def build_runtime(setup: Setup, *, session: Session | None = None, keep: bool = False) -> Runtime:
+    """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
+
+    `keep` writes a session file also where no flag asked for one.
+    """
     options = setup.options
+    session = session or session_for(setup, keep=keep)
     tools = [] if options.no_tools else builtin_tools(setup.cwd, options.tools, secret_names())
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
-        session=session or Session(),
+        session=session,
         tools=tools,
         system=lambda: prompt_for(setup),
         settings=agent_settings(setup),
     )
+    agent.resume()
     return Runtime(agent, setup, cwd=setup.cwd)
+
+
+def session_for(setup: Setup, *, keep: bool) -> Session:
+    """The session the flags ask for; one in memory where none is kept."""
+    options = setup.options
+    wanted = options.session or options.continue_
+    if options.no_session or not (keep or wanted):
+        return Session()
+    from zot.agent.sessions.open import continue_latest, open_session  # only where one is kept
+
+    provider, model = setup.info.name, setup.model.id
+    if options.continue_ and not options.session:
+        return continue_latest(setup.cwd, provider=provider, model=model)
+    return open_session(options.session or None, setup.cwd, provider=provider, model=model)
 
 
 def agent_settings(setup: Setup) -> AgentSettings:

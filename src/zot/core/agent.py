@@ -127,6 +127,14 @@ class Agent:
         self._system = None
         self._context_tokens = estimate(self.session.messages())
 
+    def resume(self) -> None:
+        """Take up the counts of a session that was read back."""
+        for entry in reversed(self.session.path()):
+            if isinstance(entry.body, UsageNote):
+                self.cumulative = entry.body.cumulative
+                break
+        self._context_tokens = estimate(self.session.messages())
+
     @property
     def context_tokens(self) -> int:
         return self._context_tokens

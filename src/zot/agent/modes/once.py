@@ -24,7 +24,7 @@ STOP_SECONDS = 3.0
 def run(setup: Setup, prompt: str, *, as_json: bool) -> int:
     """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
     fd = claim_stdout()
-    runtime = build_runtime(setup)
+    runtime = build_runtime(setup, keep=True)
     try:
         if as_json:
             return _as_json(runtime, prompt, fd)

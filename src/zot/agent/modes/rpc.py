@@ -37,8 +37,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def serve(setup: Setup, token: str = "") -> int:
-    """Serve until stdin closes or a signal comes; the exit code."""
-    return Server(setup, token).serve()
+    """Serve until stdin closes or a signal comes; the exit code.
+
+    Raises:
+        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
+    """
+    server = Server(setup, token)
+    options = setup.options
+    if options.session or options.continue_ or options.script:
+        _ = server.runtime  # what is wrong with the files should be known before the first prompt
+    return server.serve()
 
 
 class Refused(Exception):

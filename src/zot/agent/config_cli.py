@@ -16,8 +16,8 @@ from zot.provider.types import Json
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot config ARGV`; the exit code."""
-    arguments = _parser().parse_args(argv)
+    """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
+    arguments = _parser().parse_args(argv[1:])
     try:
         run = {
             "get": _get,

@@ -1,0 +1,351 @@
+"""OAuth 2 as data per provider: authorization code with PKCE, device code, refresh.
+
+No client id of anybody's product is shipped: a user registers one and puts it in oauth.json.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import AuthError
+from zot.files import locked, read_bytes
+from zot.provider.auth.http import Answer, post
+from zot.provider.auth.store import AuthFile, Credential, Token
+from zot.provider.types import Json
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """An authorization server, and how it departs from the standard."""
+
+    client_id: str = ""
+    client_secret: str = ""
+    authorize_url: str = ""
+    token_url: str = ""
+    device_url: str = ""
+    scopes: tuple[str, ...] = ()
+    body: Literal["form", "json"] = "form"
+    callback_host: Literal["127.0.0.1", "localhost"] = "127.0.0.1"
+    callback_port: int = 0
+    """0: any free one; some servers know only one port."""
+    callback_path: str = "/callback"
+    redirect_param: str = "redirect_uri"
+    manual_redirect: str = ""
+    """Where the server shows the code to people who paste it; empty: the callback's address."""
+    params: dict[str, str] = {}
+    """More parameters of the authorization page."""
+    key_field: str = ""
+    """The answer's field with a key that does not expire, where no token is given."""
+    needs_client_id: bool = True
+
+
+SERVERS: Mapping[str, Server] = {
+    "anthropic": Server(
+        authorize_url="https://claude.ai/oauth/authorize",
+        token_url="https://console.anthropic.com/v1/oauth/token",
+        body="json",
+        callback_host="localhost",
+    ),
+    "openai": Server(
+        authorize_url="https://auth.openai.com/oauth/authorize",
+        token_url="https://auth.openai.com/oauth/token",
+        callback_host="localhost",
+        callback_path="/auth/callback",
+    ),
+    "huggingface": Server(
+        authorize_url="https://huggingface.co/oauth/authorize",
+        token_url="https://huggingface.co/oauth/token",
+        device_url="https://huggingface.co/oauth/device",
+        scopes=("inference-api",),
+        callback_host="localhost",
+    ),
+    # Gives any program a key of the user's own: no client id is needed.
+    "openrouter": Server(
+        authorize_url="https://openrouter.ai/auth",
+        token_url="https://openrouter.ai/api/v1/auth/keys",
+        body="json",
+        callback_host="localhost",
+        redirect_param="callback_url",
+        key_field="key",
+        needs_client_id=False,
+    ),
+}
+
+
+def oauth_path(home: str) -> str:
+    return os.path.join(home, "oauth.json")
+
+
+def server_of(provider: str, home: str) -> Server:
+    """The provider's server, with what the user's oauth.json says over it.
+
+    Raises:
+        AuthError: there is none, or its client id is missing.
+    """
+    path = oauth_path(home)
+    try:
+        data = read_bytes(path)
+        own = msgspec.json.decode(data, type=dict[str, dict[str, Json]]) if data else {}
+        shipped = SERVERS.get(provider)
+        base = msgspec.to_builtins(shipped) if shipped else {}
+        server = msgspec.convert({**base, **own.get(provider, {})}, Server)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise AuthError(f"{path!r} cannot be read: {error}") from error
+    if not server.token_url:
+        raise AuthError(f"no OAuth server is known for {provider!r}; use an API key, or {path!r}")
+    if server.needs_client_id and not server.client_id:
+        raise AuthError(
+            f"OAuth with {provider!r} needs a client id of your own: put "
+            f'{{"{provider}": {{"client_id": "..."}}}} in {path!r}, or use an API key'
+        )
+    for url in (server.authorize_url, server.token_url, server.device_url):
+        check_url(url)
+    return server
+
+
+def check_url(url: str) -> None:
+    parts = urlsplit(url)
+    local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+    if url and parts.scheme != "https" and not (local and parts.scheme == "http"):
+        raise AuthError(f"the OAuth address {url!r} must begin with https://")
+
+
+# --- authorization code ----------------------------------------------------------------------
+
+
+class Attempt(Struct, frozen=True):
+    """One try to log in. The verifier never leaves this process before the exchange."""
+
+    url: str
+    redirect_uri: str
+    state: str
+    verifier: str
+
+
+def begin(server: Server, redirect_uri: str) -> Attempt:
+    """Raises AuthError when the server has no page to log in."""
+    if not server.authorize_url:
+        raise AuthError("this OAuth server has no page to log in; use --device")
+    verifier = secrets.token_urlsafe(48)
+    state = secrets.token_urlsafe(24)
+    digest = hashlib.sha256(verifier.encode()).digest()
+    query = {
+        "response_type": "code",
+        "client_id": server.client_id,
+        server.redirect_param: redirect_uri,
+        "scope": " ".join(server.scopes),
+        "state": state,
+        "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+        "code_challenge_method": "S256",
+        **server.params,
+    }
+    text = urlencode({name: value for name, value in query.items() if value})
+    joint = "&" if "?" in server.authorize_url else "?"
+    return Attempt(f"{server.authorize_url}{joint}{text}", redirect_uri, state, verifier)
+
+
+def exchange(server: Server, attempt: Attempt, code: str) -> Credential:
+    """The credential for a code.
+
+    Raises:
+        AuthError: the server refused.
+    """
+    fields = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": attempt.redirect_uri,
+        "client_id": server.client_id,
+        "client_secret": server.client_secret,
+        "code_verifier": attempt.verifier,
+        "code_challenge_method": "S256",
+        "state": attempt.state,
+    }
+    answer = _ask(server, fields)
+    if server.key_field:
+        key = answer.fields.get(server.key_field)
+        if not isinstance(key, str) or not key:
+            raise AuthError(f"the OAuth server's answer has no {server.key_field!r}")
+        return Credential(api_key=key)
+    return Credential(oauth=_token(server, answer))
+
+
+def pasted_code(text: str, attempt: Attempt) -> str:
+    """The code in what a user pasted: the code, `code#state`, or the whole address.
+
+    Raises:
+        AuthError: it belongs to another attempt, or holds no code.
+    """
+    from urllib.parse import parse_qs
+
+    text = text.strip()
+    code, state = text, ""
+    if "://" in text:
+        query = parse_qs(urlsplit(text).query)
+        code, state = query.get("code", [""])[0], query.get("state", [""])[0]
+        if not code:
+            raise AuthError("the pasted address has no code in it")
+    elif "#" in text:
+        code, _, state = text.partition("#")
+    if state and not secrets.compare_digest(state.encode(), attempt.state.encode()):
+        raise AuthError("the pasted code belongs to another attempt to log in; start again")
+    if not code:
+        raise AuthError("nothing was pasted")
+    return code
+
+
+# --- device code -----------------------------------------------------------------------------
+
+
+class Device(Struct, frozen=True):
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str = ""
+    interval: float = 5.0
+    expires_in: float = 600.0
+
+
+def begin_device(server: Server) -> Device:
+    """Raises AuthError when the server has no such flow, or refuses."""
+    if not server.device_url:
+        raise AuthError("this OAuth server has no device login")
+    fields = {"client_id": server.client_id, "scope": " ".join(server.scopes)}
+    answer = post(server.device_url, _filled(fields), server.body)
+    _check(answer)
+    try:
+        return msgspec.convert(answer.fields, Device)
+    except msgspec.ValidationError as error:
+        raise AuthError(f"the OAuth server's answer is not one: {error}") from error
+
+
+def finish_device(server: Server, device: Device, cancel: Cancel) -> Credential:
+    """Wait until the user has confirmed.
+
+    Raises:
+        AuthError: the user refused, or took too long.
+        Cancelled: it was given up.
+    """
+    interval = max(device.interval, 0.0)
+    deadline = time.monotonic() + device.expires_in
+    fields = {
+        "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
+        "device_code": device.device_code,
+        "client_id": server.client_id,
+        "client_secret": server.client_secret,
+    }
+    while time.monotonic() < deadline:
+        cancel.sleep(interval)
+        answer = post(server.token_url, _filled(fields), server.body)
+        match answer.fields.get("error"):
+            case "authorization_pending":
+                continue
+            case "slow_down":
+                interval += 5.0
+            case _:
+                _check(answer)
+                return Credential(oauth=_token(server, answer))
+    raise AuthError("the login was not confirmed in time; start again")
+
+
+# --- refresh ---------------------------------------------------------------------------------
+
+
+def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -> Token:
+    """A token that is good for a while. One process at a time asks for it: a refresh token is
+    often good for one use only.
+
+    Raises:
+        AuthError: it has ended and cannot be renewed.
+    """
+    with locked(file.path):
+        stored = file.get(provider)
+        token = stored.oauth if stored else None
+        if token is None:
+            raise AuthError(f"not logged in to {provider!r}; run `zot login {provider}`")
+        left = token.seconds_left(time.time())
+        if left is None or left >= margin:
+            return token  # another process was faster
+        try:
+            fresh = _refresh(server_of(provider, home), token)
+        except AuthError as error:
+            if left > 0:
+                return token
+            raise AuthError(
+                f"the login of {provider!r} has ended ({error}); run `zot login {provider}`"
+            ) from error
+        value = msgspec.to_builtins(Credential(oauth=fresh))
+        file.change_locked(lambda content: content.update({provider: value}))
+        return fresh
+
+
+def _refresh(server: Server, token: Token) -> Token:
+    if not token.refresh_token:
+        raise AuthError("it cannot be renewed")
+    fields = {
+        "grant_type": "refresh_token",
+        "refresh_token": token.refresh_token,
+        "client_id": token.client_id or server.client_id,
+        "client_secret": server.client_secret,
+    }
+    fresh = _token(server, _ask(server, fields))
+    return msgspec.structs.replace(
+        fresh,
+        refresh_token=fresh.refresh_token or token.refresh_token,
+        account_id=fresh.account_id or token.account_id,
+        scope=fresh.scope or token.scope,
+    )
+
+
+# --- inside ----------------------------------------------------------------------------------
+
+
+def _ask(server: Server, fields: dict[str, str]) -> Answer:
+    answer = post(server.token_url, _filled(fields), server.body)
+    _check(answer)
+    return answer
+
+
+def _filled(fields: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _check(answer: Answer) -> None:
+    error = answer.fields.get("error")
+    if error is None and answer.status < 400:
+        return
+    # Only the standard's own words: the rest of an answer may repeat what was sent.
+    about = answer.fields.get("error_description")
+    words = [str(word) for word in (error, about) if isinstance(word, str)]
+    raise AuthError(f"the OAuth server refused: {': '.join(words) or answer.status}")
+
+
+def _token(server: Server, answer: Answer) -> Token:
+    def text(name: str) -> str:
+        return str(answer.fields.get(name) or "")
+
+    if not text("access_token"):
+        raise AuthError("the OAuth server's answer has no access token")
+    expires = answer.fields.get("expires_in")
+    expiry = ""
+    if isinstance(expires, int | float) and not isinstance(expires, bool):
+        expiry = datetime.fromtimestamp(int(time.time() + expires), UTC).isoformat()
+    return Token(
+        access_token=text("access_token"),
+        refresh_token=text("refresh_token"),
+        token_type=text("token_type"),
+        expiry=expiry.replace("+00:00", "Z"),
+        scope=text("scope"),
+        client_id=server.client_id,
+        id_token=text("id_token"),
+    )

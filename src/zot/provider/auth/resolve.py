@@ -1,0 +1,149 @@
+"""Which credential a model call uses. The order: flag, environment, auth.json, command, keyring.
+
+On the start-up path: with a key in a flag or variable, no file is read.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from zot.errors import AuthError
+from zot.provider.providers import ProviderInfo, env_key
+
+Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
+
+REFRESH_SECONDS = 300.0
+"""A token that ends sooner than this is renewed before it is used."""
+MAX_KEY = 64 * 1024
+
+_from_commands: dict[tuple[str, ...], str] = {}
+"""In memory only: a command may ask the user for a fingerprint, once is enough."""
+
+
+class Found(Struct, frozen=True):
+    key: str
+    source: Source
+    where: str = ""
+    """The variable, file or program."""
+
+    def __repr__(self) -> str:
+        return f"Found(key=..., source={self.source!r}, where={self.where!r})"
+
+    __str__ = __repr__
+
+
+def credential(info: ProviderInfo, flag: str, environ: Mapping[str, str], home: str) -> str | None:
+    """The key to send to the provider, or None.
+
+    Raises:
+        AuthError: there is one, but it cannot be had.
+    """
+    found = find_credential(info, flag, environ, home)
+    return None if found is None else found.key
+
+
+def find_credential(
+    info: ProviderInfo,
+    flag: str,
+    environ: Mapping[str, str],
+    home: str,
+    *,
+    run_commands: bool = True,
+) -> Found | None:
+    """The same, with where it came from. Without `run_commands` no program is started for it."""
+    if flag:
+        return Found(flag, "flag", "--api-key")
+    if key := env_key(info, environ):
+        name = next(name for name in info.env if environ.get(name, "").strip())
+        return Found(key, "environment", name)
+    if not os.path.exists(os.path.join(home, "auth.json")):
+        return None
+    # Deferred: most runs of `zot rpc` have their key in a variable.
+    from zot.provider.auth.store import AuthFile
+
+    file = AuthFile(home)
+    stored = file.get(info.name)
+    if stored is None:
+        return None
+    if stored.api_key:
+        return Found(stored.api_key, "auth.json", file.path)
+    if stored.oauth is not None:
+        left = stored.oauth.seconds_left(time.time())
+        token = stored.oauth
+        if left is not None and left < REFRESH_SECONDS:
+            from zot.provider.auth.oauth import refreshed
+
+            token = refreshed(info.name, file, home)
+        return Found(token.access_token, "oauth", file.path)
+    if stored.api_key_command is not None:
+        command = stored.api_key_command
+        words = (command.program, *command.args)
+        key = key_from_command(words, command.timeout_ms / 1000, info.name) if run_commands else ""
+        return Found(key, "command", command.program)
+    if stored.keyring:
+        return Found(key_from_keyring(info.name), "keyring", "keyring")
+    return None
+
+
+def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> str:
+    """The one line a program prints. No shell, no key of another provider in its environment.
+
+    Raises:
+        AuthError: it failed, took too long, or did not print one line.
+    """
+    if words in _from_commands:
+        return _from_commands[words]
+    import subprocess
+
+    from zot.provider.providers import env_secret_names
+
+    secret = env_secret_names()
+    environ = {name: value for name, value in os.environ.items() if name not in secret}
+    what = f"the key command of {provider!r} ({words[0]!r})"
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=environ,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise AuthError(f"{what} took longer than {seconds:g} seconds") from None
+    except OSError as error:
+        raise AuthError(f"{what} cannot be started: {error.strerror or error}") from error
+    lines = done.stdout[: MAX_KEY + 1].decode("utf-8", "replace").split("\n")
+    if done.returncode:
+        raise AuthError(f"{what} failed with exit code {done.returncode}")
+    if len(done.stdout) > MAX_KEY or not lines[0].strip() or any(map(str.strip, lines[1:])):
+        raise AuthError(f"{what} must print the key on one line, and nothing else")
+    _from_commands[words] = lines[0].strip()
+    return _from_commands[words]
+
+
+def key_from_keyring(provider: str) -> str:
+    """Raises AuthError when the system's keyring does not have it."""
+    try:
+        import keyring
+    except ImportError:
+        raise AuthError(
+            f"the key of {provider!r} is in the keyring: install zot[keyring]"
+        ) from None
+    try:
+        key = keyring.get_password("zot", provider)
+    except keyring.errors.KeyringError as error:
+        raise AuthError(f"the keyring does not answer: {type(error).__name__}") from error
+    if not key:
+        raise AuthError(f"the keyring has no key of {provider!r}; run `zot login {provider}`")
+    return str(key)
+
+
+def masked(key: str) -> str:
+    """Enough to recognise a key, too little to use it."""
+    return f"...{key[-4:]}" if len(key) >= 16 else "..."

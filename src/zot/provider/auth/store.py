@@ -1,0 +1,163 @@
+"""auth.json: the one file that holds secrets. For the user alone, replaced in one step.
+
+The Go program reads and writes the same file; keys of it that are not known here stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import AuthError
+from zot.files import locked, read_bytes, write_atomic
+from zot.provider.types import Json
+
+DEDICATED = ("anthropic", "openai", "kimi", "google", "deepseek")
+"""Providers with a key of their own at the top of the file."""
+OTHERS = "additional_api_key_creds"
+
+
+class Token(Struct, frozen=True, omit_defaults=True):
+    """What an OAuth server gave."""
+
+    access_token: str
+    refresh_token: str = ""
+    token_type: str = ""
+    expiry: str = ""
+    """RFC 3339; empty: it does not expire."""
+    scope: str = ""
+    client_id: str = ""
+    id_token: str = ""
+    account_id: str = ""
+
+    def seconds_left(self, now: float) -> float | None:
+        """None: it does not expire."""
+        if not self.expiry or self.expiry.startswith("0001-"):
+            return None
+        try:
+            expiry = datetime.fromisoformat(self.expiry)
+        except ValueError:
+            return 0.0
+        return (expiry if expiry.tzinfo else expiry.replace(tzinfo=UTC)).timestamp() - now
+
+
+class KeyCommand(Struct, frozen=True, omit_defaults=True):
+    """A program that prints the key."""
+
+    program: str
+    args: tuple[str, ...] = ()
+    timeout_ms: int = 120_000
+
+
+class Credential(Struct, frozen=True, omit_defaults=True):
+    """One of: a key, a token, a command, or the word that the system's keyring has it."""
+
+    api_key: str = ""
+    oauth: Token | None = None
+    api_key_command: KeyCommand | None = None
+    keyring: bool = False
+    base_url: str = ""
+
+
+class AuthFile:
+    def __init__(self, home: str) -> None:
+        self.path = os.path.join(home, "auth.json")
+
+    def get(self, provider: str) -> Credential | None:
+        """The credential of a provider.
+
+        Raises:
+            AuthError: the file, or this credential, cannot be read.
+        """
+        return self._decoded(provider, _find(self._read(), provider))
+
+    def all(self) -> dict[str, Credential]:
+        """Every credential in the file, by provider."""
+        content = self._read()
+        names = [*(name for name in content if name != OTHERS), *content.get(OTHERS, {})]
+        found = {name: self.get(name) for name in dict.fromkeys(names)}
+        return {name: each for name, each in found.items() if each is not None}
+
+    def put(self, provider: str, credential: Credential) -> None:
+        """Keep a credential; what the provider had before goes.
+
+        Raises:
+            AuthError: the file is broken (it is left as it is) or cannot be written.
+        """
+        value = msgspec.to_builtins(credential)
+
+        def edit(content: dict[str, Json]) -> None:
+            _drop(content, provider)
+            if provider in DEDICATED or credential.oauth is not None:
+                content[provider] = value
+            else:
+                content.setdefault(OTHERS, {})[provider] = value
+
+        self._change(edit)
+
+    def remove(self, provider: str) -> bool:
+        """Forget a credential; False if there was none."""
+        if _find(self._read(), provider) is None:
+            return False
+        self._change(lambda content: _drop(content, provider))
+        return True
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _change(self, edit: Callable[[dict[str, Json]], None]) -> None:
+        try:
+            with locked(self.path):
+                self.change_locked(edit)
+        except OSError as error:
+            raise AuthError(f"cannot write {self.path!r}: {error.strerror or error}") from error
+
+    def change_locked(self, edit: Callable[[dict[str, Json]], None]) -> None:
+        """Change the file; the caller holds `locked(self.path)`."""
+        content = self._read()
+        edit(content)
+        data = msgspec.json.format(msgspec.json.encode(content), indent=2)
+        write_atomic(self.path, data + b"\n")
+
+    def _read(self) -> dict[str, Json]:
+        try:
+            data = read_bytes(self.path)
+            if data is None or not data.strip():
+                return {}
+            self._make_private()
+            content = msgspec.json.decode(data, type=dict[str, dict[str, Json]])
+        except OSError as error:
+            raise AuthError(f"cannot read {self.path!r}: {error.strerror or error}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # Not the decoder's words: they may quote what stands in the file.
+            raise AuthError(
+                f"{self.path!r} is not valid JSON; repair it, or move it away and log in again"
+            ) from None
+        return content
+
+    def _make_private(self) -> None:
+        if os.name == "posix" and os.stat(self.path).st_mode & 0o077:
+            os.chmod(self.path, 0o600)
+
+    def _decoded(self, provider: str, value: Json) -> Credential | None:
+        if value is None:
+            return None
+        try:
+            return msgspec.convert(value, Credential)
+        except msgspec.ValidationError:
+            raise AuthError(
+                f"the credential of {provider!r} in {self.path!r} cannot be read; "
+                f"run `zot login {provider}` to replace it"
+            ) from None
+
+
+def _find(content: dict[str, Json], provider: str) -> Json:
+    return content.get(provider) or content.get(OTHERS, {}).get(provider)
+
+
+def _drop(content: dict[str, Json], provider: str) -> None:
+    content.pop(provider, None)
+    content.get(OTHERS, {}).pop(provider, None)

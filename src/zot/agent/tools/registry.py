@@ -1,13 +1,166 @@
-"""The built-in tools, by name."""
+"""The built-in tools: what the model is told of them. Loaded before the first model call, so what
+a tool does is in a module of its own that is loaded with its first call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from zot.core.tool import Tool
+from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.errors import ConfigError
+from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.agent.tools.process import Supervisor
+
+Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
+
+
+class SharedSupervisor:
+    """The one Supervisor of a runtime, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._supervisor: Supervisor | None = None
+
+    def get(self) -> Supervisor:
+        if self._supervisor is None:
+            from zot.agent.tools.process import Supervisor  # start-up budget
+
+            self._supervisor = Supervisor()
+        return self._supervisor
+
+    def close(self) -> None:
+        """End the helper process and all commands that still run."""
+        if self._supervisor is not None:
+            self._supervisor.close()
+
+
+class Builtin:
+    """A tool as the model sees it; `load` brings what it does."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        properties: dict[str, Json],
+        required: list[str],
+        load: Callable[[], Run],
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.schema: dict[str, Json] = {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+        }
+        self._load = load
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        return self._load()(args, context)
 
 
 def builtin_tools(
-    cwd: str, names: Sequence[str] | None, secret_names: frozenset[str]
+    cwd: str,
+    names: Sequence[str] | None = None,
+    secret_names: frozenset[str] = frozenset(),
+    supervisor: SharedSupervisor | None = None,
 ) -> list[Tool]:
-    return []
+    """The tools with these names, in the order of their definition; all of them for None.
+
+    `secret_names` are environment variables that no command may see. Whoever passes the
+    `supervisor` closes it; without one, the helper process ends with this process.
+
+    Raises:
+        ConfigError: a name that no tool has.
+    """
+    shared = supervisor or SharedSupervisor()
+    tools: list[Tool] = [
+        read_tool(cwd),
+        write_tool(cwd),
+        edit_tool(cwd),
+        bash_tool(cwd, shared, secret_names),
+    ]
+    known = [tool.name for tool in tools]
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        listed = ", ".join(repr(name) for name in unknown)
+        raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(known)}")
+    return [tool for tool in tools if names is None or tool.name in names]
+
+
+# --- each tool; the imports inside are the start-up budget's ---------------------------------
+
+TEXT = {"type": "string"}
+
+
+def read_tool(cwd: str) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import read
+
+        return read.Read(cwd).run
+
+    return Builtin(
+        "read",
+        "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
+        " image (png, jpeg, gif, webp).",
+        {
+            "path": TEXT,
+            "offset": {"type": "integer", "description": "first line, from 1"},
+            "limit": {"type": "integer", "description": "number of lines"},
+        },
+        ["path"],
+        load,
+    )
+
+
+def write_tool(cwd: str) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import write
+
+        return write.Write(cwd).run
+
+    return Builtin(
+        "write",
+        "Create a file, or replace all its content. Parent directories are created.",
+        {"path": TEXT, "content": TEXT},
+        ["path", "content"],
+        load,
+    )
+
+
+def edit_tool(cwd: str) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import edit
+
+        return edit.Edit(cwd).run
+
+    pair = {
+        "type": "object",
+        "properties": {"oldText": TEXT, "newText": TEXT},
+        "required": ["oldText", "newText"],
+    }
+    return Builtin(
+        "edit",
+        "Replace exact text in a file. Each oldText must occur exactly once in the file as it is"
+        " now; edits must not overlap.",
+        {"path": TEXT, "edits": {"type": "array", "items": pair}},
+        ["path", "edits"],
+        load,
+    )
+
+
+def bash_tool(cwd: str, supervisor: SharedSupervisor, secret_names: frozenset[str]) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import bash
+
+        return bash.Bash(cwd, supervisor.get(), secret_names).run
+
+    return Builtin(
+        "bash",
+        "Run a shell command in the working directory. It ends when the shell exits: background"
+        " processes are stopped. Long output is cut in the middle and kept in a file.",
+        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
+        ["command"],
+        load,
+    )

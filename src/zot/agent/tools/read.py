@@ -1,0 +1,274 @@
+"""The `read` tool: a window of a text file, or an image. It never holds more than it returns."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from zot.agent.tools import paths
+from zot.cancel import Cancel
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.types import Image, Json, Text
+
+MAX_LINES = 2000
+MAX_BYTES = 51_200
+MAX_IMAGE = 3_750_000
+"""Bytes; five million as base64, the smallest limit among the providers."""
+SNIFF = 8192
+CHUNK = 1 << 20
+SCAN_SECONDS = 20.0
+"""How long to look for a line in a huge file before giving up."""
+COUNT_LIMIT = 64 << 20
+"""Beyond this many further bytes the rest of a file is not counted."""
+BOM = b"\xef\xbb\xbf"
+
+
+class Read:
+    def __init__(self, cwd: str) -> None:
+        self.cwd = Path(cwd)
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        path = paths.resolve(self.cwd, args.get("path"))
+        offset = _positive(args.get("offset"), "offset", 1)
+        limit = _positive(args.get("limit"), "limit", MAX_LINES)
+        try:
+            with _open(path, self.cwd) as file:
+                return _read(file, paths.shown(path, self.cwd), offset, limit, context.cancel)
+        except OSError as error:
+            raise ToolError(f"cannot read {str(path)!r}: {paths.reason(error)}") from error
+
+
+def _positive(value: Json, name: str, default: int) -> int:
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or value != int(value) or value < 0:
+        raise ToolError(f"{name} must be a positive whole number, not {value!r}")
+    return int(value) or default
+
+
+def _open(path: Path, cwd: Path) -> BinaryIO:
+    """Open a regular file. Looks before it opens: opening a pipe or a device can have effects."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise ToolError(_missing(path, cwd)) from None
+    except NotADirectoryError:
+        raise ToolError(f"cannot read {str(path)!r}: a part of the path is a file") from None
+    if stat.S_ISDIR(mode):
+        raise ToolError(f"{path} is a directory; list it with glob or `ls` in bash")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{path} is {paths.kind(mode)}, not a regular file; refusing to read it")
+    # Not blocking: some files of /proc look regular and wait for ever.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return os.fdopen(fd, "rb", buffering=0)
+
+
+def _missing(path: Path, cwd: Path) -> str:
+    import difflib  # only for a file that is not there; not on the way to the first delta
+
+    said = f"no such file: {str(path)!r}"
+    if path.is_symlink():
+        return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
+    parent = path.parent
+    if not parent.is_dir():
+        while not parent.exists():
+            parent = parent.parent
+        return f"{said}; {paths.shown(parent, cwd)!r} is the last part of it that exists"
+    with os.scandir(parent) as entries:
+        names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
+    folded = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(path.name.lower(), folded, n=3, cutoff=0.6)
+    if not near:
+        return said
+    hints = ", ".join(repr(paths.shown(parent / folded[name], cwd)) for name in near)
+    return f"{said}; did you mean {hints}?"
+
+
+def _read(file: BinaryIO, name: str, offset: int, limit: int, cancel: Cancel) -> ToolOutput | str:
+    head = _sniff(file)
+    if mime := image_type(head):
+        return _image(file, head, name, mime)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ToolError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
+    if b"\0" in head:
+        raise ToolError(f"{name} looks binary; refusing to read as text")
+    if not head:
+        return "... [the file is empty]"
+    window = Window(file, head, cancel)
+    if not window.skip(offset - 1):
+        raise ToolError(f"offset {offset} is past the end: {name} has {window.line} lines")
+    return window.take(name, limit)
+
+
+def _sniff(file: BinaryIO) -> bytes:
+    head = b""
+    while len(head) < SNIFF and (piece := file.read(SNIFF - len(head))):
+        head += piece
+    return head
+
+
+def image_type(head: bytes) -> str | None:
+    """The MIME type of an image that providers accept, by its first bytes."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
+def _image(file: BinaryIO, head: bytes, name: str, mime: str) -> ToolOutput:
+    data = bytearray(head)
+    while len(data) <= MAX_IMAGE and (piece := file.read(CHUNK)):
+        data += piece
+    if len(data) > MAX_IMAGE:
+        size = os.fstat(file.fileno()).st_size
+        raise ToolError(
+            f"{name} is an image of {size} bytes; at most {MAX_IMAGE} can be sent: resize it first"
+        )
+    note = Text(f"{name} ({mime}, {len(data)} bytes)")
+    return ToolOutput(content=(note, Image(mime_type=mime, data=bytes(data))))
+
+
+class Window:
+    """Walks a file in chunks: skips lines by counting, then takes lines up to the limits."""
+
+    def __init__(self, file: BinaryIO, head: bytes, cancel: Cancel) -> None:
+        self._file = file
+        self._buffer = head[len(BOM) :] if head.startswith(BOM) else head
+        self._cancel = cancel
+        self._deadline = time.monotonic() + SCAN_SECONDS
+        self._ended = True
+        self.line = 0
+        """Lines passed so far."""
+
+    def _late(self) -> bool:
+        self._cancel.check()
+        return time.monotonic() > self._deadline
+
+    def _more(self) -> bool:
+        if self._late():
+            raise ToolError(
+                f"gave up after {SCAN_SECONDS:.0f} s at line {self.line + 1}: the file is too"
+                " large to search by line; use bash (tail -c, dd, sed) for a part of it"
+            )
+        self._buffer = self._file.read(CHUNK) or b""
+        return bool(self._buffer)
+
+    def skip(self, lines: int) -> bool:
+        """Move past `lines` lines; False if the file ends before there is another one."""
+        while self._buffer or self._more():
+            missing = lines - self.line
+            if missing == 0:
+                return True
+            found = self._buffer.count(b"\n")
+            if found < missing:
+                self.line += found
+                self._ended = self._buffer.endswith(b"\n")
+                self._buffer = b""
+                continue
+            position = -1
+            for _ in range(missing):
+                position = self._buffer.index(b"\n", position + 1)
+            self.line = lines
+            self._ended = True
+            self._buffer = self._buffer[position + 1 :]
+        if not self._ended:
+            self.line += 1  # the last line has no newline
+        return False
+
+    def take(self, name: str, limit: int) -> str:
+        first, wanted = self.line + 1, min(limit, MAX_LINES)
+        lines: list[str] = []
+        room = MAX_BYTES
+        long = ""
+        while len(lines) < wanted:
+            taken = self._line(room)
+            if taken is None:
+                return _text(lines)
+            raw, whole = taken
+            if not whole and lines:
+                break  # it goes first in the next window, with all the room there is
+            lines.append(raw.decode("utf-8", "replace").replace("\0", "\ufffd"))
+            self.line += 1
+            room -= len(raw) + 1
+            if not whole:
+                long = self._long_note(len(raw))
+                break
+            if room <= 0:
+                break
+        return _text(lines, long, self._rest_note(first, limit, len(lines)))
+
+    def _line(self, room: int) -> tuple[bytes, bool] | None:
+        """The next line without its ending, and whether it fits; None at the end of the file."""
+        if not self._buffer and not self._more():
+            return None
+        pieces = self._buffer
+        while (end := pieces.find(b"\n")) < 0 and len(pieces) <= room and self._more():
+            pieces += self._buffer
+        if end >= 0 and end <= room:
+            self._buffer = pieces[end + 1 :]
+            return pieces[:end].removesuffix(b"\r"), True
+        if end < 0 and len(pieces) <= room:
+            self._buffer = b""
+            return pieces, True
+        cut = room
+        while cut > 0 and pieces[cut] & 0xC0 == 0x80:  # not inside a character
+            cut -= 1
+        self._buffer = pieces[cut:]
+        return pieces[:cut], False
+
+    def _long_note(self, shown: int) -> str:
+        length = shown + self._drop_line()
+        return (
+            f"... [line {self.line} has {length} bytes; the first {shown} are shown."
+            f" For the rest use bash: sed -n {self.line}p FILE | cut -b{shown + 1}-{2 * shown}]"
+        )
+
+    def _drop_line(self) -> int:
+        """Pass over the rest of an over-long line; its length."""
+        dropped = 0
+        while not self._late() and (self._buffer or self._more()):
+            end = self._buffer.find(b"\n")
+            if end >= 0:
+                self._buffer = self._buffer[end + 1 :]
+                return dropped + end
+            dropped += len(self._buffer)
+            self._buffer = b""
+        return dropped
+
+    def _rest_note(self, first: int, limit: int, shown: int) -> str:
+        """How to read on, if there is more; the total when it is cheap to know."""
+        if not self._buffer and not self._more():
+            return ""
+        last = first + shown - 1
+        total = self._count_rest()
+        of = f" of {total}" if total else ""
+        cut = "" if limit <= shown else f", cut at {MAX_LINES} lines or {MAX_BYTES} bytes"
+        return f"... [lines {first}-{last}{of}{cut}; read on with offset={last + 1}]"
+
+    def _count_rest(self) -> int | None:
+        size = os.fstat(self._file.fileno()).st_size
+        if size - self._file.tell() > COUNT_LIMIT:
+            return None
+        total, last, seen = self.line, b"\n", 0
+        while seen <= COUNT_LIMIT and not self._late() and (self._buffer or self._more()):
+            total += self._buffer.count(b"\n")
+            last = self._buffer[-1:]
+            seen += len(self._buffer)
+            self._buffer = b""
+        if seen > COUNT_LIMIT or self._late():
+            return None
+        return total + (last != b"\n")
+
+
+def _text(lines: list[str], *notes: str) -> str:
+    body = "\n".join(lines) + "\n" if lines else ""
+    return body + "".join(f"\n{note}" for note in notes if note)

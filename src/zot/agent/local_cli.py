@@ -30,7 +30,7 @@ from zot.errors import ZotError
 
 def main(argv: Sequence[str]) -> int:
     try:
-        options = _parser().parse_args(argv)
+        options = _parser().parse_args(argv[1:])
     except SystemExit as done:  # argparse has said why
         return int(done.code or 0)
     try:
@@ -177,4 +177,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv))

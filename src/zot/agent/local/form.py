@@ -1,0 +1,179 @@
+"""Tools as a small model can use them: flat JSON objects, short words, and a grammar that lets
+the model write either one whole call or plain text. Nothing here talks to a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.provider.types import Json, ToolCall, ToolSpec
+
+Kind = Literal["string", "integer", "number", "boolean", "json"]
+HELP = {
+    "bash": "runs a shell command: list, search, count, move, delete, git, tests",
+    "read": "shows a file",
+    "write": "creates or replaces a file",
+    "edit": "replaces old text by new text in a file",
+}
+"""Our own tools, in the order that worked best; their optional arguments are left out."""
+SHELL_CAN = frozenset({"glob", "grep", "ls", "find", "skill"})
+"""Tools that cost more prompt than they help a small model; the shell does the same."""
+MAX_HELP = 80
+
+GRAMMAR_BASE = r"""
+str ::= "\"" ( [^"\\\x00-\x1f] | "\\" ( ["\\/bfnrt] | "u" [0-9a-fA-F]{4} ) )* "\""
+int ::= "-"? [0-9]{1,15}
+num ::= int ( "." [0-9]{1,15} )?
+bool ::= "true" | "false"
+json ::= str | num | bool | "null" | list | object
+list ::= "[" ( json ( "," json )* )? "]"
+object ::= "{" ( pair ( "," pair )* )? "}"
+pair ::= str ":" json
+text ::= [^{ \n] [^\x00]*
+"""
+
+
+class Field(Struct, frozen=True):
+    name: str
+    kind: Kind
+    required: bool = True
+    choices: tuple[str, ...] = ()
+
+
+class Form(Struct, frozen=True):
+    """One tool in its flat form."""
+
+    name: str
+    fields: tuple[Field, ...]
+    help: str
+    is_edit: bool = False
+    """`old` and `new` stand for the one member of `edits`."""
+
+    @property
+    def start(self) -> str:
+        """How the text of every call of this tool begins."""
+        return f'{{"tool":{_compact(self.name)}'
+
+    def line(self) -> str:
+        """The tool as the prompt shows it."""
+        shown = "".join(f",{_compact(each.name)}:{_shape(each)}" for each in self.fields)
+        return f"{self.start}{shown}}} {self.help}".rstrip()
+
+    def args(self, flat: dict[str, Json]) -> dict[str, Json]:
+        """The tool's own arguments from the flat ones."""
+        rest = {key: value for key, value in flat.items() if key != "tool"}
+        if self.is_edit and "old" in rest and "new" in rest:
+            edit = {"oldText": rest.pop("old"), "newText": rest.pop("new")}
+            rest["edits"] = [edit]
+        return rest
+
+    def flat(self, args: dict[str, Json]) -> str:
+        """The text of a call that was made before, as the model would have written it."""
+        shown = dict(args)
+        edits = shown.get("edits")
+        if self.is_edit and isinstance(edits, list) and len(edits) == 1:
+            edit = shown.pop("edits")[0]
+            shown |= {"old": edit.get("oldText", ""), "new": edit.get("newText", "")}
+        return _compact({"tool": self.name, **shown})
+
+    def rule(self) -> str:
+        """The grammar of one call."""
+        parts = [_literal(self.start)]
+        for field in self.fields:
+            part = f"{_literal(f',{_compact(field.name)}:')} {_value_rule(field)}"
+            parts.append(part if field.required else f"( {part} )?")
+        return " ".join([*parts, _literal("}")])
+
+
+def forms_for(tools: Iterable[ToolSpec]) -> dict[str, Form]:
+    """The tools worth showing, best first."""
+    specs = {spec.name: spec for spec in tools}
+    own = [name for name in HELP if name in specs]
+    others = [
+        name for name in specs if name not in HELP and not ("bash" in specs and name in SHELL_CAN)
+    ]
+    return {name: _form(specs[name]) for name in (*own, *others)}
+
+
+def grammar(forms: Iterable[Form], choice: Literal["auto", "none", "required"]) -> str:
+    """GBNF for an answer: a call, a text, or either."""
+    calls = [form.rule() for form in forms]
+    if choice == "none" or not calls:
+        return f"root ::= text{GRAMMAR_BASE}"
+    root = "call" if choice == "required" else "call | text"
+    return f"root ::= {root}\ncall ::= {' | '.join(calls)}{GRAMMAR_BASE}"
+
+
+def flat_call(call: ToolCall, forms: dict[str, Form]) -> str:
+    form = forms.get(call.name) or Form(call.name, (), "")
+    return form.flat(call.args) if call.args is not None else call.raw
+
+
+def _form(spec: ToolSpec) -> Form:
+    fields = _fields(spec.schema)
+    known = spec.name in HELP
+    if spec.name == "edit" and any(field.name == "edits" for field in fields):
+        flat = tuple(Field(name, "string") for name in ("path", "old", "new"))
+        return Form("edit", flat, HELP["edit"], is_edit=True)
+    if known:
+        return Form(spec.name, tuple(each for each in fields if each.required), HELP[spec.name])
+    first = spec.description.strip().split("\n", 1)[0].split(". ", 1)[0]
+    return Form(spec.name, fields, first[:MAX_HELP])
+
+
+def _fields(schema: dict[str, Json]) -> tuple[Field, ...]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return ()
+    required = schema.get("required") or ()
+    fields = [_field(name, shape, name in required) for name, shape in properties.items()]
+    # Optional ones last: the grammar takes the fields in this order.
+    return tuple(sorted(fields, key=lambda field: not field.required))
+
+
+def _field(name: str, shape: Json, required: bool) -> Field:
+    if not isinstance(shape, dict):
+        return Field(name, "json", required)
+    choices = shape.get("enum")
+    if isinstance(choices, list) and choices and all(isinstance(each, str) for each in choices):
+        return Field(name, "string", required, tuple(choices))
+    match shape.get("type"):
+        case "string":
+            return Field(name, "string", required)
+        case "integer":
+            return Field(name, "integer", required)
+        case "number":
+            return Field(name, "number", required)
+        case "boolean":
+            return Field(name, "boolean", required)
+        case _:
+            return Field(name, "json", required)
+
+
+def _shape(field: Field) -> str:
+    """What stands for a value in the prompt."""
+    if field.choices:
+        return "|".join(_compact(each) for each in field.choices)
+    shown = {"string": '"..."', "integer": "0", "number": "0.0", "boolean": "true", "json": "..."}
+    return shown[field.kind] + ("" if field.required else "?")
+
+
+def _value_rule(field: Field) -> str:
+    if field.choices:
+        return "( " + " | ".join(_literal(_compact(each)) for each in field.choices) + " )"
+    rules = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "json": "json"}
+    return rules[field.kind]
+
+
+def _compact(value: Json) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _literal(text: str) -> str:
+    """Text as a GBNF literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

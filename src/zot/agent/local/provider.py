@@ -1,0 +1,312 @@
+"""The local model as one more provider: the ordinary OpenAI Chat client, talking to a server of
+our own. What a small model needs (short prompt, flat calls, a guard against loops) is here alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.agent.local.form import Form, flat_call, forms_for, grammar
+from zot.agent.local.models import Weights, find_weights, looks_like_path, pulled_models
+from zot.agent.local.prefix import PrefixStore
+from zot.agent.local.prompt import system_text, turns
+from zot.agent.local.serve import Address
+from zot.agent.local.server import CONTEXT, LocalServer, Progress, quiet
+from zot.agent.local.speech import Speech
+from zot.cancel import Cancel
+from zot.errors import Cancelled, NetworkError, ZotError
+from zot.provider.providers import PROVIDERS, connect
+from zot.provider.types import (
+    Finished,
+    Json,
+    Message,
+    Model,
+    Price,
+    Provider,
+    Request,
+    StreamEvent,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    UsageSeen,
+)
+
+IDLE_SECONDS = 900.0
+"""A small machine may read a full context for minutes before the first word."""
+IDLE_RELEASE_SECONDS = 300.0
+"""A process that has asked nothing for so long lets go of the server's memory."""
+MAX_OUTPUT = 1024
+MAX_CALLS = 10
+"""Calls for one request; a small model that needs more has lost its way."""
+LIFE_WORDS = "the local model server"
+
+Choice = Literal["auto", "none", "required"]
+
+
+def local_model(name: str) -> Model:
+    """The model behind `--provider local --model NAME|PATH.gguf`.
+
+    Raises:
+        ConfigError: no such model, or it was not pulled.
+    """
+    weights = find_weights(name)
+    title = weights.known.title if weights.known else weights.path.name
+    return Model(
+        id=str(weights.path) if looks_like_path(name) else weights.name,
+        provider="local",
+        api="openai-chat",
+        name=title,
+        context_window=CONTEXT,
+        max_output=MAX_OUTPUT,
+        images=False,
+        price=Price(0.0, 0.0),
+        source="local",
+    )
+
+
+def local_models() -> tuple[Model, ...]:
+    """Those that can be used now."""
+    return tuple(local_model(model.name) for model in pulled_models())
+
+
+class LocalProvider:
+    """A model on this machine. The server starts with `warm` or the first call."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        progress: Progress = quiet,
+        server: LocalServer | None = None,
+        idle_release: float = IDLE_RELEASE_SECONDS,
+    ) -> None:
+        self._server = server or LocalServer(weights, progress=progress)
+        self._prefixes = PrefixStore(self._server.directory)
+        self._client: tuple[Address, Provider] | None = None
+        self._warming = Cancel()
+        self._idle_release = idle_release
+        self._idle: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Start the server while the prompt is being prepared."""
+        self._warming = Cancel()
+        threading.Thread(
+            target=self._warm, args=(self._warming,), name="zot-local-start", daemon=True
+        ).start()
+
+    def _warm(self, cancel: Cancel) -> None:
+        try:
+            self._server.acquire(cancel)
+        except (ZotError, Cancelled):
+            return  # the first call tries again, and says what is wrong
+        self._rest()
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        self._stop_idle()
+        try:
+            address = self._server.acquire(cancel)
+            client = self._connected(address, request.model)
+            forms = forms_for(request.tools)
+            call = _Call(request, forms)
+            self._prefixes.restore(address, call.prefix)
+            try:
+                for event in call.run(client, cancel):
+                    if isinstance(event, Finished):
+                        self._prefixes.save(address, call.prefix)
+                    yield event
+            except NetworkError as broken:
+                if self._server.is_running():
+                    raise
+                raise NetworkError(
+                    f"{LIFE_WORDS} ended in the middle of an answer; it is started again for the "
+                    "next one"
+                ) from broken
+        finally:
+            self._rest()
+
+    def close(self) -> None:
+        self._warming.set()
+        self._stop_idle()
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client[1].close()
+        self._server.release()
+
+    def _connected(self, address: Address, model: Model) -> Provider:
+        with self._lock:
+            if self._client is None or self._client[0] != address:
+                if self._client is not None:
+                    self._client[1].close()
+                url = f"http://127.0.0.1:{address.port}/v1"
+                info = PROVIDERS["local"]
+                info = msgspec.structs.replace(info, auth="bearer")
+                client = connect(info, model, address.key, url, idle_seconds=IDLE_SECONDS)
+                self._client = (address, client)
+            return self._client[1]
+
+    # --- giving the memory back --------------------------------------------------------------
+
+    def _rest(self) -> None:
+        self._stop_idle()
+        with self._lock:
+            self._idle = threading.Timer(self._idle_release, self._server.release)
+            self._idle.name = "zot-local-idle"
+            self._idle.daemon = True
+            self._idle.start()
+
+    def _stop_idle(self) -> None:
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+
+
+class _Answer(Struct):
+    """What one request to the server brought."""
+
+    text: str = ""
+    call: ToolCall | None = None
+    stop: Literal["end", "tool_use", "length"] = "end"
+    usage: Usage = Usage()
+
+
+class _Call:
+    """One call of `stream`: one request to the server, or two when the first one looped."""
+
+    def __init__(self, request: Request, forms: Mapping[str, Form]) -> None:
+        self._request = request
+        self._forms = dict(forms)
+        self._earlier = [flat_call(call, self._forms) for call in calls_since_user(request)]
+        self.system = system_text(request.system, forms) if forms else request.system
+        self.messages = turns(request.messages, forms, examples=bool(forms))
+        self.prefix = f"{self.system}\n{sorted(forms)}"
+
+    def run(self, client: Provider, cancel: Cancel) -> Iterator[StreamEvent]:
+        choice = self._request.tool_choice
+        if len(self._earlier) >= MAX_CALLS:
+            choice = "none"
+        answer = _Answer()
+        yield from self._ask(client, cancel, choice, answer)
+        if answer.call is not None and self._repeats(answer.call):
+            spent = answer.usage
+            answer = _Answer()
+            yield from self._ask(client, cancel, "none", answer)
+            answer.usage = _sum(spent, answer.usage)
+        elif answer.call is not None:
+            yield from _call_events(answer.call)
+        yield from self._end(answer)
+
+    def _end(self, answer: _Answer) -> Iterator[StreamEvent]:
+        content: tuple[Text | ToolCall, ...] = (Text(answer.text),) if answer.text else ()
+        if answer.call is not None:
+            content = (*content, answer.call)
+            if answer.stop == "end":
+                answer.stop = "tool_use"
+        yield Finished(content, answer.stop, answer.usage)
+
+    def _repeats(self, call: ToolCall) -> bool:
+        """The same call twice in a row, or three times in all, will not bring anything new."""
+        flat = flat_call(call, self._forms)
+        return self._earlier[-1:] == [flat] or self._earlier.count(flat) >= 2
+
+    def _ask(
+        self, client: Provider, cancel: Cancel, choice: Choice, answer: _Answer
+    ) -> Iterator[StreamEvent]:
+        """Ask the server once; text is yielded as it comes, the rest is left in `answer`."""
+        speech = Speech(self._forms)
+        with closing(client.stream(self._wire_request(choice), cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
+            for event in stream:
+                match event:
+                    case TextDelta(delta):
+                        if shown := speech.feed(delta):
+                            answer.text += shown
+                            yield TextDelta(shown)
+                    case Finished():
+                        answer.usage, answer.stop = event.usage, event.stop
+                    case UsageSeen():
+                        answer.usage = event.usage
+                        yield event
+                    case _:
+                        yield event
+        yield from self._take_rest(speech, choice, answer)
+
+    def _take_rest(self, speech: Speech, choice: Choice, answer: _Answer) -> Iterator[StreamEvent]:
+        was_call = speech.is_call
+        rest, found = speech.finish()
+        if found is not None:
+            if choice != "none":
+                answer.call = ToolCall(_call_id(self._request, found.name), found.name, found.args)
+        elif was_call and choice != "none" and self._forms:
+            # Cut by the length limit, or not JSON after all: the loop says so to the model.
+            name = next((form.name for form in self._forms.values() if form.start in rest), "")
+            answer.call = ToolCall(_call_id(self._request, name), name or "unknown", None, rest)
+        elif rest.strip():
+            answer.text += rest
+            yield TextDelta(rest)
+
+    def _wire_request(self, choice: Choice) -> Request:
+        extra: dict[str, Json] = {"temperature": 0, "cache_prompt": True, "id_slot": 0}
+        if self._forms:
+            extra["grammar"] = grammar(self._forms.values(), choice)
+        model = self._request.model
+        limit = min(self._request.max_output or MAX_OUTPUT, MAX_OUTPUT)
+        return replace(
+            self._request,
+            model=replace(model, compat={**(model.compat or {}), "extra_body": extra}),
+            system=self.system,
+            messages=self.messages,
+            tools=(),
+            tool_choice="auto",
+            reasoning="off",
+            max_output=limit,
+        )
+
+
+def calls_since_user(request: Request) -> list[ToolCall]:
+    """The calls made for the request that is being answered."""
+    calls: list[ToolCall] = []
+    for message in request.messages:
+        if _is_from_user(message):
+            calls = []
+        calls += [block for block in message.content if isinstance(block, ToolCall)]
+    return calls
+
+
+def _is_from_user(message: Message) -> bool:
+    return message.role == "user" and any(isinstance(block, Text) for block in message.content)
+
+
+def _call_id(request: Request, name: str) -> str:
+    """Unique in the conversation, and the same when the conversation is."""
+    return f"call_{len(request.messages)}_{name or 'x'}"
+
+
+def _call_events(call: ToolCall) -> Iterator[StreamEvent]:
+    yield ToolCallStart(call.id, call.name)
+    raw = call.raw if call.args is None else msgspec.json.encode(call.args).decode()
+    yield ToolCallArgs(call.id, raw)
+    yield ToolCallEnd(call.id)
+
+
+def _sum(first: Usage, second: Usage) -> Usage:
+    return Usage(
+        input=first.input + second.input,
+        output=first.output + second.output,
+        cache_read=first.cache_read + second.cache_read,
+        cache_write=first.cache_write + second.cache_write,
+    )

@@ -53,6 +53,7 @@ class Approval(Hook):
         self._terminal = terminal
         self._seconds = seconds
         self._client_answers = False
+        self._gone = False
         self._remembered: set[str] = set()
         self._lock = threading.Lock()
         self._count = 0
@@ -78,6 +79,14 @@ class Approval(Hook):
                 )
             self._verdict = Verdict(decision, reason)
             self._open[1].set()
+
+    def client_gone(self) -> None:
+        """Nobody will answer any more: what is open is denied, and so is what comes."""
+        with self._lock:
+            self._gone = True
+            if self._open is not None and self._verdict is None:
+                self._verdict = Verdict("deny", "the client is gone")
+                self._open[1].set()
 
     # --- the guard ---------------------------------------------------------------------------
 
@@ -114,6 +123,9 @@ class Approval(Hook):
         answered = threading.Event()
         with self._lock:
             self._open, self._verdict = (id, answered), None
+            if self._gone:
+                self._verdict = Verdict("deny", "the client is gone")
+                answered.set()
         try:
             context.emit(ApprovalRequest(id, call, preview(call), self._seconds))
             with context.cancel.calling(answered.set):
@@ -139,6 +151,20 @@ class Approval(Hook):
         if verdict.decision == "allow_session":
             self._remembered.add(call.name)
         return ALLOW
+
+
+def approval_for_client(asked: Collection[str] | None, *, yolo: bool) -> Approval | None:
+    """For a client on a wire: `--approve` decides; without it, the client's own wish."""
+    return None if yolo else Approval(asked)
+
+
+def approval_for_person(
+    asked: Collection[str] | None, *, yolo: bool, provider: str, terminal: AskTerminal | None
+) -> Approval | None:
+    """For print mode. Local models change files when only asked a question: these always ask."""
+    if yolo or (asked is None and (provider != "local" or terminal is None)):
+        return None
+    return Approval(asked, terminal=terminal)
 
 
 def preview(call: ToolCall) -> str:

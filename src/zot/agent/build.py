@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zot.agent.approval import Approval
 from zot.agent.home import home
 from zot.agent.prompt import system_prompt
 from zot.agent.runtime import Runtime
@@ -14,7 +15,13 @@ from zot.provider.providers import env_secret_names
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 
 
-def build_runtime(setup: Setup, *, session: Session | None = None, keep: bool = False) -> Runtime:
+def build_runtime(
+    setup: Setup,
+    *,
+    session: Session | None = None,
+    keep: bool = False,
+    approval: Approval | None = None,
+) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
     `keep` writes a session file also where no flag asked for one.
@@ -27,6 +34,8 @@ def build_runtime(setup: Setup, *, session: Session | None = None, keep: bool = 
         model=setup.model,
         session=session,
         tools=tools,
+        # Last: a person is not asked about a call that another guard refuses.
+        hooks=() if approval is None else (approval,),
         system=lambda: prompt_for(setup),
         settings=agent_settings(setup),
     )

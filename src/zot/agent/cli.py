@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zot.agent.flags import Options, UsageError, parse
 from zot.errors import ZotError
+
+if TYPE_CHECKING:
+    from zot.agent.setup import Setup
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -70,8 +74,6 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
 def _run_mode(options: Options) -> int:
     # Read once and taken away at once: no child may inherit it.
     token = os.environ.pop("ZOTCORE_RPC_TOKEN", "")
-    from zot.agent.setup import resolve
-
     if options.list_models:
         from zot.agent.modes.models import list_models
 
@@ -79,7 +81,7 @@ def _run_mode(options: Options) -> int:
     if options.rpc:
         from zot.agent.modes.rpc import serve
 
-        return serve(resolve(options, os.environ), token)
+        return serve(_resolved(options), token)
     from zot.agent.modes import once
 
     prompt = once.prompt_text(options.words)
@@ -88,7 +90,16 @@ def _run_mode(options: Options) -> int:
             "there is no prompt: zot -p 'what does this project do?', or pipe it to zot -p; "
             "`zot --help` shows all modes"
         )
-    return once.run(resolve(options, os.environ), prompt, as_json=options.json)
+    return once.run(_resolved(options), prompt, as_json=options.json)
+
+
+def _resolved(options: Options) -> Setup:
+    from zot.agent.setup import resolve
+
+    setup = resolve(options, os.environ)
+    if setup.notice:
+        complain(setup.notice)
+    return setup
 
 
 def complain(text: str) -> None:

@@ -10,20 +10,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from zot.agent.choose import Choice, choose
 from zot.agent.flags import Options
 from zot.errors import AuthError, ConfigError
 from zot.provider import catalog
-from zot.provider.providers import (
-    PROVIDERS,
-    ProviderInfo,
-    connect,
-    env_base_url,
-    env_key,
-    find_provider,
-)
+from zot.provider.providers import ProviderInfo, connect, env_base_url, env_key
 from zot.provider.types import Model, Provider
 
 DEFAULT_PROVIDER = "anthropic"
+LOCAL = "local"
 
 
 class Setup(Struct, frozen=True):
@@ -35,17 +30,30 @@ class Setup(Struct, frozen=True):
     key: str
     base_url: str
     cwd: str
+    notice: str = ""
+    """Which provider was chosen and why, when the user named none."""
 
     # --- where the runtime finds models (agent.runtime.Models) -------------------------------
 
     def find(self, id: str) -> Model:
+        if self.info.name == LOCAL:
+            return local_model(id)
         return catalog.find(self.info.name, id, unlisted=bool(self.base_url))
 
     def all(self) -> Sequence[Model]:
+        if self.info.name == LOCAL:
+            # Deferred, here and below: only for the model on this machine.
+            from zot.agent.local.provider import local_models
+
+            return local_models()
         return catalog.models(self.info.name)
 
     def connect(self, model: Model) -> Provider:
         options = self.options
+        if self.info.name == LOCAL:
+            from zot.agent.local.provider import open_local
+
+            return open_local(model)
         return connect(
             self.info,
             model,
@@ -63,32 +71,43 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
         AuthError: no key.
     """
-    info = choose_provider(options, environ)
-    base_url = options.base_url or env_base_url(info, environ)
-    model = choose_model(info, options.model, unlisted=bool(base_url))
+    choice = choose_provider(options, environ)
+    info = choice.info
+    base_url = options.base_url or choice.base_url or env_base_url(info, environ)
+    model = choose_model(info, options.model or choice.model, unlisted=bool(base_url))
     key = options.api_key or env_key(info, environ)
     if not key and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
-    return Setup(options, info, model, key, base_url, working_directory(options.cwd))
+    notice = choice.line(model.id) if choice.because else ""
+    cwd = working_directory(options.cwd)
+    return Setup(options, info, model, key, base_url, cwd, notice)
 
 
-def choose_provider(options: Options, environ: Mapping[str, str]) -> ProviderInfo:
-    """What the user named, else the first one with a key in the environment."""
-    if options.provider:
-        return find_provider(options.provider)
-    if options.api_key:
-        return find_provider(DEFAULT_PROVIDER)
-    with_key = (info for info in PROVIDERS.values() if env_key(info, environ))
-    return next(with_key, PROVIDERS[DEFAULT_PROVIDER])
+def choose_provider(options: Options, environ: Mapping[str, str]) -> Choice:
+    """What the user named, or what fits the rest of what they said, else what can be found."""
+    provider = options.provider
+    if not provider and options.model.endswith(".gguf"):
+        provider = LOCAL
+    elif not provider and (options.api_key or options.base_url):
+        provider = DEFAULT_PROVIDER
+    return choose(provider, environ)
 
 
 def choose_model(info: ProviderInfo, name: str, *, unlisted: bool) -> Model:
+    if info.name == LOCAL:
+        return local_model(name)
     if name:
         return catalog.find(info.name, name, unlisted=unlisted)
     model = catalog.default_model(info.name)
     if model is None:
         raise ConfigError(f"provider {info.name!r} has no default model: pass --model ID")
     return model
+
+
+def local_model(name: str) -> Model:
+    from zot.agent.local.provider import find_local
+
+    return find_local(name)
 
 
 def missing_key(info: ProviderInfo) -> str:

@@ -4,6 +4,7 @@ our own. What a small model needs (short prompt, flat calls, a guard against loo
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -14,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.agent.local.form import Form, flat_call, forms_for, grammar
-from zot.agent.local.models import Weights, find_weights, looks_like_path, pulled_models
+from zot.agent.local.models import DEFAULT, Weights, find_weights, looks_like_path, pulled_models
 from zot.agent.local.prefix import PrefixStore
 from zot.agent.local.prompt import system_text, turns
 from zot.agent.local.serve import Address
@@ -54,12 +55,13 @@ LIFE_WORDS = "the local model server"
 Choice = Literal["auto", "none", "required"]
 
 
-def local_model(name: str) -> Model:
-    """The model behind `--provider local --model NAME|PATH.gguf`.
+def find_local(name: str = "") -> Model:
+    """The model behind `--provider local --model NAME|PATH.gguf`; the best one here for no name.
 
     Raises:
         ConfigError: no such model, or it was not pulled.
     """
+    name = name or next((model.name for model in pulled_models()), DEFAULT)
     weights = find_weights(name)
     title = weights.known.title if weights.known else weights.path.name
     return Model(
@@ -77,7 +79,33 @@ def local_model(name: str) -> Model:
 
 def local_models() -> tuple[Model, ...]:
     """Those that can be used now."""
-    return tuple(local_model(model.name) for model in pulled_models())
+    return tuple(find_local(model.name) for model in pulled_models())
+
+
+def open_local(model: Model) -> LocalProvider:
+    """A provider whose server starts now, while the prompt is being prepared."""
+    provider = LocalProvider(find_weights(model.id), progress=StderrProgress())
+    provider.warm()
+    return provider
+
+
+class StderrProgress:
+    """Lines on stderr: redrawn at a terminal, otherwise only the first and the last."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def __call__(self, text: str) -> None:
+        try:
+            if sys.stderr.isatty():
+                end = "\n" if "ready" in text else ""
+                sys.stderr.write(f"\r\x1b[Kzot: {text}{end}")
+            elif not self._shown or "ready" in text:
+                sys.stderr.write(f"zot: {text}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # stderr is closed: nobody wants to know
+        self._shown = True
 
 
 class LocalProvider:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from zot.agent.flags import Options
-from zot.agent.setup import choose_provider
+from zot.agent.setup import DEFAULT_PROVIDER, LOCAL, choose_provider
 from zot.agent.wire.ndjson import encode_line
+from zot.errors import AuthError
 from zot.provider import catalog
 from zot.provider.types import Model
 
@@ -15,8 +17,7 @@ _HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M 
 
 
 def list_models(options: Options) -> int:
-    info = choose_provider(options, os.environ)
-    models = catalog.models(info.name)
+    models = _models(options)
     if options.json:
         sys.stdout.buffer.write(encode_line({"models": models}))
         return 0
@@ -26,6 +27,18 @@ def list_models(options: Options) -> int:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
     return 0
+
+
+def _models(options: Options) -> Sequence[Model]:
+    try:
+        name = choose_provider(options, os.environ).info.name
+    except AuthError:  # the list needs no key
+        name = DEFAULT_PROVIDER
+    if name == LOCAL:
+        from zot.agent.local.provider import local_models  # deferred: only for this provider
+
+        return local_models()
+    return catalog.models(name)
 
 
 def _row(model: Model) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 
+from zot.agent.approval import Approval, approval_for_person
+from zot.agent.ask_terminal import ask_terminal, has_terminal
 from zot.agent.build import build_runtime
 from zot.agent.modes.rpc import claim_stdout
 from zot.agent.runtime import Run, Runtime
@@ -24,7 +26,7 @@ STOP_SECONDS = 3.0
 def run(setup: Setup, prompt: str, *, as_json: bool) -> int:
     """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
     fd = claim_stdout()
-    runtime = build_runtime(setup, keep=True)
+    runtime = build_runtime(setup, keep=True, approval=_approval(setup))
     try:
         if as_json:
             return _as_json(runtime, prompt, fd)
@@ -32,6 +34,16 @@ def run(setup: Setup, prompt: str, *, as_json: bool) -> int:
     finally:
         runtime.close()
         runtime.release()
+
+
+def _approval(setup: Setup) -> Approval | None:
+    options = setup.options
+    return approval_for_person(
+        options.approve,
+        yolo=options.yolo,
+        provider=setup.info.name,
+        terminal=ask_terminal if has_terminal() else None,
+    )
 
 
 def prompt_text(words: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from zot.agent.wire.zot import Incoming
 from zot.errors import CommandError, ZotError
 
 if TYPE_CHECKING:
+    from zot.agent.approval import Approval
     from zot.agent.runtime import Run, Runtime
     from zot.core.events import Event
     from zot.provider.types import Image
@@ -67,6 +68,7 @@ class Server:
         self._gone = False
         self._runtime: Runtime | None = None
         self._runtime_lock = threading.Lock()
+        self._approval: Approval | None = None
         self._frame: Callable[..., Any] | None = None
 
     # --- life --------------------------------------------------------------------------------
@@ -106,6 +108,8 @@ class Server:
                 self._line(line)
         if self._runtime is None:
             return 0
+        if self._approval is not None:
+            self._approval.client_gone()
         drained = threading.Thread(target=self._drain, name="zot-drain", daemon=True)
         drained.start()
         while drained.is_alive():
@@ -201,7 +205,8 @@ class Server:
             case commands.FollowUp():
                 self._queue(incoming, command, self.runtime.follow)
             case commands.Approve():
-                raise CommandError("no approval is waiting")
+                self._approve(command)
+                self._answer(incoming)
             case commands.Clear():
                 self.runtime.clear()
                 self._answer(incoming)
@@ -220,6 +225,7 @@ class Server:
         if command.features is not None:
             supported = tuple(name for name in FEATURES if name in command.features)
             self._features = frozenset(supported)
+            self._tell_approval()
         setup = self._setup
         model = self._runtime.agent.model if self._runtime else setup.model
         self._answer(
@@ -267,6 +273,15 @@ class Server:
                 messages = runtime.session.messages()[offset:end]
                 self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
 
+    def _approve(self, command: commands.Approve) -> None:
+        if self._runtime is None or self._approval is None:
+            raise CommandError(f"no approval {command.request_id!r} is waiting")
+        self._approval.answer(command.request_id, command.decision, command.reason)
+
+    def _tell_approval(self) -> None:
+        if self._approval is not None:
+            self._approval.client_answers("approvals" in self._features)
+
     def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
         return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
@@ -278,11 +293,15 @@ class Server:
         with self._runtime_lock:
             if self._runtime is None:
                 # Deferred: hello and ping are answered without loading the agent.
+                from zot.agent.approval import approval_for_client
                 from zot.agent.build import build_runtime
                 from zot.agent.wire.zot_events import frame
 
                 self._frame = frame
-                runtime = build_runtime(self._setup)
+                options = self._setup.options
+                self._approval = approval_for_client(options.approve, yolo=options.yolo)
+                self._tell_approval()
+                runtime = build_runtime(self._setup, approval=self._approval)
                 runtime.listeners.append(self._event)
                 runtime.wait_for_listeners = self._writer.wait
                 self._runtime = runtime

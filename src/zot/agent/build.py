@@ -7,7 +7,7 @@ from zot.agent.home import home
 from zot.agent.prompt import system_prompt
 from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
-from zot.agent.tools.registry import builtin_tools
+from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.session import Session
 from zot.provider.providers import env_secret_names
@@ -28,7 +28,12 @@ def build_runtime(
     """
     options = setup.options
     session = session or session_for(setup, keep=keep)
-    tools = [] if options.no_tools else builtin_tools(setup.cwd, options.tools, secret_names())
+    supervisor = SharedSupervisor()
+    tools = (
+        []
+        if options.no_tools
+        else builtin_tools(setup.cwd, options.tools, secret_names(), supervisor)
+    )
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
@@ -40,7 +45,7 @@ def build_runtime(
         settings=agent_settings(setup),
     )
     agent.resume()
-    return Runtime(agent, setup, cwd=setup.cwd)
+    return Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor)
 
 
 def session_for(setup: Setup, *, keep: bool) -> Session:

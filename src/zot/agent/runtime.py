@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.agent.tools.registry import SharedSupervisor
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Agent, Limits, UserInput
@@ -166,12 +167,15 @@ class Runtime:
         models: Models,
         *,
         cwd: str,
+        supervisor: SharedSupervisor | None = None,
         listeners: Sequence[Listener] = (),
         wait_for_listeners: Callable[[Cancel], None] = lambda cancel: None,
     ) -> None:
         self.agent = agent
         self.models = models
         self.cwd = cwd
+        self.supervisor = supervisor or SharedSupervisor()
+        """Runs commands, for the bash tool and whoever else needs one; no process before that."""
         self.listeners = list(listeners)
         self.wait_for_listeners = wait_for_listeners
         """Called before each event of a run: where a slow client slows the turn down."""
@@ -345,7 +349,8 @@ class Runtime:
         return True
 
     def release(self) -> None:
-        """Let go of connections and files; after `close`."""
+        """Let go of connections, files and the command helper; after `close`."""
+        self.supervisor.close()
         self.agent.provider.close()
         self.session.close()
 

@@ -47,6 +47,9 @@ class Answer:
 
     def take(self, event: StreamEvent, emit: Emit) -> None:  # noqa: C901  one flat match
         match event:
+            case TextDelta(text) if len(text) <= DELTA_LIMIT:  # by far the most common one
+                self.text.append(text)
+                emit(events.TextDelta(text))
             case TextDelta(text):
                 self.text.append(text)
                 for piece in _pieces(text):

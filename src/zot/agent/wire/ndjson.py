@@ -141,63 +141,81 @@ class LineWriter:
     def __init__(self, fd: int, gone: Callable[[], None] = lambda: None) -> None:
         self._fd = fd
         self._gone = gone
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
         self._waiting: list[bytes] = []
         self._size = 0
         self._closed = False
+        # A lock as a doorbell: the writer sleeps on it, and is rung only when it sleeps.
+        self._doorbell = threading.Lock()
+        self._doorbell.acquire()
+        self._asleep = False
         self._thread = threading.Thread(target=self._write, name="zot-stdout", daemon=True)
         self._thread.start()
 
     def put(self, data: bytes) -> None:
-        with self._condition:
+        with self._lock:
             if self._closed:
                 return
             self._waiting.append(data)
             self._size += len(data)
-            self._condition.notify_all()
+            self._ring()
 
     def wait(self, cancel: Cancel) -> None:
         """Return when there is room, or at once when the turn is aborted."""
         if self._size < BUFFER_LIMIT:
             return
-        with cancel.calling(self._wake), self._condition:
+        with cancel.calling(self._wake), self._room:
             while self._size >= BUFFER_LIMIT and not self._closed and not cancel.is_set():
-                self._condition.wait()
+                self._room.wait()
 
     def close(self, timeout: float) -> None:
         """Write what waits, for at most `timeout` seconds, and stop."""
-        with self._condition:
+        with self._lock:
             self._closed = True
-            self._condition.notify_all()
+            self._ring()
+            self._room.notify_all()
         self._thread.join(timeout)
 
+    def _ring(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._doorbell.release()
+
     def _wake(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
+        with self._room:
+            self._room.notify_all()
 
     def _write(self) -> None:
-        while True:
-            with self._condition:
-                while not self._waiting and not self._closed:
-                    self._condition.wait()
-                batch, self._waiting = self._waiting, []
-                if not batch:
-                    return
+        while (batch := self._next()) is not None:
+            data = b"".join(batch)
             try:
-                write_all(self._fd, b"".join(batch))
+                write_all(self._fd, data)
             except OSError:
                 self._drop_everything()
                 return
-            with self._condition:
-                self._size -= sum(map(len, batch))
-                self._condition.notify_all()
+            with self._room:
+                self._size -= len(data)
+                self._room.notify_all()
+
+    def _next(self) -> list[bytes] | None:
+        """All that waits, as soon as something does; None after the end."""
+        while True:
+            with self._lock:
+                if self._waiting:
+                    batch, self._waiting = self._waiting, []
+                    return batch
+                if self._closed:
+                    return None
+                self._asleep = True
+            self._doorbell.acquire()
 
     def _drop_everything(self) -> None:
-        with self._condition:
+        with self._room:
             self._closed = True
             self._waiting.clear()
             self._size = 0
-            self._condition.notify_all()
+            self._room.notify_all()
         self._gone()
 
 

@@ -138,6 +138,8 @@ def compat_of(name: str, row: dict) -> dict:
         ours["effort"] = theirs["supportsReasoningEffort"]
     if theirs.get("allowEmptySignature") and name != "vercel":
         ours["empty_signature"] = True
+    if theirs.get("supportsCacheControlOnTools") is False:
+        ours["cache_tools"] = False
     if theirs.get("cacheControlFormat") == "anthropic":
         ours["cache_marks"] = True
     if theirs.get("zaiToolStream"):

@@ -2,9 +2,168 @@
 
 from __future__ import annotations
 
-from zot.errors import ConfigError
-from zot.provider.providers import ProviderInfo
-from zot.provider.types import Api, Provider
+from collections.abc import Iterator
+
+from zot.cancel import Cancel
+from zot.errors import BadResponse, ProviderError
+from zot.provider.assemble import Reader, Wire, encode
+from zot.provider.failure import SHOWN, one_line
+from zot.provider.http import Answer, Http, check_header
+from zot.provider.providers import ProviderInfo, Quirks, resolve_quirks
+from zot.provider.sse import BOM, Splitter
+from zot.provider.types import Api, Provider, Request, Started, StreamEvent
+
+LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+class Client:
+    """Speaks one API to one host. Safe for several threads."""
+
+    def __init__(self, info: ProviderInfo, wire: Wire, api: Api, key: str, http: Http) -> None:
+        self.name = info.name
+        self._info = info
+        self._wire = wire
+        self._api = api
+        self._key = key
+        self._http = http
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        cancel.check()
+        quirks = resolve_quirks(self._info, request.model)
+        body = encode(self._wire.body(request, quirks))
+        reader = self._wire.reader(self.name)
+        path, headers = self._path(request), self._headers(request, quirks)
+        with self._http.exchange("POST", path, headers, body, cancel) as answer:
+            check_head(self.name, answer)
+            yield Started()
+            try:
+                yield from pump(self.name, answer, reader)
+                finished = reader.finish()
+            except ProviderError as error:
+                yield from reader.out.take()  # what came before it in the same bytes
+                raise self._told(error, answer) from error
+        # Past the exchange: a caller that stops at Finished must not cost the connection.
+        reader.out.close_calls()
+        yield from reader.out.take()
+        yield finished
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _told(self, error: ProviderError, answer: Answer) -> ProviderError:
+        """The error without the key in its text, and with the id that support will ask for."""
+        error.args = (self._http.redact(str(error)),)
+        error.request_id = error.request_id or answer.request_id()
+        return error
+
+    def _path(self, request: Request) -> str:
+        return join_path(
+            self._http.address.path, self._info.paths.get(self._api) or self._wire.path(request)
+        )
+
+    def _headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            **self._wire.headers(request, quirks),
+            **{name.lower(): value for name, value in self._info.headers.items()},
+            **{name.lower(): value for name, value in (request.model.headers or {}).items()},
+            **auth_headers(self._info, self._key),
+        }
+        if quirks.session_header and request.cache_key:
+            headers[quirks.session_header] = request.cache_key
+        for name, value in headers.items():
+            check_header(name, value)
+        return headers
+
+
+def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
+    """Read the body to the end of the answer, and yield what it says as it comes."""
+    splitter = Splitter(name)
+    content_type = answer.headers.get("content-type", "").lower()
+    piece = answer.read() if "event-stream" in content_type else sniff(name, answer)
+    if not piece:
+        raise BadResponse(f"{name}: http {answer.status} with an empty body")
+    while piece:
+        for _, data in splitter.feed(piece):
+            reader.read(data)
+            if reader.done:
+                return
+        yield from reader.out.take()
+        piece = answer.read()
+    for _, data in splitter.finish():
+        reader.read(data)
+
+
+def sniff(name: str, answer: Answer) -> bytes:
+    """The first bytes of a body that does not call itself a stream of events, if it is one.
+
+    Raises:
+        BadResponse: it is something else; the text shows its beginning.
+    """
+    start = b""
+    while len(start) < SHOWN and b"\n" not in start.lstrip() and (piece := answer.read()):
+        start += piece
+    if start and not start.removeprefix(BOM).lstrip().startswith(LINE_STARTS):
+        shown = one_line(start.decode("utf-8", "replace"), SHOWN)
+        raise BadResponse(
+            f"{name}: http {answer.status} with a body that is not a stream of events: {shown}"
+        )
+    return start
+
+
+def check_head(name: str, answer: Answer) -> None:
+    if not 200 <= answer.status < 300:
+        raise answer.error()
+    encoding = answer.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", ""):
+        raise BadResponse(f"{name}: a body with content-encoding {encoding!r}, not asked for")
+
+
+def auth_headers(info: ProviderInfo, key: str) -> dict[str, str]:
+    """The key's header. None without a key, so that a local server is not given an empty one."""
+    key = key.strip()
+    if not key or info.auth == "none":
+        return {}
+    return {"authorization": f"Bearer {key}"} if info.auth == "bearer" else {info.auth: key}
+
+
+def join_path(base: str, path: str) -> str:
+    """The path below a base URL; a beginning that the base already ends with is not repeated."""
+    have, want = base.split("/"), path.removeprefix("/").split("/")
+    for size in range(min(len(have), len(want)), 0, -1):
+        if have[-size:] == want[:size]:
+            return "/".join(have + want[size:])
+    if is_version(have[-1]) and is_version(want[0]):  # the server's own version stays
+        return "/".join(have + want[1:])
+    return "/".join(have + want)
+
+
+def is_version(part: str) -> bool:
+    return part[:1] == "v" and part[1:2].isdigit()
+
+
+def load_wire(api: Api) -> Wire:
+    """The API's file; only the one in use is loaded."""
+    match api:
+        case "anthropic":
+            from zot.provider import anthropic
+
+            return anthropic.WIRE
+        case "openai-chat":
+            from zot.provider import openai_chat
+
+            return openai_chat.WIRE
+        case "openai-responses":
+            from zot.provider import openai_responses
+
+            return openai_responses.WIRE
+        case "google":
+            from zot.provider import google
+
+            return google.WIRE
+        case "scripted":
+            raise ValueError("the scripted provider makes no connection")
 
 
 def open_client(
@@ -13,8 +172,15 @@ def open_client(
     key: str,
     base_url: str,
     *,
-    idle_seconds: float,
-    connect_seconds: float,
+    idle_seconds: float = 120.0,
+    connect_seconds: float = 10.0,
 ) -> Provider:
     """A client that speaks `api` to `base_url`; connects when first used."""
-    raise ConfigError(f"provider {info.name!r} is not ready yet")
+    http = Http(
+        info.name,
+        base_url,
+        secret=key.strip(),
+        connect_seconds=connect_seconds,
+        idle_seconds=idle_seconds,
+    )
+    return Client(info, load_wire(api), api, key, http)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import msgspec
+
 from zot.errors import (
     ContextTooLong,
     NetworkError,
@@ -30,11 +34,25 @@ OVERFLOW_TEXTS = (
     "request_too_large",
     "maximum prompt length",
     "prompt too long",
+    "prompt exceeds max length",
+    "maximum allowed input length",
+    "longer than the model's context",
+    "greater than the context",
+    "token limit exceeded",
 )
 # Words that make the above a rate limit and not a size: "tokens per minute" and the like.
 NOT_OVERFLOW_TEXTS = ("rate limit", "per minute", "per day", "too many requests")
+SHOWN = 200
+"""Characters shown of a body that is not what it should be."""
+MAX_MESSAGE = 2_000
 RETRY_STATUSES = frozenset({408, 409, 425, 529})
 AUTH_STATUSES = frozenset({401, 403})
+
+
+class Headers(Protocol):
+    """What is asked of a set of headers, whatever holds them."""
+
+    def get(self, name: str, /) -> str | None: ...
 
 
 class Unauthorized(Rejected):
@@ -90,3 +108,63 @@ def class_for_kind(kind: str, text: str = "") -> type[ProviderError]:
 def cut(provider: str) -> NetworkError:
     """The connection broke before the answer was complete."""
     return NetworkError(f"{provider}: the connection was closed in the middle of the answer")
+
+
+def error_message(body: str) -> str:
+    """The provider's own message in an error body, else the body's beginning; on one line."""
+    text = body.strip()
+    try:
+        found = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
+    except (msgspec.MsgspecError, RecursionError):
+        found = ""
+    limit = MAX_MESSAGE if found else (SHOWN if text[:1] == "<" else MAX_MESSAGE)
+    return one_line(found or text, limit)
+
+
+def message_in(value: object) -> str:
+    """The message inside the usual shapes of an error object."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        return ""
+    inner = value.get("error")
+    if isinstance(inner, dict | str) and (text := message_in(inner)):
+        return text
+    for key in ("message", "detail", "msg"):
+        found = value.get(key)
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text without control characters and line breaks, cut at the limit."""
+    clean = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return clean if len(clean) <= limit else clean[:limit] + "..."
+
+
+def retry_after(headers: Headers, now: float) -> float | None:
+    """Seconds the server asks to wait, from a number or a date; None when it makes no sense."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            seconds = seconds_until(value, now)
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return None
+
+
+def seconds_until(date: str, now: float) -> float:
+    """Seconds until an HTTP date, at least zero; NaN when it is not a date."""
+    from email.utils import parsedate_to_datetime  # rare, and too slow for the start-up path
+
+    try:
+        return max(parsedate_to_datetime(date).timestamp() - now, 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return float("nan")

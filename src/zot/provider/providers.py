@@ -74,12 +74,14 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Takes `prompt_cache_key` on the OpenAI Chat wire."""
     cache_marks: bool = False
     """Takes Anthropic's cache_control on the OpenAI Chat wire."""
+    cache_tools: bool = True
+    """Anthropic wire: a tool may carry cache_control."""
     session_header: str = ""
     """Header that takes the conversation's cache key."""
     tool_stream: bool = False
     """Must be asked to stream tool arguments (z.ai)."""
-    max_output_tokens: bool = True
-    """Responses: takes a limit of output tokens."""
+    interleaved: bool = False
+    """Anthropic: may think between tool calls, by a beta header."""
 
 
 COPILOT_HEADERS = {
@@ -100,6 +102,7 @@ _ROWS = (
         auth="x-api-key",
         catalog="anthropic",
         aliases=("claude",),
+        quirks={"interleaved": True},
     ),
     ProviderInfo(
         name="openai",

@@ -92,8 +92,19 @@ def _attempts(
             if not error.retryable or attempt >= policy.max_attempts:
                 raise
             if (error.retry_after or 0.0) > policy.max_retry_after:
-                raise
+                raise _too_long(error, policy) from error
             delay = policy.delay(attempt, error.retry_after)
             reason = str(error)
         yield Retrying(attempt, policy.max_attempts, delay, reason)
         cancel.sleep(delay)
+
+
+def _too_long(error: ProviderError, policy: RetryPolicy) -> ProviderError:
+    """The same failure, saying why it was not tried again."""
+    text = f"{error} (the server asks to wait {error.retry_after:g} s"
+    return type(error)(
+        f"{text}, longer than the {policy.max_retry_after:g} s that zot waits)",
+        status=error.status,
+        retry_after=error.retry_after,
+        request_id=error.request_id,
+    )

@@ -1,0 +1,362 @@
+"""Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import BadResponse, Refused
+from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.failure import class_for_kind, one_line
+from zot.provider.providers import Quirks, word_for_level
+from zot.provider.transcript import (
+    NO_IMAGES,
+    ModelTurn,
+    ToolTurn,
+    Turn,
+    UserTurn,
+    args_of,
+    base64_of,
+    object_schema,
+    output_limit,
+    turns,
+    wire_id,
+)
+from zot.provider.types import (
+    Finished,
+    Image,
+    Json,
+    Level,
+    Reasoning,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+API = "anthropic"
+VERSION = "2023-06-01"
+BUDGETS: dict[Level, int] = {
+    "minimum": 1_024,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 32_768,
+    "max": 32_768,
+}
+ANSWER_ROOM = 1_024
+"""Tokens left for the answer when the thinking budget takes all of the limit."""
+# Effort words differ from the other APIs': there is no "minimal".
+EFFORTS: dict[str, str | None] = {"minimum": None, "max": "max"}
+STOPS: dict[str, StopWord] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    # A server-side tool wants another request; what there is, is not the whole answer.
+    "pause_turn": "length",
+}
+MARK = {"type": "ephemeral"}
+
+
+# --- what is sent ----------------------------------------------------------------------------
+
+
+class Messages:
+    """The wire of `/v1/messages`."""
+
+    def path(self, request: Request) -> str:
+        return "/v1/messages"
+
+    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+        headers = {"anthropic-version": VERSION}
+        if quirks.interleaved and thinks(request) and not quirks.adaptive and request.tools:
+            headers["anthropic-beta"] = "interleaved-thinking-2025-05-14"
+        return headers
+
+    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+        conversation = turns(request)
+        body: dict[str, Json] = {
+            "model": request.model.id,
+            "max_tokens": output_limit(request, conversation),
+            "stream": True,
+            "messages": encode_turns(conversation, request, quirks),
+        }
+        if request.system.strip():
+            body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
+        if request.tools:
+            body["tools"] = encode_tools(request, quirks)
+            if request.tool_choice == "none":
+                body["tool_choice"] = {"type": "none"}
+            elif request.tool_choice == "required" and not thinks(request):
+                body["tool_choice"] = {"type": "any"}  # refused together with thinking
+        body.update(thinking(request, quirks, body["max_tokens"]))
+        return body
+
+    def reader(self, provider: str) -> MessagesReader:
+        return MessagesReader(provider)
+
+
+def thinks(request: Request) -> bool:
+    return request.reasoning != "off" and request.model.reasoning
+
+
+def thinking(request: Request, quirks: Quirks, max_tokens: int) -> dict[str, Json]:
+    if not thinks(request):
+        return {}
+    if quirks.adaptive:
+        word = word_for_level(request.reasoning, {**EFFORTS, **(quirks.levels or {})})
+        wanted: dict[str, Json] = {"thinking": {"type": "adaptive", "display": "summarized"}}
+        if word:
+            wanted["output_config"] = {"effort": word}
+        return wanted
+    budget = BUDGETS[request.reasoning]
+    limit = max(max_tokens, min(budget + ANSWER_ROOM, request.model.max_output))
+    budget = max(min(budget, limit - ANSWER_ROOM), 1_024)
+    return {
+        "max_tokens": max(limit, budget + 1),
+        "thinking": {"type": "enabled", "budget_tokens": budget},
+    }
+
+
+def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
+    tools: list[dict[str, Json]] = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": object_schema(tool.schema),
+        }
+        for tool in request.tools
+    ]
+    if quirks.cache_tools:
+        tools[-1]["cache_control"] = MARK
+    return tools
+
+
+def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> list[Json]:
+    """Tool results stay in a message of their own, so that a prefix once sent never changes."""
+    messages: list[dict[str, Json]] = []
+    for turn in conversation:
+        match turn:
+            case UserTurn(blocks=blocks):
+                content = [encode_said(block, request) for block in blocks]
+                messages.append({"role": "user", "content": content})
+            case ToolTurn(results=results):
+                content = [encode_result(result, request) for result in results]
+                messages.append({"role": "user", "content": content})
+            case ModelTurn():
+                messages.append({"role": "assistant", "content": encode_model(turn, quirks)})
+            case _:
+                assert_never(turn)
+    messages[-1]["content"][-1]["cache_control"] = MARK
+    return messages
+
+
+def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    if not request.model.images:
+        return {"type": "text", "text": NO_IMAGES}
+    source = {"type": "base64", "media_type": block.mime_type, "data": base64_of(block)}
+    return {"type": "image", "source": source}
+
+
+def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+    said = [b for b in result.content if isinstance(b, Image) or b.text.strip()]
+    out: dict[str, Json] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
+    if all(isinstance(block, Text) for block in said):
+        text = "\n".join(block.text for block in said if isinstance(block, Text))
+        out["content"] = text or "(no output)"
+    else:
+        out["content"] = [encode_said(block, request) for block in said]
+    if result.is_error:
+        out["is_error"] = True
+    return out
+
+
+def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
+    content: list[dict[str, Json]] = []
+    for block in turn.blocks:
+        match block:
+            case Text():
+                content.append({"type": "text", "text": block.text})
+            case ToolCall():
+                call = {"type": "tool_use", "id": wire_id(block.id), "name": block.name}
+                content.append({**call, "input": args_of(block)})
+            case Reasoning():
+                content += encode_thought(block, turn.same_provider, quirks)
+            case _:
+                assert_never(block)
+    return content
+
+
+def encode_thought(block: Reasoning, same: bool, quirks: Quirks) -> list[dict[str, Json]]:
+    """A thought goes back only to whoever signed it; to another it would be forged."""
+    if not same or block.api != API:
+        return []
+    opaque = block.opaque or {}
+    if "redacted" in opaque:
+        return [{"type": "redacted_thinking", "data": opaque["redacted"]}]
+    signature = opaque.get("signature", "")
+    if signature or (quirks.empty_signature and block.text):
+        return [{"type": "thinking", "thinking": block.text, "signature": signature}]
+    return []
+
+
+# --- what comes back -------------------------------------------------------------------------
+
+
+class WireUsage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+
+
+class WireDelta(Struct):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+    signature: str = ""
+    stop_reason: str | None = None
+
+
+class WireBlock(Struct):
+    type: str = ""
+    id: str | None = None
+    name: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    input: dict[str, Json] | None = None
+
+
+class WireMessage(Struct):
+    usage: WireUsage | None = None
+
+
+class WireError(Struct):
+    type: str = ""
+    message: str = ""
+
+
+class WireEvent(Struct):
+    type: str = ""
+    index: int = 0
+    delta: WireDelta | None = None
+    content_block: WireBlock | None = None
+    message: WireMessage | None = None
+    usage: WireUsage | None = None
+    error: WireError | None = None
+
+
+_EVENT = msgspec.json.Decoder(WireEvent)
+
+
+class MessagesReader:
+    """Reads one answer."""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, API)
+        self.done = False
+        self._calls: dict[int, Part] = {}
+        self._stop = ""
+
+    def read(self, data: bytes) -> None:
+        event = decode(_EVENT, data, self.out.provider)
+        if event.type == "content_block_delta":
+            self._delta(event)
+            return
+        match event.type:
+            case "content_block_start":
+                self._start(event)
+            case "content_block_stop":
+                self._stop_block(event.index)
+            case "message_start":
+                self._usage(event.message.usage if event.message else None)
+            case "message_delta":
+                if event.delta is not None and event.delta.stop_reason:
+                    self._stop = event.delta.stop_reason
+                self._usage(event.usage)
+            case "message_stop":
+                self.done = True
+            case "error":
+                error = event.error or WireError()
+                kind = class_for_kind(error.type, error.message)
+                text = one_line(f"{error.type}: {error.message}", 2_000)
+                raise kind(f"{self.out.provider}: {text}")
+            case _:
+                pass  # ping, and kinds of event that did not exist when this was written
+
+    def finish(self) -> Finished:
+        if not self.done:
+            raise self.out.cut()
+        if self._stop == "refusal":
+            raise Refused(f"{self.out.provider}: the model refused to answer")
+        return self.out.finished(STOPS.get(self._stop, "end"))
+
+    def _delta(self, event: WireEvent) -> None:
+        delta = event.delta
+        if delta is None:
+            raise BadResponse(f"{self.out.provider}: a delta without content")
+        match delta.type:
+            case "text_delta":
+                self.out.text(delta.text)
+            case "thinking_delta":
+                self.out.reasoning(delta.thinking)
+            case "input_json_delta":
+                part = self._calls.get(event.index)
+                if part is not None:
+                    self.out.args(part, delta.partial_json)
+            case "signature_delta":
+                self.out.keep_with_reasoning({"signature": delta.signature})
+            case _:
+                pass  # citations and the like
+
+    def _start(self, event: WireEvent) -> None:
+        block = event.content_block
+        if block is None:
+            raise BadResponse(f"{self.out.provider}: a block without content")
+        self.out.end_block()
+        match block.type:
+            case "text":
+                self.out.text(block.text or "")
+            case "thinking":
+                self.out.reasoning(block.thinking or "")
+                if block.signature:
+                    self.out.keep_with_reasoning({"signature": block.signature})
+            case "redacted_thinking":
+                self.out.keep_with_reasoning({"redacted": block.data or ""}, fresh=True)
+            case "tool_use":
+                part = self.out.open_call(block.id or "", block.name or "")
+                self._calls[event.index] = part
+                if block.input:  # a server that does not stream arguments
+                    self.out.args(part, msgspec.json.encode(block.input).decode())
+            case _:
+                pass  # results of tools that run at the server
+
+    def _stop_block(self, index: int) -> None:
+        part = self._calls.pop(index, None)
+        if part is not None:
+            self.out.close_call(part)
+        self.out.end_block()
+
+    def _usage(self, seen: WireUsage | None) -> None:
+        """Later events repeat some of the counts; what they leave out stays as it was."""
+        if seen is None:
+            return
+        old = self.out.usage
+        self.out.set_usage(
+            Usage(
+                input=seen.input_tokens or old.input,
+                output=seen.output_tokens or old.output,
+                cache_read=seen.cache_read_input_tokens or old.cache_read,
+                cache_write=seen.cache_creation_input_tokens or old.cache_write,
+            )
+        )
+
+
+WIRE = Messages()

@@ -1,0 +1,280 @@
+"""What every API file shares: collecting a stream into blocks, and cleaning what models send.
+
+No API's words and no I/O.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Literal, Protocol, TypeVar
+
+import msgspec
+
+from zot.errors import BadResponse
+from zot.provider.failure import SHOWN, one_line
+from zot.provider.providers import Quirks
+from zot.provider.types import (
+    Block,
+    Finished,
+    Json,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    StreamEvent,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    UsageSeen,
+)
+
+T = TypeVar("T")
+StopWord = Literal["end", "tool_use", "length"]
+MAX_ID = 256
+# A high half without its low half after it, or a low half without its high half before it.
+LONE_HALF = re.compile(
+    rb"(?<!\\)((?:\\\\)*)\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+
+
+class Reader(Protocol):
+    """Turns the events of one call into StreamEvents. One instance a call."""
+
+    out: Assembler
+
+    @property
+    def done(self) -> bool:
+        """The event that ends an answer of this API was seen."""
+        ...
+
+    def read(self, data: bytes) -> None:
+        """Take one event's data; what follows from it is in `out`.
+
+        Raises:
+            ProviderError: the event says so, or is not one.
+        """
+        ...
+
+    def finish(self) -> Finished:
+        """The whole answer, after the body ended.
+
+        Raises:
+            BadResponse: the body ended before the answer did.
+            Refused: the model or a filter refused.
+        """
+        ...
+
+
+class Wire(Protocol):
+    """One API: pure functions between zot's types and its JSON."""
+
+    def path(self, request: Request) -> str:
+        """Below the base URL, from the version on: `/v1/...`."""
+        ...
+
+    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]: ...
+
+    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]: ...
+
+    def reader(self, provider: str) -> Reader: ...
+
+
+class Part:
+    """A block that is still growing."""
+
+    def __init__(self, kind: Literal["text", "reasoning", "call"], id: str = "", name: str = ""):
+        self.kind = kind
+        self.pieces: list[str] = []
+        self.id = id
+        self.name = name
+        self.opaque: dict[str, Json] | None = None
+        self.open = True
+
+
+class Assembler:
+    """Collects blocks in the model's order, and the events that announce them."""
+
+    def __init__(self, provider: str, api: str) -> None:
+        self.provider = provider
+        self.api = api
+        self.usage = Usage()
+        self._parts: list[Part] = []
+        self._last: Part | None = None
+        self._ids: set[str] = set()
+        self._events: list[StreamEvent] = []
+
+    def take(self) -> list[StreamEvent]:
+        """The events since the last call."""
+        events = self._events
+        self._events = []
+        return events
+
+    def text(self, text: str) -> None:
+        part = self._last
+        if part is None or part.kind != "text":
+            if not text:
+                return
+            part = self._new(Part("text"))
+        if text:
+            part.pieces.append(text)
+            self._events.append(TextDelta(text))
+
+    def reasoning(self, text: str) -> None:
+        part = self._last
+        if part is None or part.kind != "reasoning":
+            if not text:
+                return
+            part = self._new(Part("reasoning"))
+        if text:
+            part.pieces.append(text)
+            self._events.append(ReasoningDelta(text))
+
+    def keep_with_reasoning(self, opaque: dict[str, Json], *, fresh: bool = False) -> None:
+        """Keep what the provider wants back with the current reasoning block, or with a new one."""
+        part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
+        part.opaque = {**(part.opaque or {}), **opaque}
+
+    def reasoning_part(self) -> Part:
+        """The reasoning block that is growing, or a new one."""
+        part = self._last
+        return (
+            part if part is not None and part.kind == "reasoning" else self._new(Part("reasoning"))
+        )
+
+    def reasoning_grows(self) -> bool:
+        """Whether the block at the end is reasoning that has text already."""
+        return self._last is not None and self._last.kind == "reasoning" and bool(self._last.pieces)
+
+    def end_block(self) -> None:
+        """The next delta starts a block of its own, whatever its kind."""
+        self._last = None
+
+    def open_call(self, id: str, name: str) -> Part:
+        part = self._new(Part("call", self._clean_id(id), name))
+        self._events.append(ToolCallStart(part.id, name))
+        return part
+
+    def args(self, part: Part, delta: str) -> None:
+        if delta:
+            part.pieces.append(delta)
+            self._events.append(ToolCallArgs(part.id, delta))
+
+    def close_call(self, part: Part) -> None:
+        if part.open:
+            part.open = False
+            self._events.append(ToolCallEnd(part.id))
+        if self._last is part:
+            self._last = None
+
+    def close_calls(self) -> None:
+        for part in self._parts:
+            if part.kind == "call":
+                self.close_call(part)
+
+    def has_content(self) -> bool:
+        return bool(self._parts)
+
+    def set_usage(self, usage: Usage) -> None:
+        if usage != self.usage:
+            self.usage = usage
+            self._events.append(UsageSeen(usage))
+
+    def finished(self, stop: StopWord) -> Finished:
+        """The whole answer. Calls make it a tool turn, whatever the server called its end."""
+        blocks = tuple(self._block(part) for part in self._parts)
+        calls = any(part.kind == "call" for part in self._parts)
+        if stop != "length":
+            stop = "tool_use" if calls else "end"
+        return Finished(blocks, stop, self.usage)
+
+    def cut(self) -> BadResponse:
+        """What to raise when the body ended before the answer did."""
+        error = BadResponse(f"{self.provider}: the answer ended before it was complete")
+        error.retryable = True  # the retry layer asks again only when there was no content
+        return error
+
+    def _new(self, part: Part) -> Part:
+        self._parts.append(part)
+        self._last = part
+        return part
+
+    def _clean_id(self, id: str) -> str:
+        """The id, or a new one where the server's cannot be used to match a result to its call."""
+        if not id or len(id) > MAX_ID or id in self._ids or not id.isprintable():
+            id = new_id()
+        self._ids.add(id)
+        return id
+
+    def _block(self, part: Part) -> Block:
+        text = "".join(part.pieces)
+        if part.kind == "text":
+            return Text(text)
+        if part.kind == "reasoning":
+            return Reasoning(text, self.api, part.opaque)
+        args = parse_args(text)
+        return ToolCall(part.id, part.name, args, "" if args is not None else text, part.opaque)
+
+
+def new_id() -> str:
+    return f"call_{os.urandom(12).hex()}"
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -> T:
+    """One event's data as its type.
+
+    Half of a surrogate pair, or bytes that are not UTF-8, become U+FFFD: models do send them.
+
+    Raises:
+        BadResponse: it is not what this API sends; the text shows its beginning.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            return decoder.decode(repaired(data))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raw = data if isinstance(data, str) else data[: SHOWN * 4].decode("utf-8", "replace")
+            shown = one_line(raw, SHOWN)
+            raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
+
+
+def repaired(data: bytes | str) -> bytes:
+    if isinstance(data, bytes):
+        data = data.decode("utf-8", "replace")
+    return LONE_HALF.sub(rb"\1\\ufffd", data.encode("utf-8", "replace"))
+
+
+_ANY_OBJECT = msgspec.json.Decoder(dict[str, Json])
+
+
+def parse_args(raw: str) -> dict[str, Json] | None:
+    """A tool's arguments; None when they are not a JSON object. Nothing at all is no arguments."""
+    if not raw.strip():
+        return {}
+    try:
+        return decode(_ANY_OBJECT, raw, "")
+    except BadResponse:
+        return None
+
+
+def encode(body: Json) -> bytes:
+    """JSON of a request; what JSON cannot carry (half a surrogate pair, a huge number) is bent."""
+    try:
+        return msgspec.json.encode(body)
+    except (UnicodeEncodeError, OverflowError):
+        return msgspec.json.encode(scrubbed(body))
+
+
+def scrubbed(value: Json) -> Json:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrubbed(item) for item in value]
+    return float(value) if isinstance(value, int) and value.bit_length() > 63 else value

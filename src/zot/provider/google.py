@@ -1,0 +1,374 @@
+"""Google Gemini `streamGenerateContent`: requests to JSON, stream events to blocks. No I/O."""
+
+from __future__ import annotations
+
+from typing import assert_never
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import Refused
+from zot.provider.assemble import Assembler, StopWord, decode
+from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.providers import Quirks, word_for_level
+from zot.provider.transcript import (
+    NO_IMAGES,
+    ModelTurn,
+    ToolTurn,
+    UserTurn,
+    args_of,
+    base64_of,
+    images_of,
+    object_schema,
+    result_text,
+    turns,
+)
+from zot.provider.types import (
+    Finished,
+    Image,
+    Json,
+    Level,
+    Reasoning,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+API = "google"
+BUDGETS: dict[Level, int] = {
+    "minimum": 1_024,
+    "low": 2_048,
+    "medium": 8_192,
+    "high": 16_384,
+    "xhigh": 24_576,
+    "max": 24_576,
+}
+# The part of JSON Schema that function declarations take.
+SCHEMA_WORDS = frozenset(
+    {
+        *("type", "format", "title", "description", "nullable", "enum", "maxItems", "minItems"),
+        *("properties", "required", "minimum", "maximum", "minLength", "maxLength", "pattern"),
+        *("example", "anyOf", "propertyOrdering", "items"),
+    }
+)
+FORMATS = {"enum", "date-time", "int32", "int64", "float", "double"}
+REFUSALS = frozenset(
+    ["SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"]
+)
+BROKEN = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"}
+)
+# What Google documents for calls of another model: its newer ones refuse a first call unsigned.
+NO_SIGNATURE = "skip_thought_signature_validator"
+DEPTH = 32
+
+
+# --- what is sent ----------------------------------------------------------------------------
+
+
+class GenerateContent:
+    """The wire of `models/<id>:streamGenerateContent`."""
+
+    def path(self, request: Request) -> str:
+        model = quote(request.model.id, safe="-._~")
+        return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
+
+    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+        return {}
+
+    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+        body: dict[str, Json] = {"contents": encode_turns(request, quirks)}
+        if request.system.strip():
+            body["systemInstruction"] = {"parts": [{"text": request.system}]}
+        if request.tools:
+            declared = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": clean_schema(object_schema(tool.schema)),
+                }
+                for tool in request.tools
+            ]
+            body["tools"] = [{"functionDeclarations": declared}]
+            mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
+            body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
+        settings: dict[str, Json] = {}
+        if request.max_output:
+            settings["maxOutputTokens"] = min(request.max_output, request.model.max_output)
+        if request.model.reasoning and (wanted := thinking(request, quirks)):
+            settings["thinkingConfig"] = wanted
+        if settings:
+            body["generationConfig"] = settings
+        return body
+
+    def reader(self, provider: str) -> GoogleReader:
+        return GoogleReader(provider)
+
+
+def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+    """Newer models take a level, older ones a budget; which is which the catalog knows."""
+    if quirks.levels is not None:
+        word = word_for_level(request.reasoning, quirks.levels)
+        if word is None:
+            return {}  # these cannot be turned off: the server's default is the least
+        return {"includeThoughts": True, "thinkingLevel": word.lower()}
+    if request.reasoning == "off":
+        # The larger ones refuse zero.
+        return {} if "pro" in request.model.id else {"thinkingBudget": 0}
+    return {"includeThoughts": True, "thinkingBudget": BUDGETS[request.reasoning]}
+
+
+def clean_schema(schema: Json, depth: int = 0) -> dict[str, Json]:
+    """The schema with only the words that the server takes; deeper than sense it is left open."""
+    if not isinstance(schema, dict) or depth > DEPTH:
+        return {"type": "string"}
+    out: dict[str, Json] = {}
+    for key, value in schema.items():
+        if key == "properties" and isinstance(value, dict):
+            out[key] = {name: clean_schema(item, depth + 1) for name, item in value.items()}
+        elif key == "items":
+            out[key] = clean_schema(value, depth + 1)
+        elif key in ("anyOf", "oneOf") and isinstance(value, list):
+            out["anyOf"] = [clean_schema(item, depth + 1) for item in value]
+        elif key == "const":
+            out["enum"] = [str(value)]
+            out.setdefault("type", "string")
+        elif key == "enum" and isinstance(value, list):
+            out[key] = [str(item) for item in value]
+        elif key == "format" and value not in FORMATS:
+            continue
+        elif key in SCHEMA_WORDS:
+            out[key] = value
+    return nullable(out)
+
+
+def nullable(schema: dict[str, Json]) -> dict[str, Json]:
+    """A list of types as one type that may be null, and a type for every bare schema."""
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kinds = [item for item in kind if item != "null"]
+        schema["type"] = kinds[0] if kinds else "string"
+        if "null" in kind:
+            schema["nullable"] = True
+    elif kind is None and "anyOf" not in schema:
+        schema["type"] = "object" if "properties" in schema else "string"
+    if schema.get("type") == "array" and "items" not in schema:
+        schema["items"] = {"type": "string"}
+    if "enum" in schema:
+        schema["type"] = "string"
+    if isinstance(schema.get("required"), list):
+        known = schema.get("properties") or {}
+        schema["required"] = [name for name in schema["required"] if name in known]
+        if not schema["required"]:
+            del schema["required"]
+    return schema
+
+
+def encode_turns(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
+    contents: list[dict[str, Json]] = []
+    for turn in turns(request):
+        match turn:
+            case UserTurn(blocks=blocks):
+                add(contents, "user", [encode_said(block, request) for block in blocks])
+            case ModelTurn():
+                add(contents, "model", encode_model(turn, quirks))
+            case ToolTurn(results=results):
+                add(contents, "user", encode_results(results, request))
+            case _:
+                assert_never(turn)
+    return contents
+
+
+def add(contents: list[dict[str, Json]], role: str, parts: list[dict[str, Json]]) -> None:
+    """Roles must alternate: what one side says twice in a row becomes one turn."""
+    if contents and contents[-1]["role"] == role:
+        contents[-1]["parts"] += parts
+    else:
+        contents.append({"role": role, "parts": parts})
+
+
+def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+    if isinstance(block, Text):
+        return {"text": block.text}
+    if not request.model.images:
+        return {"text": NO_IMAGES}
+    return {"inlineData": {"mimeType": block.mime_type, "data": base64_of(block)}}
+
+
+def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
+    parts: list[dict[str, Json]] = []
+    for block in turn.blocks:
+        match block:
+            case Text():
+                parts.append({"text": block.text})
+            case ToolCall():
+                call: dict[str, Json] = {"name": block.name, "args": args_of(block)}
+                parts.append({"functionCall": call, **signed(block, turn)})
+            case Reasoning():
+                if block.api == API and (signature := signed(block, turn)):
+                    parts.append({"text": block.text, "thought": True, **signature})
+            case _:
+                assert_never(block)
+    first = next((part for part in parts if "functionCall" in part), None)
+    if first is not None and quirks.levels is not None:
+        first.setdefault("thoughtSignature", NO_SIGNATURE)
+    return parts
+
+
+def signed(block: ToolCall | Reasoning, turn: ModelTurn) -> dict[str, Json]:
+    """The signature that the server wants back with its own calls and thoughts."""
+    signature = (block.opaque or {}).get("thoughtSignature")
+    return {"thoughtSignature": signature} if signature and turn.same_provider else {}
+
+
+def encode_results(results: tuple[ToolResult, ...], request: Request) -> list[dict[str, Json]]:
+    parts: list[dict[str, Json]] = []
+    images: list[Image] = []
+    for result in results:
+        key = "error" if result.is_error else "output"
+        response = {"name": result.name, "response": {key: result_text(result)}}
+        parts.append({"functionResponse": response})
+        images += images_of(result)
+    return parts + [encode_said(image, request) for image in images]
+
+
+# --- what comes back -------------------------------------------------------------------------
+
+
+class WireCall(Struct):
+    name: str = ""
+    args: dict[str, Json] | None = None
+    id: str | None = None
+
+
+class WirePart(Struct):
+    text: str | None = None
+    thought: bool = False
+    thoughtSignature: str | None = None
+    functionCall: WireCall | None = None
+
+
+class WireContent(Struct):
+    parts: list[WirePart] | None = None
+
+
+class WireCandidate(Struct):
+    content: WireContent | None = None
+    finishReason: str | None = None
+    finishMessage: str | None = None
+
+
+class WireUsage(Struct):
+    promptTokenCount: int | None = None
+    candidatesTokenCount: int | None = None
+    thoughtsTokenCount: int | None = None
+    cachedContentTokenCount: int | None = None
+    toolUsePromptTokenCount: int | None = None
+
+
+class WireFeedback(Struct):
+    blockReason: str | None = None
+
+
+class WireError(Struct):
+    code: int | None = None
+    message: str | None = None
+    status: str | None = None
+
+
+class WireEvent(Struct):
+    candidates: list[WireCandidate] | None = None
+    usageMetadata: WireUsage | None = None
+    promptFeedback: WireFeedback | None = None
+    error: WireError | None = None
+
+
+_EVENT = msgspec.json.Decoder(WireEvent)
+
+
+class GoogleReader:
+    """Reads one answer. The stream has no end event: the reason to stop is the end."""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, API)
+        self.done = False
+        self._stop = ""
+        self._explained = ""
+        self._blocked = ""
+
+    def read(self, data: bytes) -> None:
+        event = decode(_EVENT, data, self.out.provider)
+        if event.error is not None:
+            error = event.error
+            text = one_line(error.message or error.status or "an error without a message", 2_000)
+            kind = class_for_kind(error.status or "", text)
+            if error.code:
+                kind = class_for_status(error.code, text)
+            raise kind(f"{self.out.provider}: {text}", status=error.code)
+        self._usage(event.usageMetadata)
+        if event.promptFeedback is not None and event.promptFeedback.blockReason:
+            self._blocked = event.promptFeedback.blockReason
+        if not event.candidates:
+            return
+        candidate = event.candidates[0]
+        if candidate.content is not None:
+            for part in candidate.content.parts or []:
+                self._part(part)
+        if candidate.finishReason:
+            self._stop = candidate.finishReason
+            self._explained = candidate.finishMessage or ""
+
+    def finish(self) -> Finished:
+        name = self.out.provider
+        if self._blocked:
+            raise Refused(f"{name}: the prompt was blocked: {self._blocked}")
+        if not self._stop:
+            raise self.out.cut()
+        if self._stop in REFUSALS:
+            raise Refused(
+                f"{name}: the answer was stopped: {self._stop} {self._explained}".rstrip()
+            )
+        if self._stop in BROKEN:
+            error = self.out.cut()
+            error.args = (f"{name}: the model broke off: {self._stop} {self._explained}".rstrip(),)
+            raise error
+        stop: StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
+        return self.out.finished(stop)
+
+    def _why(self) -> str:
+        return one_line(f"{self._stop} {self._explained}", 500)
+
+    def _part(self, part: WirePart) -> None:
+        if part.functionCall is not None:
+            call = self.out.open_call(part.functionCall.id or "", part.functionCall.name)
+            self.out.args(call, msgspec.json.encode(part.functionCall.args or {}).decode())
+            if part.thoughtSignature:
+                call.opaque = {"thoughtSignature": part.thoughtSignature}
+            self.out.close_call(call)
+        elif part.thought:
+            self.out.reasoning(part.text or "")
+            if part.thoughtSignature:
+                self.out.keep_with_reasoning({"thoughtSignature": part.thoughtSignature})
+        else:
+            self.out.text(part.text or "")
+
+    def _usage(self, seen: WireUsage | None) -> None:
+        if seen is None:
+            return
+        read = seen.cachedContentTokenCount or 0
+        prompt = (seen.promptTokenCount or 0) + (seen.toolUsePromptTokenCount or 0)
+        thoughts = seen.thoughtsTokenCount
+        self.out.set_usage(
+            Usage(
+                input=max(prompt - read, 0),
+                output=(seen.candidatesTokenCount or 0) + (thoughts or 0),
+                cache_read=read,
+                reasoning=thoughts,
+            )
+        )
+
+
+WIRE = GenerateContent()

@@ -1,0 +1,447 @@
+"""OpenAI Chat Completions and the many servers that imitate it: requests to JSON, chunks to blocks.
+
+No I/O. How a server departs from the API is in its Quirks, never in its name.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ProviderError, Refused
+from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.providers import Quirks, word_for_level
+from zot.provider.transcript import (
+    NO_IMAGES,
+    ModelTurn,
+    ToolTurn,
+    Turn,
+    UserTurn,
+    args_of,
+    base64_of,
+    images_of,
+    object_schema,
+    output_limit,
+    result_text,
+    short_id,
+    turns,
+    wire_id,
+)
+from zot.provider.types import (
+    Finished,
+    Image,
+    Json,
+    Reasoning,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+API = "openai-chat"
+MARK = {"type": "ephemeral"}
+STOPS: dict[str, StopWord] = {"length": "length", "max_tokens": "length", "model_length": "length"}
+REFUSALS = ("content_filter", "refusal", "sensitive", "safety")
+IMAGES_FOLLOW = "Images of the tool results above:"
+
+
+# --- what is sent ----------------------------------------------------------------------------
+
+
+class Chat:
+    """The wire of `/v1/chat/completions`."""
+
+    def path(self, request: Request) -> str:
+        return "/v1/chat/completions"
+
+    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+        return {}
+
+    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+        conversation = turns(request)
+        body: dict[str, Json] = {
+            "model": request.model.id,
+            "messages": encode_turns(conversation, request, quirks),
+            "stream": True,
+            quirks.max_tokens_field: output_limit(request, conversation),
+        }
+        if quirks.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = [
+                encode_tool(tool.name, tool.description, tool.schema) for tool in request.tools
+            ]
+            body["tool_choice"] = request.tool_choice
+            if quirks.tool_stream:
+                body["tool_stream"] = True
+        if quirks.cache_key and request.cache_key:
+            body["prompt_cache_key"] = request.cache_key[:64]
+        body.update(thinking(request, quirks))
+        return body
+
+    def reader(self, provider: str) -> ChatReader:
+        return ChatReader(provider)
+
+
+def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+    """How this server is asked to reason, or not to."""
+    if not request.model.reasoning:
+        return {}
+    on = request.reasoning != "off"
+    levels = quirks.levels or {}
+    word = word_for_level(request.reasoning, levels) if quirks.effort else None
+    off = levels.get("off", "")
+    effort: dict[str, Json] = {"reasoning_effort": word} if word else {}
+    match quirks.thinking:
+        case "openai":
+            if not on and off:
+                return {"reasoning_effort": off}
+            return effort
+        case "deepseek":
+            if not on and off is None:
+                return {}
+            return {"thinking": {"type": "enabled" if on else "disabled"}, **effort}
+        case "zai":
+            mode: dict[str, Json] = {"type": "enabled", "clear_thinking": False}
+            return {"thinking": mode if on else {"type": "disabled"}, **effort}
+        case "openrouter":
+            if not on and off is None:
+                return {}
+            return {"reasoning": {"effort": (word or "medium") if on else (off or "none")}}
+        case "together":
+            return {"reasoning": {"enabled": on}, **effort}
+        case "none":
+            return {}
+        case _:
+            assert_never(quirks.thinking)
+
+
+def encode_tool(name: str, description: str, schema: dict[str, Json]) -> dict[str, Json]:
+    function = {"name": name, "description": description, "parameters": object_schema(schema)}
+    return {"type": "function", "function": function}
+
+
+def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> list[Json]:
+    messages: list[dict[str, Json]] = []
+    if request.system.strip():
+        messages.append({"role": "system", "content": request.system})
+    for turn in conversation:
+        match turn:
+            case UserTurn(blocks=blocks):
+                messages.append({"role": "user", "content": encode_said(blocks, request)})
+            case ModelTurn():
+                messages.append(encode_model(turn, quirks))
+            case ToolTurn(results=results):
+                messages += encode_results(results, request, quirks)
+            case _:
+                assert_never(turn)
+    if quirks.cache_marks:
+        mark(messages)
+    return messages
+
+
+def encode_said(blocks: tuple[Text | Image, ...], request: Request) -> Json:
+    """One text as a string, which every server takes; a list only when there are images."""
+    seen = [
+        Text(NO_IMAGES) if isinstance(block, Image) and not request.model.images else block
+        for block in blocks
+    ]
+    if all(isinstance(block, Text) for block in seen):
+        return "\n".join(block.text for block in seen if isinstance(block, Text))
+    return [encode_part(block) for block in seen]
+
+
+def encode_part(block: Text | Image) -> dict[str, Json]:
+    if isinstance(block, Text):
+        return {"type": "text", "text": block.text}
+    url = f"data:{block.mime_type};base64,{base64_of(block)}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def encode_model(turn: ModelTurn, quirks: Quirks) -> dict[str, Json]:
+    text = "".join(block.text for block in turn.blocks if isinstance(block, Text))
+    calls = [encode_call(block, quirks) for block in turn.blocks if isinstance(block, ToolCall)]
+    message: dict[str, Json] = {"role": "assistant", "content": text or None}
+    if calls:
+        message["tool_calls"] = calls
+    thoughts = [b for b in turn.blocks if isinstance(b, Reasoning) and b.api == API]
+    if quirks.replay_reasoning and turn.same_provider:
+        details = [item for b in thoughts for item in (b.opaque or {}).get("details", ())]
+        if details:
+            message["reasoning_details"] = details
+        elif thoughts or quirks.replay_reasoning == "reasoning_content":
+            # Those who want it back refuse a tool turn without the field, even an empty one.
+            message[quirks.replay_reasoning] = "".join(block.text for block in thoughts)
+    return message
+
+
+def encode_call(call: ToolCall, quirks: Quirks) -> dict[str, Json]:
+    args = encode(args_of(call)).decode()
+    out: dict[str, Json] = {
+        "id": tool_id(call.id, quirks),
+        "type": "function",
+        "function": {"name": call.name, "arguments": args},
+    }
+    extra = (call.opaque or {}).get("extra_content")
+    if extra is not None:
+        out["extra_content"] = extra
+    return out
+
+
+def tool_id(id: str, quirks: Quirks) -> str:
+    return short_id(id) if quirks.short_tool_ids else wire_id(id)
+
+
+def encode_results(
+    results: tuple[ToolResult, ...], request: Request, quirks: Quirks
+) -> list[dict[str, Json]]:
+    """A message for each result; images follow in a user message, as no tool message takes them."""
+    messages: list[dict[str, Json]] = []
+    images: list[Image] = []
+    for result in results:
+        text = result_text(result)
+        if images_of(result) and not request.model.images:
+            text += f"\n{NO_IMAGES}"
+        message: dict[str, Json] = {
+            "role": "tool",
+            "tool_call_id": tool_id(result.call_id, quirks),
+            "content": f"{text} [error]" if result.is_error else text,
+        }
+        if quirks.tool_result_name:
+            message["name"] = result.name
+        messages.append(message)
+        images += images_of(result)
+    if images and request.model.images:
+        content = [encode_part(Text(IMAGES_FOLLOW)), *(encode_part(image) for image in images)]
+        messages.append({"role": "user", "content": content})
+    return messages
+
+
+def mark(messages: list[dict[str, Json]]) -> None:
+    """Anthropic's cache marks, for a gateway that passes them on: the system text and the end."""
+    for message in {id(m): m for m in (messages[0], messages[-1])}.values():
+        content = message["content"]
+        if isinstance(content, str):
+            message["content"] = [{"type": "text", "text": content, "cache_control": MARK}]
+        elif content:
+            content[-1] = {**content[-1], "cache_control": MARK}
+
+
+# --- what comes back -------------------------------------------------------------------------
+
+
+class WireFunction(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Json] | None = None
+
+
+class WireCall(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: WireFunction | None = None
+    extra_content: Json = None
+
+
+class WirePiece(Struct):
+    """A part of `content` where a server sends a list (Mistral's thinking models)."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: list[WirePiece] | str | None = None
+
+
+class WireDelta(Struct):
+    content: str | list[WirePiece] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[dict[str, Json]] | None = None
+    tool_calls: list[WireCall] | None = None
+    refusal: str | None = None
+
+
+class WireDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: WireDetails | None = None
+    completion_tokens_details: WireDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class WireChoice(Struct):
+    delta: WireDelta | None = None
+    message: WireDelta | None = None
+    """A server that does not stream sends the whole answer under this name."""
+    finish_reason: str | None = None
+    usage: WireUsage | None = None
+
+
+class WireError(Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+
+
+class WireChunk(Struct):
+    choices: list[WireChoice] | None = None
+    usage: WireUsage | None = None
+    error: WireError | str | None = None
+
+
+_CHUNK = msgspec.json.Decoder(WireChunk)
+
+
+class ChatReader:
+    """Reads one answer."""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, API)
+        self.done = False
+        self._calls: dict[int, Part] = {}
+        self._waiting: dict[int, WireCall] = {}
+        self._stop = ""
+        self._refusal: list[str] = []
+
+    def read(self, data: bytes) -> None:
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return
+        chunk = decode(_CHUNK, data, self.out.provider)
+        if chunk.error is not None:
+            raise self._failed(chunk.error)
+        if chunk.choices:
+            choice = chunk.choices[0]
+            if choice.delta is not None:
+                self._delta(choice.delta)
+            elif choice.message is not None:
+                self._delta(choice.message)
+            if choice.finish_reason:
+                self._stop = choice.finish_reason
+                self.out.close_calls()
+            self._usage(choice.usage)
+        self._usage(chunk.usage)
+
+    def finish(self) -> Finished:
+        # Some servers never say [DONE]; a reason to stop is as good an end.
+        if not self._stop and not (self.done and self.out.has_content()):
+            raise self.out.cut()
+        if self._stop in REFUSALS or self._refusal:
+            said = one_line("".join(self._refusal), 500) or "no reason given"
+            raise Refused(f"{self.out.provider}: the model or a filter refused to answer: {said}")
+        if self._stop == "error":
+            raise self._failed("the server stopped with an error")
+        return self.out.finished(STOPS.get(self._stop, "end"))
+
+    def _failed(self, error: WireError | str) -> ProviderError:
+        if isinstance(error, str):
+            error = WireError(message=error)
+        text = one_line(error.message or error.type or "an error without a message", 2_000)
+        if isinstance(error.code, int) and error.code >= 400:
+            kind = class_for_status(error.code, text)
+            return kind(f"{self.out.provider}: {text}", status=error.code)
+        kind = class_for_kind(str(error.type or error.code or ""), text)
+        return kind(f"{self.out.provider}: {text}")
+
+    def _delta(self, delta: WireDelta) -> None:
+        # The thought first: a proxy may put both into one delta.
+        thought = delta.reasoning_content or delta.reasoning
+        if thought:
+            self.out.reasoning(thought)
+        if delta.reasoning_details:
+            self._details(delta.reasoning_details)
+        content = delta.content
+        if content:
+            if isinstance(content, str):
+                self.out.text(content)
+            else:
+                self._pieces(content)
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._call(call)
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+
+    def _pieces(self, pieces: list[WirePiece]) -> None:
+        for piece in pieces:
+            if piece.type == "thinking":
+                inner = piece.thinking
+                if isinstance(inner, list):
+                    inner = "".join(part.text or "" for part in inner)
+                self.out.reasoning(inner or "")
+            else:
+                self.out.text(piece.text or "")
+
+    def _details(self, details: list[dict[str, Json]]) -> None:
+        """Structured thoughts of a gateway: kept whole, pieces of one text joined."""
+        part = self.out.reasoning_part()
+        kept: list[dict[str, Json]] = (part.opaque or {}).get("details", [])
+        for detail in details:
+            last = kept[-1] if kept else None
+            key = {"reasoning.text": "text", "reasoning.summary": "summary"}.get(
+                str(detail.get("type"))
+            )
+            if last is not None and key and last.get("type") == detail.get("type"):
+                joined = f"{last.get(key) or ''}{detail.get(key) or ''}"
+                fresh = {k: v for k, v in detail.items() if v is not None}
+                kept[-1] = {**last, **fresh, key: joined}
+            else:
+                kept.append(detail)
+        part.opaque = {"details": kept}
+
+    def _call(self, call: WireCall) -> None:
+        """A piece of a call. Servers leave out the index, the id, or send a call whole."""
+        index = self._index(call)
+        function = call.function or WireFunction()
+        part = self._calls.get(index)
+        if part is None:
+            held = self._waiting.setdefault(index, call)
+            if not function.name:
+                return  # the name comes with a later piece
+            part = self.out.open_call(call.id or held.id or "", function.name)
+            self._calls[index] = part
+            del self._waiting[index]
+        if call.extra_content is not None:
+            part.opaque = {"extra_content": call.extra_content}
+        args = function.arguments
+        if args is not None:
+            text = args if isinstance(args, str) else msgspec.json.encode(args).decode()
+            self.out.args(part, text)
+
+    def _index(self, call: WireCall) -> int:
+        if call.index is not None:
+            return call.index
+        # Without an index, a name starts another call, and anything else belongs to the last one.
+        known = {**self._calls, **self._waiting}
+        if not known or (call.function is not None and call.function.name):
+            return max(known, default=-1) + 1
+        return max(known)
+
+    def _usage(self, seen: WireUsage | None) -> None:
+        if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
+            return
+        details = seen.prompt_tokens_details or WireDetails()
+        read = details.cached_tokens or seen.prompt_cache_hit_tokens or seen.cached_tokens or 0
+        write = details.cache_write_tokens or 0
+        completion = seen.completion_tokens_details
+        self.out.set_usage(
+            Usage(
+                input=max((seen.prompt_tokens or 0) - read - write, 0),
+                output=seen.completion_tokens or 0,
+                cache_read=read,
+                cache_write=write,
+                reasoning=completion.reasoning_tokens if completion else None,
+            )
+        )
+
+
+WIRE = Chat()

@@ -1,0 +1,381 @@
+"""OpenAI Responses: requests to JSON, stream events to blocks. No I/O.
+
+Nothing is stored at the server (`store: false`), so reasoning travels with the conversation in
+encrypted form and goes back in its place among the items.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ProviderError, Refused
+from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.provider.failure import class_for_kind, one_line
+from zot.provider.providers import Quirks, word_for_level
+from zot.provider.transcript import (
+    NO_IMAGES,
+    ModelTurn,
+    ToolTurn,
+    UserTurn,
+    args_of,
+    base64_of,
+    images_of,
+    object_schema,
+    result_text,
+    turns,
+    wire_id,
+)
+from zot.provider.types import (
+    Finished,
+    Image,
+    Json,
+    Reasoning,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+API = "openai-responses"
+MIN_OUTPUT = 16
+"""The smallest limit that the server accepts."""
+LENGTHS = ("max_output_tokens", "max_tokens")
+
+
+# --- what is sent ----------------------------------------------------------------------------
+
+
+class Responses:
+    """The wire of `/v1/responses`."""
+
+    def path(self, request: Request) -> str:
+        return "/v1/responses"
+
+    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+        return {}
+
+    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+        body: dict[str, Json] = {
+            "model": request.model.id,
+            "input": encode_turns(request),
+            "stream": True,
+            "store": False,
+        }
+        if request.system.strip():
+            body["instructions"] = request.system
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": object_schema(tool.schema),
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+            body["tool_choice"] = request.tool_choice
+            body["parallel_tool_calls"] = True
+        if request.max_output:
+            wanted = min(request.max_output, request.model.max_output)
+            body["max_output_tokens"] = max(wanted, MIN_OUTPUT)
+        if request.cache_key:
+            body["prompt_cache_key"] = request.cache_key[:64]
+        if request.model.reasoning:
+            body.update(thinking(request, quirks))
+        return body
+
+    def reader(self, provider: str) -> ResponsesReader:
+        return ResponsesReader(provider)
+
+
+def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+    # Asked for in every mode: a model that reasons anyway must get its thoughts back.
+    wanted: dict[str, Json] = {"include": ["reasoning.encrypted_content"]}
+    if request.reasoning == "off":
+        off = (quirks.levels or {}).get("off")
+        if off:
+            wanted["reasoning"] = {"effort": off}
+        return wanted
+    word = word_for_level(request.reasoning, quirks.levels) if quirks.effort else None
+    if word:
+        wanted["reasoning"] = {"effort": word, "summary": "auto"}
+    return wanted
+
+
+def encode_turns(request: Request) -> list[dict[str, Json]]:
+    items: list[dict[str, Json]] = []
+    for turn in turns(request):
+        match turn:
+            case UserTurn(blocks=blocks):
+                content = [encode_said(block, request) for block in blocks]
+                items.append({"type": "message", "role": "user", "content": content})
+            case ModelTurn():
+                items += encode_model(turn)
+            case ToolTurn(results=results):
+                items += [encode_result(result, request) for result in results]
+            case _:
+                assert_never(turn)
+    return items
+
+
+def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+    if isinstance(block, Text):
+        return {"type": "input_text", "text": block.text}
+    if not request.model.images:
+        return {"type": "input_text", "text": NO_IMAGES}
+    url = f"data:{block.mime_type};base64,{base64_of(block)}"
+    return {"type": "input_image", "detail": "auto", "image_url": url}
+
+
+def encode_model(turn: ModelTurn) -> list[dict[str, Json]]:
+    items: list[dict[str, Json]] = []
+    for block in turn.blocks:
+        match block:
+            case Text():
+                content = [{"type": "output_text", "text": block.text, "annotations": []}]
+                items.append({"type": "message", "role": "assistant", "content": content})
+            case ToolCall():
+                call = {"type": "function_call", "call_id": wire_id(block.id), "name": block.name}
+                items.append({**call, "arguments": encode(args_of(block)).decode()})
+            case Reasoning():
+                items += encode_thought(block, turn.same_model)
+            case _:
+                assert_never(block)
+    return items
+
+
+def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
+    """An encrypted thought, for the model that had it; another could not read it."""
+    item = (block.opaque or {}).get("item")
+    if not same or block.api != API or not isinstance(item, dict):
+        return []
+    return [item]
+
+
+def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+    text = result_text(result)
+    text = f"{text} [error]" if result.is_error else text
+    output: Json = text
+    if images_of(result):
+        seen: list[Text | Image] = [Text(text), *images_of(result)]
+        output = [encode_said(block, request) for block in seen]
+    return {
+        "type": "function_call_output",
+        "call_id": wire_id(result.call_id),
+        "output": output,
+    }
+
+
+# --- what comes back -------------------------------------------------------------------------
+
+
+class WirePart(Struct):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+
+
+class WireItem(Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    content: list[WirePart] | None = None
+    summary: list[WirePart] | None = None
+    encrypted_content: str | None = None
+
+
+class WireDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class WireUsage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: WireDetails | None = None
+    output_tokens_details: WireDetails | None = None
+
+
+class WireError(Struct):
+    code: str | int | None = None
+    type: str | None = None
+    message: str | None = None
+
+
+class WireIncomplete(Struct):
+    reason: str | None = None
+
+
+class WireResponse(Struct):
+    status: str | None = None
+    output: list[WireItem] | None = None
+    usage: WireUsage | None = None
+    error: WireError | None = None
+    incomplete_details: WireIncomplete | None = None
+
+
+class WireEvent(Struct):
+    type: str = ""
+    delta: Json = None
+    output_index: int = 0
+    item: WireItem | None = None
+    response: WireResponse | None = None
+    error: WireError | None = None
+    code: str | int | None = None
+    message: str | None = None
+
+
+_EVENT = msgspec.json.Decoder(WireEvent)
+
+
+class ResponsesReader:
+    """Reads one answer."""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, API)
+        self.done = False
+        self._calls: dict[int, Part] = {}
+        self._thoughts: dict[str, Part] = {}
+        self._stop: StopWord = "end"
+        self._refusal: list[str] = []
+        self._filtered = False
+
+    def read(self, data: bytes) -> None:
+        if data.strip() == b"[DONE]":
+            return  # some gateways add it
+        event = decode(_EVENT, data, self.out.provider)
+        if event.type.endswith(".delta"):
+            self._delta(event)
+            return
+        match event.type:
+            case "response.output_item.added":
+                self._added(event)
+            case "response.output_item.done":
+                self._item_done(event)
+            case "response.reasoning_summary_part.added":
+                if self.out.reasoning_grows():
+                    self.out.reasoning("\n\n")
+            case "response.completed" | "response.incomplete" | "response.failed":
+                self._ended(event)
+            case "error":
+                raise self._failed(event.error or WireError(event.code, None, event.message))
+            case _:
+                pass  # progress that says nothing new, and kinds of event yet to come
+
+    def finish(self) -> Finished:
+        if not self.done:
+            raise self.out.cut()
+        if self._refusal or self._filtered:
+            said = one_line("".join(self._refusal), 500) or "a content filter stopped it"
+            raise Refused(f"{self.out.provider}: the model refused to answer: {said}")
+        return self.out.finished(self._stop)
+
+    def _delta(self, event: WireEvent) -> None:
+        delta = event.delta if isinstance(event.delta, str) else ""
+        match event.type:
+            case "response.output_text.delta":
+                self.out.text(delta)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.out.reasoning(delta)
+            case "response.function_call_arguments.delta":
+                part = self._calls.get(event.output_index)
+                if part is not None:
+                    self.out.args(part, delta)
+            case "response.refusal.delta":
+                self._refusal.append(delta)
+            case _:
+                pass  # tools that run at the server
+
+    def _added(self, event: WireEvent) -> None:
+        item = event.item
+        if item is None:
+            return
+        self.out.end_block()
+        if item.type == "function_call":
+            part = self.out.open_call(item.call_id or item.id or "", item.name or "")
+            self._calls[event.output_index] = part
+
+    def _item_done(self, event: WireEvent) -> None:
+        item = event.item
+        if item is None:
+            return
+        if item.type == "function_call":
+            self._call_done(event.output_index, item)
+        elif item.type == "reasoning":
+            part = self.out.reasoning_part()
+            if not part.pieces:
+                texts = [piece.text or "" for piece in (item.summary or item.content or [])]
+                self.out.reasoning("\n\n".join(texts))
+            part.opaque = {"item": reasoning_item(item)}
+            self._thoughts[item.id or ""] = part
+        elif item.type == "message":
+            self._refusal += [p.refusal for p in item.content or [] if p.refusal]
+        self.out.end_block()
+
+    def _call_done(self, index: int, item: WireItem) -> None:
+        part = self._calls.pop(index, None)
+        if part is None:  # a server that sends the call whole
+            part = self.out.open_call(item.call_id or item.id or "", item.name or "")
+        if not part.pieces:
+            self.out.args(part, item.arguments or "")
+        self.out.close_call(part)
+
+    def _ended(self, event: WireEvent) -> None:
+        response = event.response or WireResponse()
+        self._usage(response.usage)
+        if event.type == "response.failed" or response.status == "failed":
+            raise self._failed(response.error or WireError())
+        reason = response.incomplete_details.reason if response.incomplete_details else None
+        if event.type == "response.incomplete" or response.status == "incomplete":
+            self._filtered = reason == "content_filter"
+            self._stop = "length"
+        # Azure sends the encrypted part only here.
+        for item in response.output or []:
+            part = self._thoughts.get(item.id or "")
+            if part is not None and item.encrypted_content:
+                part.opaque = {"item": reasoning_item(item)}
+        self.done = True
+
+    def _failed(self, error: WireError) -> ProviderError:
+        text = one_line(error.message or str(error.code or "") or "the response failed", 2_000)
+        kind = class_for_kind(str(error.code or error.type or ""), text)
+        return kind(f"{self.out.provider}: {text}")
+
+    def _usage(self, seen: WireUsage | None) -> None:
+        if seen is None:
+            return
+        details = seen.input_tokens_details or WireDetails()
+        read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
+        output = seen.output_tokens_details
+        self.out.set_usage(
+            Usage(
+                input=max((seen.input_tokens or 0) - read - write, 0),
+                output=seen.output_tokens or 0,
+                cache_read=read,
+                cache_write=write,
+                reasoning=output.reasoning_tokens if output else None,
+            )
+        )
+
+
+def reasoning_item(item: WireItem) -> dict[str, Json]:
+    """The item as it has to be sent back."""
+    out: dict[str, Json] = {
+        "type": "reasoning",
+        "id": item.id,
+        "summary": [{"type": "summary_text", "text": p.text or ""} for p in item.summary or []],
+    }
+    if item.encrypted_content:
+        out["encrypted_content"] = item.encrypted_content
+    return out
+
+
+WIRE = Responses()

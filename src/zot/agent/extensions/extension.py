@@ -241,6 +241,10 @@ class Extension:
     # --- talking -----------------------------------------------------------------------------
 
     @property
+    def pid(self) -> int | None:
+        return None if self._peer is None else self._peer.process.pid
+
+    @property
     def live(self) -> bool:
         return self.state == "ready"
 

@@ -194,6 +194,7 @@ class Peer:
             self._stop()
             for thread in self._threads[1:]:
                 thread.join()
+            self.process.close()
             os.close(self.process.stdout)
             os.close(self._stop_read)
             self.ended.set()
@@ -280,8 +281,19 @@ class Peer:
         os.close(self.process.stderr)
 
     def _chunks(self, fd: int) -> Iterator[bytes]:
-        while self._stop_read not in _poll(self._stop_read, fd):
-            chunk = os.read(fd, CHUNK)
+        """What comes out of a pipe, until its end; or, when the process is gone, until it is empty:
+        somebody who escaped may still hold it open."""
+        watched = [self._stop_read, fd, self.process.control]
+        while self._stop_read not in (ready := _poll(*watched)):
+            if self.process.control in ready and self.process.is_gone():
+                watched.remove(self.process.control)
+                os.set_blocking(fd, False)
+            if fd not in ready and self.process.control in watched:
+                continue
+            try:
+                chunk = os.read(fd, CHUNK)
+            except BlockingIOError:
+                return
             if not chunk:
                 return
             yield chunk
@@ -290,9 +302,11 @@ class Peer:
         """The process closed its stdout or was stopped: it must not linger."""
         code = self.process.wait(self._limits.terminate if not self._failed else 0)
         if code is None:
-            self.process.kill()
+            self.fail("closed its stdout")
             code = self.process.wait(5)
-        self.process.kill()  # what it left behind in its process group
+        error = self.process.start_error
+        if error is not None:
+            return f"cannot be started: {error}"
         if self._failed is not None:
             return self._failed
         if code is None:

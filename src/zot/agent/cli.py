@@ -97,6 +97,8 @@ def _resolved(options: Options) -> Setup:
     from zot.agent.setup import resolve
 
     setup = resolve(options, os.environ)
+    for warning in setup.warnings:
+        complain(f"warning: {warning}")
     if setup.notice:
         complain(setup.notice)
     return setup

@@ -12,9 +12,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from zot.agent.home import home_dir, locked, read_bytes, write_atomic
+from zot.agent.home import home_dir
 from zot.agent.trust import is_trusted
 from zot.errors import ConfigError
+from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import LEVELS, Json
 
 Kind = Literal["text", "number", "whole", "switch", "list", "any"]

@@ -10,20 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from zot.files import ensure_dir, locked, read_bytes, sync_dir, write_atomic
-
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = [
-    "ensure_dir",
-    "home",
-    "home_dir",
-    "locked",
-    "read_bytes",
-    "sync_dir",
-    "write_atomic",
-]
 
 
 def home_dir() -> str:

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zot.agent.home import home_dir, locked, read_bytes, write_atomic
+from zot.agent.home import home_dir
 from zot.errors import ConfigError
+from zot.files import locked, read_bytes, write_atomic
 from zot.provider import catalog
 from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
 from zot.provider.types import Api, Json, Model, Price

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from zot.agent.choose import Choice, choose
 from zot.agent.flags import Options
+from zot.agent.known import Known, configured, find_key, stored_providers
 from zot.errors import AuthError, ConfigError
-from zot.provider import catalog
-from zot.provider.providers import ProviderInfo, connect, env_base_url, env_key
+from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
 
 DEFAULT_PROVIDER = "anthropic"
@@ -30,15 +30,18 @@ class Setup(Struct, frozen=True):
     key: str
     base_url: str
     cwd: str
+    known: Known
     notice: str = ""
     """Which provider was chosen and why, when the user named none."""
+    warnings: tuple[str, ...] = ()
+    """What of the user's and the project's files was not used."""
 
     # --- where the runtime finds models (agent.runtime.Models) -------------------------------
 
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
             return local_model(id)
-        return catalog.find(self.info.name, id, unlisted=bool(self.base_url))
+        return self.known.find(self.info.name, id, unlisted=bool(self.base_url))
 
     def all(self) -> Sequence[Model]:
         if self.info.name == LOCAL:
@@ -46,7 +49,7 @@ class Setup(Struct, frozen=True):
             from zot.agent.local.provider import local_models
 
             return local_models()
-        return catalog.models(self.info.name)
+        return self.known.all(self.info.name)
 
     def connect(self, model: Model) -> Provider:
         options = self.options
@@ -71,34 +74,39 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
         AuthError: no key.
     """
-    choice = choose_provider(options, environ)
+    cwd = working_directory(options.cwd)
+    options, ignored = configured(options, environ, cwd)
+    known = Known()
+    choice = choose_provider(options, environ, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
-    model = choose_model(info, options.model or choice.model, unlisted=bool(base_url))
-    key = options.api_key or env_key(info, environ)
+    model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
+    key = find_key(info, options.api_key, environ)
     if not key and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
     notice = choice.line(model.id) if choice.because else ""
-    cwd = working_directory(options.cwd)
-    return Setup(options, info, model, key, base_url, cwd, notice)
+    warnings = (*ignored, *known.warnings)
+    return Setup(options, info, model, key, base_url, cwd, known, notice, warnings)
 
 
-def choose_provider(options: Options, environ: Mapping[str, str]) -> Choice:
+def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:
     """What the user named, or what fits the rest of what they said, else what can be found."""
     provider = options.provider
     if not provider and options.model.endswith(".gguf"):
         provider = LOCAL
     elif not provider and (options.api_key or options.base_url):
         provider = DEFAULT_PROVIDER
-    return choose(provider, environ)
+    if provider:
+        return Choice(known.provider(provider))
+    return choose("", environ, stored=stored_providers)
 
 
-def choose_model(info: ProviderInfo, name: str, *, unlisted: bool) -> Model:
+def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:
     if info.name == LOCAL:
         return local_model(name)
     if name:
-        return catalog.find(info.name, name, unlisted=unlisted)
-    model = catalog.default_model(info.name)
+        return known.find(info.name, name, unlisted=unlisted)
+    model = known.default(info.name)
     if model is None:
         raise ConfigError(f"provider {info.name!r} has no default model: pass --model ID")
     return model

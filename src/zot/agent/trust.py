@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from zot.agent.home import home_dir, locked, read_bytes, write_atomic
+from zot.agent.home import home_dir
 from zot.errors import ConfigError
+from zot.files import locked, read_bytes, write_atomic
 
 
 def trust_path() -> str:

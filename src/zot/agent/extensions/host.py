@@ -23,7 +23,6 @@ from zot.agent.extensions.logfile import LogFile, log_path
 from zot.agent.extensions.manifest import Discovery, Installed, discover
 from zot.agent.extensions.question import Gone, TimedOut
 from zot.agent.extensions.tool import ExtensionTool
-from zot.agent.home import ensure_dir
 from zot.cancel import Cancel
 from zot.core.events import (
     CompactStart,
@@ -34,6 +33,7 @@ from zot.core.events import (
 )
 from zot.core.hook import Hook
 from zot.errors import CommandError
+from zot.files import ensure_dir
 from zot.provider.types import Json
 
 MAX_BUFFERED = 10_000

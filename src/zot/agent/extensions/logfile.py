@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from zot.agent.home import ensure_dir
+from zot.files import ensure_dir
 
 
 def log_path(home: Path, name: str) -> Path:

@@ -21,10 +21,10 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from zot.agent.home import ensure_dir
 from zot.agent.local.limits import free_disk, free_memory, size_text
 from zot.agent.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
 from zot.errors import ZotError
+from zot.files import ensure_dir
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from zot.agent.home import write_atomic
+from zot.files import write_atomic
 
 if TYPE_CHECKING:
     import xllamacpp

@@ -20,13 +20,14 @@ from pathlib import Path
 
 import msgspec
 
-from zot.agent.home import ensure_dir, home
+from zot.agent.home import home
 from zot.agent.local.gguf import read_header
 from zot.agent.local.limits import free_memory, server_threads, size_text
 from zot.agent.local.models import Weights
 from zot.agent.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Address, Orders, lock
 from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
+from zot.files import ensure_dir
 
 CONTEXT = 8192
 LINGER_SECONDS = 3.0

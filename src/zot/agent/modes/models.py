@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from zot.agent.flags import Options
-from zot.agent.setup import DEFAULT_PROVIDER, LOCAL, choose_provider
+from zot.agent.known import Known, configured
+from zot.agent.setup import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
 from zot.agent.wire.ndjson import encode_line
 from zot.errors import AuthError
-from zot.provider import catalog
 from zot.provider.types import Model
 
 _HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
@@ -30,15 +30,17 @@ def list_models(options: Options) -> int:
 
 
 def _models(options: Options) -> Sequence[Model]:
+    known = Known()
     try:
-        name = choose_provider(options, os.environ).info.name
+        wanted, _ = configured(options, os.environ, working_directory(options.cwd))
+        name = choose_provider(wanted, os.environ, known).info.name
     except AuthError:  # the list needs no key
         name = DEFAULT_PROVIDER
     if name == LOCAL:
         from zot.agent.local.provider import local_models  # deferred: only for this provider
 
         return local_models()
-    return catalog.models(name)
+    return known.all(name)
 
 
 def _row(model: Model) -> tuple[str, ...]:

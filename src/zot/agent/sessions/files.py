@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from zot.agent.home import ensure_dir, sync_dir
 from zot.agent.sessions import jsonl
 from zot.agent.sessions.jsonl import Transcript
 from zot.agent.sessions.rows import Meta, rfc3339
@@ -31,6 +30,7 @@ from zot.core.session import (
     new_session_id,
 )
 from zot.errors import SessionError
+from zot.files import ensure_dir, sync_dir
 from zot.provider.types import Message
 
 if sys.platform != "win32":

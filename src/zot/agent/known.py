@@ -1,0 +1,126 @@
+"""What the user's files add to what zot ships: settings, models, credentials; each looked for
+only if its file exists, so that a start without files pays for none of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from zot.agent.flags import LEVEL_WORDS, Options
+from zot.agent.home import home_dir
+from zot.errors import ConfigError
+from zot.provider import catalog
+from zot.provider.providers import ProviderInfo, env_key, find_provider
+from zot.provider.types import Json, Model
+
+if TYPE_CHECKING:
+    from zot.agent.config import Config
+    from zot.agent.models import Models
+
+
+class Known:
+    """The providers and models to choose from: the catalog, with models.json over it."""
+
+    def __init__(self) -> None:
+        self._models: Models | None = None
+        if os.path.exists(os.path.join(home_dir(), "models.json")):
+            self._load()
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        return self._models.warnings if self._models else ()
+
+    def provider(self, name: str) -> ProviderInfo:
+        """Raises ConfigError when there is no such provider."""
+        return self._models.provider(name) if self._models else find_provider(name)
+
+    def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
+        """Raises ConfigError when the provider has no such model."""
+        if self._models is None:
+            try:
+                return catalog.find(provider, id, unlisted=unlisted)
+            except ConfigError:
+                pass  # its server may have told of it
+        return self._load().find(provider, id, unlisted=unlisted)
+
+    def default(self, provider: str) -> Model | None:
+        return self._models.default(provider) if self._models else catalog.default_model(provider)
+
+    def all(self, provider: str) -> Sequence[Model]:
+        return self._load().all(provider)
+
+    def _load(self) -> Models:
+        if self._models is None:
+            from zot.agent.models import Models  # start-up budget
+
+            self._models = Models()
+        return self._models
+
+
+def configured(options: Options, environ: Mapping[str, str], cwd: str) -> tuple[Options, list[str]]:
+    """The options, with the configuration's words where the command line said nothing; warnings.
+
+    Raises:
+        ConfigError: a variable holds a value that cannot be used.
+    """
+    files = (os.path.join(home_dir(), "config.json"), os.path.join(cwd, ".zot", "config.json"))
+    if not any(map(os.path.exists, files)) and not any(map(_is_setting, environ)):
+        return options, []
+    from zot.agent.config import Config  # start-up budget
+
+    config = Config(cwd)
+    said = _from_config(options, config)
+    new = {name: value for name, value in said.items() if value and not getattr(options, name)}
+    return replace(options, **new), config.warnings
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith("ZOT_") and variable not in ("ZOT_HOME", "ZOT_FSYNC")
+
+
+def _from_config(options: Options, config: Config) -> dict[str, Json]:
+    threshold = config["auto_compact_threshold"]
+    said: dict[str, Json] = {
+        "reasoning": LEVEL_WORDS.get(config["reasoning"]),
+        "fallback_model": tuple(config["fallback_models"]),
+        "compact_at": float(threshold),
+        "no_auto_compact": threshold == 0,
+    }
+    for name in ("max_steps", "max_cost", "max_tokens", "max_seconds"):
+        said[name] = config[name]
+    if not options.provider or options.provider == config["provider"]:
+        # A model or an address belongs to the provider it was set with.
+        said |= {name: config[name] for name in ("provider", "model", "base_url")}
+    return said
+
+
+def find_key(info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> str:
+    """The provider's key, or an empty text.
+
+    Raises:
+        AuthError: there is one, but it cannot be had.
+    """
+    if key := flag or env_key(info, environ):
+        return key
+    if info.auth == "none" or not _has_logged_in():
+        return ""
+    from zot.provider.auth.resolve import credential  # start-up budget
+
+    return credential(info, flag, environ, home_dir()) or ""
+
+
+def stored_providers() -> Sequence[str]:
+    """Those with a credential in auth.json."""
+    if not _has_logged_in():
+        return ()
+    from zot.provider.auth.store import AuthFile  # start-up budget
+
+    return tuple(AuthFile(home_dir()).all())
+
+
+def _has_logged_in() -> bool:
+    return os.path.exists(os.path.join(home_dir(), "auth.json"))

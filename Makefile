@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup check test try lint types bench clean
+.PHONY: setup check test cover try lint types bench clean
 
 setup: $(VENV)/.ready
 
@@ -12,7 +12,7 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-check: lint types test  ## everything CI runs
+check: lint types cover  ## everything CI runs
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -21,8 +21,14 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
-test: setup
+test: setup  ## the tests alone
 	$(BIN)/pytest
+
+cover: setup  ## the tests, with branch coverage
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 bench: setup  ## writes bench/RESULTS.md
 	$(BIN)/python bench/run.py

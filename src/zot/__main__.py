@@ -6,6 +6,7 @@ import sys
 
 
 def main() -> int:
+    _load_msgspec()
     from zot.agent.cli import run
 
     return run(sys.argv[1:])
@@ -13,9 +14,22 @@ def main() -> int:
 
 def pi_main() -> int:
     """`zot-pi`: behaves like the `pi` command for its machine-readable modes."""
+    _load_msgspec()
     from zot.agent.cli import run
 
     return run(sys.argv[1:], as_pi=True)
+
+
+def _load_msgspec() -> None:
+    """Load msgspec without typing_extensions, which it takes when it is there and does not need
+    from Python 3.11 on: that saves a tenth of the start-up time."""
+    hidden = "typing_extensions" not in sys.modules
+    if hidden:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # makes import fail
+    import msgspec  # noqa: F401  loaded here for the rest of the program
+
+    if hidden:
+        del sys.modules["typing_extensions"]
 
 
 if __name__ == "__main__":

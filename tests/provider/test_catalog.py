@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.environment import uncovered
 
 import zot.provider
 from zot.errors import ConfigError
@@ -84,6 +85,8 @@ def test_the_start_path_stays_cheap():
         "import sys; import zot.provider.catalog as c; c.default_model('anthropic');"
         "import json; print(json.dumps(sorted(sys.modules)))"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=uncovered()
+    )
     loaded = set(json.loads(run.stdout))
     assert not loaded & {"ssl", "http", "logging", "dataclasses", "asyncio", "pathlib", "difflib"}

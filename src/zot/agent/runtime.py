@@ -26,6 +26,8 @@ from zot.provider.types import Image, Level, Message, Model, Provider, Stop, Usa
 ABORT_GRACE = 1.5
 """Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
 MAX_QUEUE = 256
+MAX_QUEUE_SIZE = 64 * 1024 * 1024
+"""Bytes of text and images that may wait."""
 
 
 class Models(Protocol):
@@ -76,6 +78,8 @@ class Run:
         self._changed = threading.Event()
         self._worked = threading.Event()
         self.ended = threading.Event()
+        self.size = 0
+        """Bytes it holds while it waits, about."""
         self.listening = kind == "prompt"
         """Messages can still be put into it."""
         self.turn_open = False
@@ -110,7 +114,10 @@ class Run:
     def supervise(self) -> None:
         """Let a thread do the work; return when it is done, or when it must be given up."""
         with self.cancel.calling(self._changed.set):
-            threading.Thread(target=self._run, name="zot-run", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name="zot-run", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:  # the system has no thread left for us
+                self._ended_with(ZotError(f"the run could not be started: {error}"), "error")
             self._changed.wait()
             if not self._worked.is_set():  # aborted: the work gets a moment to wind up
                 self._worked.wait(ABORT_GRACE)
@@ -135,17 +142,27 @@ class Run:
             self.cancel.check()
             self._work(self)
         except Cancelled:
-            self.stop = "aborted"
+            self._ended_with(None, "aborted")
         except ZotError as error:
-            self.error, self.stop = error, "error"
-        except Exception as error:
-            # A bug of ours: one line for the client, the traceback on stderr for us.
-            traceback.print_exc(file=sys.stderr)
-            self.error = ZotError(f"internal error: {type(error).__name__}: {error}")
-            self.stop = "error"
-        finally:
+            self._ended_with(error, "error")
+        except BaseException as error:
+            # A bug of ours: one line for the client, the traceback on stderr for us. SystemExit
+            # too: left alone it would end this thread, and the run would look like a success.
+            self._ended_with(internal_error(error), "error")
+        else:
+            self._ended_with(None, "end")
+
+    def _ended_with(self, error: ZotError | None, stop: Stop) -> None:
+        with self._lock:
+            if not self._given_up:  # too late otherwise: its end was told
+                self.error, self.stop = error, stop
             self._worked.set()
             self._changed.set()
+
+    def fail(self, error: ZotError) -> None:
+        """Turn a success into a failure, for what goes wrong after the work."""
+        if self.stop == "end":
+            self.error, self.stop = error, "error"
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, events.TurnStart):
@@ -156,6 +173,12 @@ class Run:
 
 
 Listener = Callable[[Event, Run | None], None]
+
+
+def internal_error(error: BaseException) -> ZotError:
+    """A bug of ours as an error for the client; the traceback goes to stderr."""
+    traceback.print_exception(error, file=sys.stderr)
+    return ZotError(f"internal error: {type(error).__name__}: {error}")
 
 
 class Runtime:
@@ -214,8 +237,9 @@ class Runtime:
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
         user = UserInput(text, tuple(images), extra)
+        size = len(text) + sum(len(image.data) for image in images)
         return self._submit(
-            "prompt", lambda run: self.agent.prompt(user, run, limits), tag, accepted
+            "prompt", lambda run: self.agent.prompt(user, run, limits), tag, accepted, size
         )
 
     def compact(
@@ -233,13 +257,20 @@ class Runtime:
     def abort(self, tag: object = None) -> bool:
         """Stop the running run, or the one with this tag; False if there is none."""
         with self._lock:
-            runs = [run for run in self._runs if tag is None or run.tag == tag]
-        if not runs:
-            return False
-        runs[0].listening = False
-        runs[0].cancel.set()
-        self.clear_queue(runs[0])
+            run = next((run for run in self._runs if tag is None or run.tag == tag), None)
+            if run is None:
+                return False
+            running = run is self._runs[0]
+            run.listening = False
+        run.cancel.set()
+        if running:  # what waits was meant for the running run, not for one behind it
+            self.clear_queue(run)
         return True
+
+    def tags(self) -> list[object]:
+        """What the clients call the runs that run or wait, in order."""
+        with self._lock:
+            return [run.tag for run in self._runs]
 
     def steer(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
         """Have a message heard after the current tool.
@@ -253,9 +284,10 @@ class Runtime:
         return self._enqueue(self.follow_up, text, images, keep)
 
     def clear_queue(self, run: Run | None = None) -> tuple[list[str], list[str]]:
-        dropped = [each.text for each in self.steering], [each.text for each in self.follow_up]
-        self.steering.clear()
-        self.follow_up.clear()
+        with self._lock:
+            dropped = [each.text for each in self.steering], [each.text for each in self.follow_up]
+            self.steering.clear()
+            self.follow_up.clear()
         if dropped[0] or dropped[1]:
             self._tell_queue(run)
         return dropped
@@ -320,7 +352,10 @@ class Runtime:
             model = self.models.find(id)
             provider = self.models.connect(model)
             self.session.append(ModelChange(model.provider, model.id))
+            before = self.agent.provider
             self.agent.set_model(provider, model)
+            if before is not provider:
+                before.close()
             return model
 
     def set_reasoning(self, level: Level) -> None:
@@ -374,25 +409,34 @@ class Runtime:
         work: Callable[[Run], None],
         tag: object,
         accepted: Callable[[int], None],
+        size: int = 0,
     ) -> Run:
         run = Run(kind, work, self, tag)
+        run.size = size
         with self._lock:
             if self._closed:
                 raise ClosedError("the runtime is closed")
             ahead = len(self._runs)
-            if ahead >= MAX_QUEUE:
+            waiting = sum(each.size for each in self._runs)
+            if ahead >= MAX_QUEUE or (ahead and waiting + size > MAX_QUEUE_SIZE):
                 raise CommandError(
                     f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
                 )
+            self._start_conductor()
             accepted(ahead)
             self._runs.append(run)
-            if self._conductor is None:
-                self._conductor = threading.Thread(
-                    target=self._conduct, name="zot-conductor", daemon=True
-                )
-                self._conductor.start()
             self._wake.notify_all()
         return run
+
+    def _start_conductor(self) -> None:
+        if self._conductor is not None:
+            return
+        conductor = threading.Thread(target=self._conduct, name="zot-conductor", daemon=True)
+        try:
+            conductor.start()
+        except (RuntimeError, MemoryError) as error:
+            raise CommandError(f"busy: no thread can be started: {error}", code="busy") from error
+        self._conductor = conductor
 
     def _conduct(self) -> None:
         """Take the runs one after the other, and see each of them to its end."""
@@ -405,7 +449,9 @@ class Runtime:
                 run = self._runs[0]
             run.supervise()
             self._sync(run)
-            with self._lock:
+            # In one step, so that no answer says "not busy" before the Done, and none "busy" after
+            # it. The order of the locks is that of a listener that asks for the state.
+            with self._tell_lock, self._lock:
                 self._runs.popleft()
                 run.announce_end()
             run.ended.set()
@@ -414,8 +460,9 @@ class Runtime:
         try:
             self.session.sync()
         except ZotError as error:
-            if run.stop == "end":
-                run.error, run.stop = error, "error"
+            run.fail(error)
+        except Exception as error:  # whatever a store does, the run must come to its Done
+            run.fail(internal_error(error))
 
     def _enqueue(
         self, queue: deque[UserInput], text: str, images: Sequence[Image], keep: bool

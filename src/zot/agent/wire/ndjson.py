@@ -16,6 +16,8 @@ from zot.errors import CommandError
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
 """Bytes that may wait for a client that does not read, before the turn is slowed down."""
+LONGEST_NUMBER = 4300
+"""Digits; Python refuses to turn longer ones into an integer."""
 
 _ESCAPES = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 _BOM = b"\xef\xbb\xbf"
@@ -35,8 +37,7 @@ class LineSplitter:
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._held = bytearray()  # not a list of pieces: a client may send one byte at a time
         self._skipping = False
         self._first = True
 
@@ -55,23 +56,21 @@ class LineSplitter:
         return self._take()
 
     def _add(self, piece: bytes) -> None:
-        if self._skipping or not piece:
+        if self._skipping:
             return
-        self._size += len(piece)
-        if self._size > self._limit:
+        if len(self._held) + len(piece) > self._limit:
             self._skipping = True
-            self._parts.clear()
+            self._held = bytearray()
         else:
-            self._parts.append(piece)
+            self._held += piece
 
     def _take(self) -> bytes | LineTooLong | None:
-        skipped, parts = self._skipping, self._parts
-        self._parts, self._size, self._skipping = [], 0, False
+        skipped, line = self._skipping, bytes(self._held)
+        first, self._first = self._first, False
+        self._held, self._skipping = bytearray(), False
         if skipped:
             return LineTooLong(self._limit)
-        line = b"".join(parts)
-        if self._first:
-            self._first = False
+        if first:
             line = line.removeprefix(_BOM)
         return line.strip(b" \t\r") or None
 
@@ -83,14 +82,40 @@ def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
         CommandError: `parse_error`: it is not JSON; `invalid_params`: it is, of another shape.
     """
     try:
-        return decode(line)
+        return decode(readable(line))
     except msgspec.ValidationError as error:
         raise CommandError(f"invalid_params: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if b"\\ud" in line.lower() and (mended := _mend_surrogates(line)) != line:
-            return decode_line(mended, decode)
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error") from error
+
+
+def readable(line: bytes) -> bytes:
+    """The line with halves of surrogate pairs replaced, as a decoder can read it.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8. A decoder skips fields it does not know without
+            looking, and hands on raw ones; those bytes must not come back on the wire.
+    """
+    if not line.isascii():
+        line.decode()
+    if b"\\ud" in line or b"\\uD" in line:
+        return _mend_surrogates(line)
+    return line
+
+
+def check_numbers(line: bytes) -> None:
+    """Refuse a number that no Python integer can hold, also in a field that nobody reads.
+
+    Raises:
+        msgspec.ValidationError: there is one.
+    """
+    if len(line) < LONGEST_NUMBER:
+        return
+    import re  # deferred: not needed before a client sends a long line
+
+    if re.search(rb"[0-9]{%d}" % LONGEST_NUMBER, line):
+        msgspec.json.decode(line)  # says "out of range", unless the digits are inside a string
 
 
 def _mend_surrogates(line: bytes) -> bytes:
@@ -114,7 +139,8 @@ def encode_line(value: Any) -> bytes:
     try:
         data = _encode(value)
     except UnicodeEncodeError:
-        data = _encode(_without_surrogates(msgspec.to_builtins(value)))
+        plain = msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))
+        data = _encode(_without_surrogates(plain))
     for raw, escaped in _ESCAPES:
         if raw in data:
             data = data.replace(raw, escaped)
@@ -123,12 +149,17 @@ def encode_line(value: Any) -> bytes:
 
 def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+        return value if value.isascii() else whole_characters(value)
     if isinstance(value, dict):
         return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_without_surrogates(item) for item in value]
     return value
+
+
+def whole_characters(text: str) -> str:
+    """The text with each half of a surrogate pair replaced by U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class LineWriter:
@@ -226,4 +257,6 @@ def write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            select.select([], [fd], [])
+            poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
+            poll.register(fd, select.POLLOUT)
+            poll.poll()

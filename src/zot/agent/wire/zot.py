@@ -5,13 +5,13 @@ Kept light, because the first answer of `zot rpc` waits for it: events are anoth
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.agent.commands import AnyCommand
-from zot.agent.wire.ndjson import decode_line, encode_line
+from zot.agent.wire.ndjson import check_numbers, decode_line, encode_line
 from zot.errors import CommandError, ZotError
 
 PROTOCOL_VERSION = 1
@@ -59,7 +59,7 @@ class ReasoningSet(Struct, frozen=True):
 class Envelope(Struct, frozen=True):
     """What can be said of any line before its fields are looked at."""
 
-    type: str | UnsetType = UNSET
+    type: Raw = Raw()
     id: Raw = Raw()
 
 
@@ -71,6 +71,9 @@ class Incoming(Struct, frozen=True):
     error: CommandError | None = None
 
 
+COMMANDS = frozenset(str(each.__struct_config__.tag) for each in get_args(AnyCommand))
+"""The words of all commands."""
+
 _envelope = msgspec.json.Decoder(Envelope).decode
 _command = msgspec.json.Decoder(AnyCommand).decode
 
@@ -81,20 +84,38 @@ def decode(line: bytes) -> Incoming:
     id: Raw | UnsetType = UNSET
     try:
         envelope: Envelope = decode_line(line, _envelope)
-        id = checked_id(envelope.id)
-        if envelope.type is UNSET:
-            raise CommandError('unknown command: the line has no "type"', code="unknown_command")
-        name = envelope.type
-        return Incoming(name, id, decode_line(line, _command))
+        id = checked_id(envelope.id, line)
+        name = checked_name(envelope.type)
+        return Incoming(name, id, decode_line(line, _checked_command))
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name))
 
 
-def checked_id(raw: Raw) -> Raw | UnsetType:
-    """The client's id as it will be echoed.
+def _checked_command(line: bytes) -> AnyCommand:
+    check_numbers(line)
+    command: AnyCommand = _command(line)
+    return command
+
+
+def checked_name(raw: Raw) -> str:
+    """The command's word.
 
     Raises:
-        CommandError: it is neither a string nor a number, or too long.
+        CommandError: there is none, or it is not a string.
+    """
+    text = bytes(raw)
+    if not text:
+        raise CommandError('unknown command: the line has no "type"', code="unknown_command")
+    if text[:1] != b'"':
+        raise CommandError("invalid_params: type must be a string")
+    return msgspec.json.decode(text, type=str)
+
+
+def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
+    """The client's id as it will be echoed: byte for byte as it stands in the line.
+
+    Raises:
+        CommandError: it is neither a string nor a number, too long, or half a character.
     """
     text = bytes(raw)
     if not text or text in (b"null", b'""'):
@@ -105,12 +126,16 @@ def checked_id(raw: Raw) -> Raw | UnsetType:
         raise CommandError(
             f"id_too_long: the id has {len(text)} bytes, the limit is {MAX_ID}", code="id_too_long"
         )
+    if text not in line:  # it was mended while it was read: it would not come back as it was
+        raise CommandError("invalid_params: id holds half of a surrogate pair")
     return Raw(text)
 
 
 def _explained(error: CommandError, name: str) -> CommandError:
     text = str(error)
-    if name and text.startswith("invalid_params: Invalid value"):
+    if text.endswith("at `$.type`"):
+        if name in COMMANDS:
+            return CommandError('invalid_params: the line has more than one "type"')
         return CommandError(f"unknown command {name!r}", code="unknown_command")
     if not name and text.startswith("invalid_params: Expected `object`"):
         return CommandError("parse_error: the line is not a JSON object", code="parse_error")

@@ -17,6 +17,7 @@ ZotError
 │   ├── BusyError          a run is in flight
 │   └── ClosedError        the runtime was closed
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
+├── Blocked                a guard did not allow the turn
 ├── ExtensionError         an extension misbehaved
 └── SessionError           a session file cannot be read or written
 
@@ -118,6 +119,10 @@ class ClosedError(CommandError):
 
 class LimitError(ZotError):
     code = "limit"
+
+
+class Blocked(ZotError):
+    code = "blocked"
 
 
 class ExtensionError(ZotError):

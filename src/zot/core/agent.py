@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,12 +19,21 @@ from zot.core.answer import Answer
 from zot.core.compact import Compactor, Reason, estimate
 from zot.core.cost import add, priced
 from zot.core.events import Event
-from zot.core.hook import Block, Hook, HookContext, ReplaceText
+from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
 from zot.core.repair import fitting, repaired
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Tool
 from zot.core.toolbox import Toolbox
-from zot.errors import Cancelled, ContextTooLong, LimitError, ProviderError, ZotError
+from zot.errors import (
+    BadResponse,
+    Blocked,
+    Cancelled,
+    CommandError,
+    ContextTooLong,
+    LimitError,
+    ProviderError,
+    ZotError,
+)
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
     Finished,
@@ -115,6 +125,8 @@ class Agent:
         self._system: str | None = None
         self._context_tokens = 0
         """Size of the context as the provider last reported it, plus what came since."""
+        self._may_compact = False
+        """False once an automatic compaction failed in this run: trying again would cost again."""
 
     # --- state that outlives a run -----------------------------------------------------------
 
@@ -151,6 +163,7 @@ class Agent:
         started, before = time.monotonic(), self.cumulative
         limits = limits or self.settings.limits
         self._add_user(user, io)
+        self._may_compact = self.settings.compact_at is not None
         step = 0
         while True:
             step += 1
@@ -162,7 +175,9 @@ class Agent:
             if calls:
                 self.toolbox.run(calls, io)
                 self._grow(self.session.messages()[-1:])
-            elif not io.has_steering() and not self._follow_up(io):
+            # Steering is looked for again after the follow-ups: taking none of those is what
+            # closes the run to further messages, and one may have come just before.
+            elif not (io.has_steering() or self._follow_up(io) or io.has_steering()):
                 return
 
     def compact(self, io: RunIO, instructions: str = "", reason: Reason = "manual") -> str:
@@ -184,7 +199,8 @@ class Agent:
             io.emit(events.CompactFailed(reason, str(error)))
             raise
         before = self._context_tokens or plan.tokens
-        self._count(usage, io)
+        self.cumulative = add(self.cumulative, usage)
+        self._report(usage, io)
         io.append(plan.entry(summary, before, usage))
         self._context_tokens = estimate(self.session.messages())
         done = events.CompactDone(
@@ -206,23 +222,30 @@ class Agent:
         context = HookContext(io.cancel, io.emit)
         io.emit(events.TurnStart(step))
         for hook in self.hooks:
-            verdict = hook.before_turn(step, context)
+            verdict = asked(partial(hook.before_turn, step, context))
             if isinstance(verdict, Block):
-                raise LimitError(verdict.reason or "the turn was blocked by a guard")
+                raise Blocked(verdict.reason or "the turn was blocked by a guard")
         system = self._system_prompt(context)
         try:
             finished, message = self._call(system, io)
-        except ContextTooLong:
+        except ContextTooLong as error:
             if self.settings.compact_at is None:
                 raise
-            self.compact(io, reason="overflow")
+            self._compact_for_room(error, io)
             finished, message = self._call(system, io)
         io.emit(events.AssistantMessage(message))
         calls = [block for block in message.content if isinstance(block, ToolCall)]
         for call in calls:
             io.emit(events.ToolCalled(call))
         io.emit(events.TurnEnd(finished.stop))
-        return calls if finished.stop == "tool_use" else []
+        return calls
+
+    def _compact_for_room(self, overflow: ContextTooLong, io: RunIO) -> None:
+        try:
+            self.compact(io, reason="overflow")
+        except (CommandError, ProviderError) as error:
+            # What the user must hear is that the context is full, not why that was not helped.
+            raise ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
     def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
@@ -243,17 +266,18 @@ class Agent:
                 for event in stream:
                     io.cancel.check()
                     answer.take(event, io.emit)
+            if answer.finished is None:
+                raise BadResponse(f"{answer.provider}: the stream ended without an end")
         except (ProviderError, Cancelled) as error:
             self._keep_partial(answer, error, io)
             raise
-        finished = answer.finished
-        if finished is None:
-            raise ProviderError(f"{self.provider.name}: the stream ended without an end")
+        finished = _consistent(answer.finished)
         usage = priced(finished.usage, answer.model.price)
         message = self._reply(answer, finished, usage, io)
+        self.cumulative = add(self.cumulative, usage)  # paid for, also if it cannot be written
         if message.content:
             io.append(message)
-        self._count(usage, io)
+        self._report(usage, io)
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
 
@@ -262,10 +286,10 @@ class Agent:
         message = Message("assistant", finished.content, time.time(), origin)
         context = HookContext(io.cancel, io.emit)
         for hook in self.hooks:
-            verdict = hook.before_reply(message, context)
+            verdict = asked(partial(hook.before_reply, message, context))
             if isinstance(verdict, Block):
-                message = _with_text(message, f"[reply withheld: {verdict.reason}]")
-            elif isinstance(verdict, ReplaceText):
+                return _with_text(message, f"[reply withheld: {verdict.reason}]")
+            if isinstance(verdict, ReplaceText):
                 message = _with_text(message, verdict.text)
         return message
 
@@ -281,7 +305,8 @@ class Agent:
             message = Message("assistant", (Text(text),), time.time(), origin)
             io.append(message)
         if usage.total:
-            self._count(usage, io)
+            self.cumulative = add(self.cumulative, usage)
+            self._report(usage, io)
         if message is not None:
             io.emit(events.AssistantMessage(message))
 
@@ -299,14 +324,15 @@ class Agent:
         if self._system is None:
             system = self._make_system()
             for hook in self.hooks:
-                verdict = hook.before_start(system, context)
+                verdict = asked(partial(hook.before_start, system, context))
+                if isinstance(verdict, Block):
+                    raise Blocked(verdict.reason or "the conversation was blocked by a guard")
                 if isinstance(verdict, ReplaceText):
                     system = verdict.text
             self._system = system
         return self._system
 
-    def _count(self, usage: Usage, io: RunIO) -> None:
-        self.cumulative = add(self.cumulative, usage)
+    def _report(self, usage: Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))
         io.emit(events.UsageReport(usage, self.cumulative))
 
@@ -314,16 +340,17 @@ class Agent:
         self._context_tokens += estimate(messages)
 
     def _compact_if_full(self, io: RunIO) -> None:
-        part = self.settings.compact_at
-        if part is None or self._context_tokens < part * self.model.context_window:
+        part = self.settings.compact_at or 1.0
+        if not self._may_compact or self._context_tokens < part * self.model.context_window:
             return
         compactor = Compactor(self.provider, self.model, self.settings.retry)
         if not compactor.can_shrink(self.session.context()):
             return
         try:
             self.compact(io, reason="threshold")
-        except ZotError as error:
+        except (CommandError, ProviderError) as error:
             # The prompt may still fit; if it does not, the provider will say so.
+            self._may_compact = False
             io.emit(events.ErrorRaised(f"automatic compaction failed: {error}", error.code))
 
     def _check_limits(self, limits: Limits, step: int, started: float, before: Usage) -> None:
@@ -354,6 +381,19 @@ class Agent:
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
                 f"request needs about {reserve:.4f}"
             )
+
+
+def _consistent(finished: Finished) -> Finished:
+    """The answer with a stop that agrees with its content.
+
+    Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
+    cut at the length limit may have cut its calls too; those must not.
+    """
+    calls = any(isinstance(block, ToolCall) for block in finished.content)
+    if finished.stop == "length":
+        kept = tuple(block for block in finished.content if not isinstance(block, ToolCall))
+        return replace(finished, content=kept)
+    return replace(finished, stop="tool_use" if calls else "end")
 
 
 def _with_text(message: Message, text: str) -> Message:

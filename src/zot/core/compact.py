@@ -133,7 +133,7 @@ class Compactor:
             if room < 0 and cut < len(context):
                 break
             cut -= 1
-        while cut < len(context) and context[cut][1].role == "tool":
+        while 0 < cut < len(context) and context[cut][1].role == "tool":
             cut += 1 if room < 0 else -1
         return cut
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +31,7 @@ class ReplaceText(Struct, frozen=True):
 
 
 ALLOW = Allow()
+Verdict = TypeVar("Verdict")
 
 
 class HookContext(Struct, frozen=True):
@@ -43,7 +47,7 @@ class Hook:
     block wins. A hook that raises blocks: a guard that is broken must not be an open door.
     """
 
-    def before_start(self, system: str, context: HookContext) -> Allow | ReplaceText:
+    def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
         """Before the first model call of a conversation: may replace the system prompt."""
         return ALLOW
 
@@ -56,3 +60,13 @@ class Hook:
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         """Before an assistant message enters the transcript. Its deltas were already streamed."""
         return ALLOW
+
+
+def asked(ask: Callable[[], Verdict]) -> Verdict | Block:
+    """What a guard answers; one that fails to answer blocks."""
+    try:
+        return ask()
+    except Exception as error:
+        # A bug in a guard: the reason for whoever is blocked, the traceback on stderr for us.
+        traceback.print_exc(file=sys.stderr)
+        return Block(f"a guard failed: {type(error).__name__}: {error}")

@@ -1,5 +1,5 @@
-"""Makes any transcript valid for the next request: every tool call has exactly one result, right
-after it. It changes what is sent, never what is stored.
+"""Makes any transcript valid for the next request: every tool call has an id of its own and exactly
+one result, right after it. It changes what is sent, never what is stored.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from zot.provider.types import Block, Image, Message, Model, Text, ToolCall, ToolResult
+from zot.provider.types import Block, Image, Message, Model, Reasoning, Text, ToolCall, ToolResult
 
 NOT_RECORDED = "the tool call was interrupted; no result was recorded"
 NO_IMAGES = "[an image was left out: this model takes no images]"
@@ -17,17 +17,21 @@ NO_IMAGES = "[an image was left out: this model takes no images]"
 def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
     """The messages, with lost results made up, orphans dropped and split results joined."""
     out: list[Message] = []
+    taken: set[str] = set()
+    asked: Message | None = None
+    given: list[ToolResult] = []
     for message in messages:
-        if not message.content:
+        if message.role == "tool":
+            given += [block for block in message.content if isinstance(block, ToolResult)]
+            if asked is not None and out[-1] is asked:
+                out.append(message)  # settled when it is known what follows
             continue
-        if message.role != "tool":
-            _close_calls(out, message.time)
-            out.append(message)
-        elif out and out[-1].role == "tool":
-            out[-1] = replace(out[-1], content=out[-1].content + message.content)
-        elif out and _calls(out[-1]):
-            out.append(message)
-    _close_calls(out, out[-1].time if out else 0.0)
+        _settle(out, asked, given, taken)
+        asked, given = None, []
+        if content := _in_place(message):
+            out.append(message if content == message.content else replace(message, content=content))
+            asked = out[-1] if _calls(out[-1]) else None
+    _settle(out, asked, given, taken)
     return tuple(out)
 
 
@@ -38,26 +42,61 @@ def fitting(messages: Sequence[Message], model: Model) -> tuple[Message, ...]:
     return tuple(replace(each, content=_without_images(each.content)) for each in messages)
 
 
-def _close_calls(out: list[Message], time: float) -> None:
-    """Before the conversation goes on, settle the calls of the last assistant message."""
-    if out and out[-1].role == "tool":
-        results, asked = out.pop(), out[-1]
-        content = _settled(_calls(asked), results.content)
-        out.append(replace(results, content=content))
-    elif out and (calls := _calls(out[-1])):
-        out.append(Message("tool", _settled(calls, ()), time))
+def _settle(
+    out: list[Message], asked: Message | None, given: Sequence[ToolResult], taken: set[str]
+) -> None:
+    """Before the conversation goes on, give each call of the last message its one result."""
+    if asked is None:
+        return
+    results = out.pop() if out[-1] is not asked else Message("tool", (), asked.time)
+    ids = _own_ids(_calls(asked), taken)
+    content = _with_ids(asked.content, ids)
+    if content != asked.content:
+        out[-1] = replace(asked, content=content)
+    settled = _settled(_calls(asked), ids, given)
+    out.append(results if settled == results.content else replace(results, content=settled))
 
 
-def _settled(calls: Sequence[ToolCall], given: Sequence[Block]) -> tuple[Block, ...]:
-    results: dict[str, ToolResult] = {}
-    for block in given:
-        if isinstance(block, ToolResult):
-            results.setdefault(block.call_id, block)
-    lost = (Text(NOT_RECORDED),)
+def _settled(
+    calls: Sequence[ToolCall], ids: Sequence[str], given: Sequence[ToolResult]
+) -> tuple[Block, ...]:
+    """One result for each call, in call order: of several with its id, the next one not used."""
+    left = list(given)
+    settled: list[Block] = []
+    for call, id in zip(calls, ids, strict=True):
+        found = next((result for result in left if result.call_id == call.id), None)
+        if found is None:
+            found = ToolResult(id, (Text(NOT_RECORDED),), is_error=True, name=call.name)
+        else:
+            left.remove(found)
+        settled.append(found if found.call_id == id else replace(found, call_id=id))
+    return tuple(settled)
+
+
+def _own_ids(calls: Sequence[ToolCall], taken: set[str]) -> list[str]:
+    """An id for each call that no call before it has: servers refuse empty and repeated ones."""
+    ids: list[str] = []
+    for call in calls:
+        id, number = call.id, 1
+        while not id or id in taken:
+            number += 1
+            id = f"{call.id or 'call'}_{number}"
+        taken.add(id)
+        ids.append(id)
+    return ids
+
+
+def _with_ids(content: tuple[Block, ...], ids: Sequence[str]) -> tuple[Block, ...]:
+    rest = iter(ids)
     return tuple(
-        results.get(call.id) or ToolResult(call.id, lost, is_error=True, name=call.name)
-        for call in calls
+        replace(block, id=next(rest)) if isinstance(block, ToolCall) else block for block in content
     )
+
+
+def _in_place(message: Message) -> tuple[Block, ...]:
+    """The blocks that may stand in a message of this role."""
+    allowed = (Text, Image) if message.role == "user" else (Text, Image, ToolCall, Reasoning)
+    return tuple(block for block in message.content if isinstance(block, allowed))
 
 
 def _calls(message: Message) -> list[ToolCall]:

@@ -138,7 +138,7 @@ class Session:
         self._store = store
         self._entries: dict[str, Entry] = {entry.id: entry for entry in entries}
         self._leaf = leaf or next(reversed(self._entries), None)
-        self._context: list[tuple[str, Message]] = self._build_context()
+        self._context = self._build_context()
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -158,12 +158,12 @@ class Session:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees: the current branch, with the latest compaction applied."""
         with self._lock:
-            return tuple(message for _, message in self._context)
+            return tuple(message for _, message in self._context.messages())
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""
         with self._lock:
-            return tuple(self._context)
+            return tuple(self._context.messages())
 
     def message_count(self) -> int:
         return len(self._context)
@@ -193,7 +193,7 @@ class Session:
                 self._store.append(entry)
             self._entries[entry.id] = entry
             self._leaf = entry.id
-            self._apply(entry)
+            self._context.add(entry)
             return entry
 
     def move(self, leaf: str | None) -> None:
@@ -214,17 +214,11 @@ class Session:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _apply(self, entry: Entry) -> None:
-        match entry.body:
-            case Message():
-                self._context.append((entry.id, entry.body))
-            case Compaction() | Cleared() | Replaced():
-                self._context = self._build_context()
-            case _:
-                pass
-
-    def _build_context(self) -> list[tuple[str, Message]]:
-        return [] if self._leaf is None else context_of(self.path())
+    def _build_context(self) -> _Context:
+        context = _Context()
+        for entry in self.path():
+            context.add(entry)
+        return context
 
     def _new_entry_id(self) -> str:
         while True:
@@ -233,40 +227,70 @@ class Session:
                 return id
 
 
-def context_of(path: Sequence[Entry]) -> list[tuple[str, Message]]:
-    """What the model sees of a branch: its messages, each with the id of its entry."""
-    context: list[tuple[str, Message]] = []
-    notes: list[ToolResult] = []
-    for entry in path:
+class _Context:
+    """What the model sees of a branch, built entry by entry: the same live and from a file."""
+
+    def __init__(self) -> None:
+        self._messages: list[tuple[str, Message]] = []
+        self._notes: list[ToolResult] = []
+        self._noted = ("", 0.0)
+        """Id and time of the last note."""
+
+    def __len__(self) -> int:
+        return len(self._messages) + bool(self._notes)
+
+    def messages(self) -> list[tuple[str, Message]]:
+        """Each message with the id of its entry; results without their message stand in for it."""
+        return [*self._messages, *self._from_notes()]
+
+    def add(self, entry: Entry) -> None:
         match entry.body:
+            case Message(role="tool"):
+                self._notes = []
+                self._messages.append((entry.id, entry.body))
             case Message():
-                if notes and entry.body.role != "tool":
-                    context.append((entry.id, Message("tool", tuple(notes), entry.time)))
-                notes = []
-                context.append((entry.id, entry.body))
-            case ResultNote():
-                notes.append(entry.body.result)
+                self._messages = self._with_notes()
+                self._messages.append((entry.id, entry.body))
+            case ResultNote(result):
+                self._notes.append(result)
+                self._noted = (entry.id, entry.time)
             case Compaction():
-                context = _compacted(context, entry, entry.body)
+                self._messages = _compacted(self._with_notes(), entry, entry.body)
             case Cleared():
-                context = []
-            case Replaced():
-                context = [(entry.id, message) for message in entry.body.messages]
+                self._messages, self._notes = [], []
+            case Replaced(messages):
+                # One id each: a compaction names the first message it keeps.
+                ids = (f"{entry.id}.{number}" for number in range(len(messages)))
+                self._messages, self._notes = list(zip(ids, messages, strict=True)), []
             case _:
                 pass
-    if notes:
-        context.append((path[-1].id, Message("tool", tuple(notes), time.time())))
-    return context
+
+    def _with_notes(self) -> list[tuple[str, Message]]:
+        if self._notes:  # not copied otherwise: this runs for every message
+            self._messages += self._from_notes()
+            self._notes = []
+        return self._messages
+
+    def _from_notes(self) -> list[tuple[str, Message]]:
+        if not self._notes:
+            return []
+        id, time = self._noted
+        return [(id, Message("tool", tuple(self._notes), time))]
+
+
+def context_of(path: Sequence[Entry]) -> list[tuple[str, Message]]:
+    """What the model sees of a branch: its messages, each with the id of its entry."""
+    context = _Context()
+    for entry in path:
+        context.add(entry)
+    return context.messages()
 
 
 def _compacted(
     context: list[tuple[str, Message]], entry: Entry, body: Compaction
 ) -> list[tuple[str, Message]]:
-    kept: list[tuple[str, Message]] = []
-    for position, (id, _) in enumerate(context):
-        if id == body.first_kept:
-            kept = context[position:]
-            break
+    ids = [id for id, _ in context]
+    kept = context[ids.index(body.first_kept) :] if body.first_kept in ids else []
     return [(entry.id, summary_message(body, entry.time)), *kept]
 
 

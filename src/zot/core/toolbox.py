@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.check import problem
 from zot.core.events import Event
-from zot.core.hook import Block, Hook, HookContext, ReplaceArgs
+from zot.core.hook import Block, Hook, HookContext, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ToolError
@@ -87,8 +88,9 @@ class Toolbox:
             return _failure(ABORTED)
         except ToolError as error:
             return _failure(str(error))
-        except Exception as error:
+        except BaseException as error:
             # A bug in a tool: the model gets one line, the developer the traceback on stderr.
+            # SystemExit too: a tool must not be able to end the run's thread.
             traceback.print_exc(file=sys.stderr)
             return _failure(f"the tool crashed: {type(error).__name__}: {error}")
 
@@ -98,6 +100,7 @@ class Toolbox:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args = self._guarded(call, tool, io)
+        io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
         context = ToolContext(call.id, io.cancel, _progress(call.id, io))
         output = tool.run(args, context)
         if isinstance(output, str):
@@ -107,8 +110,10 @@ class Toolbox:
     def _guarded(self, call: ToolCall, tool: Tool, io: BatchIO) -> dict[str, object]:
         """The arguments, checked against the schema and passed by every guard."""
         args = _checked(call, tool)
+        context = HookContext(io.cancel, io.emit)
         for hook in self._hooks:
-            verdict = hook.before_tool(replace(call, args=args), HookContext(io.cancel, io.emit))
+            seen = replace(call, args=args)
+            verdict = asked(partial(hook.before_tool, seen, context))
             if isinstance(verdict, Block):
                 raise ToolError(verdict.reason or "the call was refused by a guard")
             if isinstance(verdict, ReplaceArgs):

@@ -1,0 +1,428 @@
+"""A model server on loopback that speaks four APIs and misbehaves on demand.
+
+What it answers is in the prompt (see zot.testing.script). `python -m zot.testing.fakeserver`
+serves until it is stopped; in tests, `with FakeServer() as server` and then `server.url`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from typing import Any
+
+from msgspec import Struct
+
+from zot.testing.replies import (
+    Call,
+    Dialect,
+    Reply,
+    build_reply,
+    dialect_of,
+    dumps,
+    error_body,
+    new_id,
+    pieces,
+    read_call,
+    stream_error,
+)
+from zot.testing.script import Turn, turn_for
+
+BATCH = 16 * 1024
+MODELS = ("fake-model", "claude-sonnet-4-5", "gpt-5")
+GARBAGE = (
+    b"data: {not json}\n\n",
+    b"event: no_such_event\ndata: {}\n\n",
+    b"nonsense without a colon\n\n",
+    b"data: \xff\xfe\n\n",
+    b"data: [1,2,3]\n\n",
+    b"data: null\n\n",
+)
+PINGS: dict[Dialect, bytes] = {
+    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "chat": b": keep-alive\n\n",
+    "responses": b": keep-alive\n\n",
+    "google": b": keep-alive\n\n",
+}
+OVERFLOW = "prompt is too long: 210000 tokens > 200000 maximum"
+
+
+class Seen(Struct):
+    """A request, as the server saw it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: Any = None
+    dialect: Dialect | None = None
+    outcome: str = "open"
+    """ok, error, fault, or gone when the client closed first."""
+
+
+class Gone(Exception):
+    """The client closed the connection, or the server is being stopped."""
+
+
+class FakeServer:
+    """One listening socket, a thread for each connection. `requests` keeps what was asked."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.requests: list[Seen] = []
+        self._attempts: dict[tuple[str, int], int] = {}
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._stopping = False
+        self._changed = threading.Condition(self._lock)
+        self._thread = threading.Thread(target=self._accept, name="fake-accept", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> FakeServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drop every connection and wait for every thread."""
+        with self._lock:
+            self._stopping = True
+            threads = list(self._open.values())
+            for sock in self._open:
+                shut(sock)
+        shut(self._listener)
+        self._thread.join()
+        self._listener.close()
+        for thread in threads:
+            thread.join()
+
+    def wait_for(self, count: int, seconds: float = 10.0) -> list[Seen]:
+        """The requests, once there are that many and each has an outcome or hangs."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.requests) >= count, seconds)
+            return list(self.requests)
+
+    def wait_outcome(self, outcome: str, seconds: float = 10.0) -> bool:
+        """Whether the last request ended that way within the time."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: bool(self.requests) and self.requests[-1].outcome == outcome, seconds
+            )
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            thread = threading.Thread(
+                target=self._serve, args=(sock,), name="fake-serve", daemon=True
+            )
+            with self._lock:
+                if self._stopping:
+                    sock.close()
+                    return
+                self._open[sock] = thread
+            thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            connection = Connection(sock)
+            while (seen := connection.read_request()) is not None:
+                with self._changed:
+                    self.requests.append(seen)
+                    self._changed.notify_all()
+                if not self._answer(connection, seen):
+                    break
+        except (OSError, Gone, ValueError):
+            pass
+        finally:
+            with self._lock:
+                self._open.pop(sock, None)
+            sock.close()
+
+    def _answer(self, connection: Connection, seen: Seen) -> bool:
+        """Answer a request; False ends the connection."""
+        outcome = "gone"
+        try:
+            if seen.method == "GET":
+                connection.send_json(200, listing(seen.path))
+                outcome = "ok"
+                return True
+            outcome, going_on = self._reply(connection, seen)
+            return going_on
+        finally:
+            with self._changed:
+                seen.outcome = outcome
+                self._changed.notify_all()
+
+    def _reply(self, connection: Connection, seen: Seen) -> tuple[str, bool]:
+        seen.dialect = dialect_of(seen.path)
+        if seen.dialect is None or not isinstance(seen.body, dict):
+            body = error_body("chat", 404, f"no such place: {seen.path}")
+            connection.send_json(404, body)
+            return "error", True
+        call = read_call(seen.dialect, seen.path, seen.body, connection.last_size)
+        turn = turn_for(call.prompt, call.turn)
+        if "status" in turn.options and self._fails(call, turn):
+            self._fail(connection, call, turn, seen)
+            return "error", True
+        if head_fault(connection, turn):
+            return "fault", False
+        return Player(connection, build_reply(call, turn), turn).play()
+
+    def _fails(self, call: Call, turn: Turn) -> bool:
+        _, _, times = turn.options["status"].partition(":")
+        if not times:
+            return True
+        with self._lock:
+            key = (call.prompt, call.turn)
+            self._attempts[key] = self._attempts.get(key, 0) + 1
+            return self._attempts[key] <= int(times)
+
+    def _fail(self, connection: Connection, call: Call, turn: Turn, seen: Seen) -> None:
+        status = int(turn.options["status"].partition(":")[0])
+        message = OVERFLOW if "overflow" in turn.options else f"scripted error {status}"
+        if "echo-key" in turn.options:
+            keys = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
+            message += " for " + " ".join(seen.headers.get(key, "") for key in keys)
+        extra = {}
+        if "retry-after" in turn.options:
+            extra["retry-after"] = turn.options["retry-after"].replace("_", " ")
+        connection.send_json(status, error_body(call.dialect, status, message), extra)
+
+
+class Connection:
+    """HTTP on one socket, as little of it as a model client needs."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = b""
+        self.last_size = 0
+
+    def read_request(self) -> Seen | None:
+        while b"\r\n\r\n" not in self._buffer:
+            if not self._fill():
+                return None
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = first.split(" ")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        size = int(headers.get("content-length", 0))
+        while len(self._buffer) < size:
+            if not self._fill():
+                return None
+        raw, self._buffer = self._buffer[:size], self._buffer[size:]
+        self.last_size = size
+        return Seen(method, path, headers, json.loads(raw) if raw else None)
+
+    def _fill(self) -> bool:
+        data = self.sock.recv(256 * 1024)
+        self._buffer += data
+        return bool(data)
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def send_json(self, status: int, body: Any, extra: dict[str, str] | None = None) -> None:
+        data = dumps(body).encode()
+        headers = {"content-type": "application/json", "content-length": str(len(data))}
+        self.send(head(status, {**headers, **(extra or {})}) + data)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but not past the moment the client closes."""
+        readable, _, _ = select.select([self.sock], [], [], seconds)
+        if readable:
+            raise Gone
+
+    def hang(self) -> None:
+        """Wait until the client gives up or the server is stopped."""
+        self.sock.recv(1)
+        raise Gone
+
+    def drop(self, how: str) -> None:
+        if how == "reset":  # no lingering: close sends a reset
+            option = struct.pack("ii", 1, 0)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+        else:
+            shut(self.sock)
+
+
+def head_fault(connection: Connection, turn: Turn) -> bool:
+    """Faults in place of a stream; True when one was done."""
+    options = turn.options
+    if options.get("hang") == "":
+        connection.hang()
+    for how in ("cut", "reset"):
+        if options.get(how) == "0":
+            connection.drop(how)
+            return True
+    page = b"<!DOCTYPE html>\n<html><body>Please log in to the network</body></html>\n"
+    bodies = {
+        "html": (200, "text/html", page),
+        "blank": (200, options.get("type", "text/event-stream"), b""),
+        "json": (200, "application/json", b'{"id":"x","choices":[]}'),
+        "gzip": (200, "text/event-stream", gzip.compress(b"\0" * 1_000_000)),
+    }
+    for name, (status, kind, body) in bodies.items():
+        if name in options:
+            extra = {"content-encoding": "gzip"} if name == "gzip" else {}
+            headers = {"content-type": kind, "content-length": str(len(body)), **extra}
+            connection.send(head(status, headers) + body)
+            return True
+    if "redirect" in options:
+        headers = {"location": options["redirect"], "content-length": "0"}
+        connection.send(head(302, headers))
+        return True
+    if "junk" in options:
+        connection.send(b"SSH-2.0-OpenSSH_9.9\r\n")
+        return True
+    return False
+
+
+class Player:
+    """Plays one streamed answer, with the pauses and faults that the turn asks for."""
+
+    def __init__(self, connection: Connection, reply: Reply, turn: Turn) -> None:
+        self._connection = connection
+        self._reply = reply
+        self._options = turn.options
+        self._chop = int(turn.options.get("chop", 0))
+        self._framed = "close" not in turn.options
+        self._buffer: list[bytes] = []
+        self._size = 0
+
+    def play(self) -> tuple[str, bool]:
+        self._head()
+        if self._options.get("hang") == "headers":
+            self._connection.hang()
+        if "ttft" in self._options:
+            self._connection.pause(int(self._options["ttft"]) / 1000)
+        outcome = self._stream()
+        if outcome == "fault":
+            return "fault", False
+        self._flush()
+        if self._framed:
+            self._connection.send(b"0\r\n\r\n")
+        return outcome, self._framed
+
+    def _head(self) -> None:
+        kind = self._options.get("type", "text/event-stream; charset=utf-8")
+        headers = {"content-type": kind, "request-id": new_id("req"), "cache-control": "no-cache"}
+        framing = {"transfer-encoding": "chunked"} if self._framed else {"connection": "close"}
+        self._connection.send(head(200, {**headers, **framing}))
+
+    def _stream(self) -> str:
+        events = list(pieces(self._reply))
+        fault, at = self._fault(sum(kind == "delta" for kind, _ in events))
+        delay = int(self._options.get("delay", 0)) / 1000
+        seen = 0
+        for kind, data in events:
+            if fault and (kind == "close" or (kind == "delta" and seen >= at)):
+                return self._strike(fault)
+            if kind == "close" and "nostop" in self._options:
+                return "ok"
+            if kind == "delta":
+                self._extras(seen)
+                if delay:
+                    self._flush()
+                    self._connection.pause(delay)
+                seen += 1
+            self._add(data)
+        return "ok"
+
+    def _fault(self, deltas: int) -> tuple[str, int]:
+        """Which fault strikes, and after how many deltas: in the middle when it does not say."""
+        for name in ("cut", "reset", "hang", "error"):
+            if name in self._options:
+                value = self._options[name]
+                return name, int(value) if value.isdigit() else deltas // 2
+        return "", 0
+
+    def _strike(self, fault: str) -> str:
+        if fault == "error":
+            self._add(
+                stream_error(self._reply.call.dialect, self._options["error"] or "overloaded_error")
+            )
+            return "error"
+        self._flush()
+        if fault == "hang":
+            self._connection.hang()
+        self._connection.drop(fault)
+        return "fault"
+
+    def _extras(self, seen: int) -> None:
+        if "pings" in self._options and seen % 10 == 0:
+            self._add(PINGS[self._reply.call.dialect])
+        if "garbage" in self._options and seen < len(GARBAGE):
+            self._add(GARBAGE[seen])
+
+    def _add(self, data: bytes) -> None:
+        self._buffer.append(data)
+        self._size += len(data)
+        if self._size >= BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = b"".join(self._buffer)
+        self._buffer, self._size = [], 0
+        if "crlf" in self._options:
+            data = data.replace(b"\n", b"\r\n")
+        step = self._chop or len(data) or 1
+        for start in range(0, len(data), step):
+            part = data[start : start + step]
+            self._connection.send(b"%x\r\n%s\r\n" % (len(part), part) if self._framed else part)
+
+
+def head(status: int, headers: dict[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Status", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+def listing(path: str) -> dict[str, Any]:
+    """The models, in the shape that the path's API uses."""
+    if path.startswith("/v1beta"):
+        return {"models": [{"name": f"models/{name}", "displayName": name} for name in MODELS]}
+    if path.endswith("/api/tags"):
+        return {"models": [{"name": name, "model": name} for name in MODELS]}
+    rows = [
+        {"id": name, "object": "model", "type": "model", "display_name": name} for name in MODELS
+    ]
+    return {"object": "list", "data": rows, "has_more": False}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A fake model server on loopback.")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    server = FakeServer(parser.parse_args().port)
+    sys.stdout.write(f"{server.url}\n")
+    sys.stdout.flush()
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -66,6 +66,7 @@ class Server:
         self._wire_lock = threading.Lock()
         self._seq = 0
         self._gone = False
+        self._drained = False
         self._runtime: Runtime | None = None
         self._runtime_lock = threading.Lock()
         self._approval: Approval | None = None
@@ -110,9 +111,8 @@ class Server:
             return 0
         if self._approval is not None:
             self._approval.client_gone()
-        drained = threading.Thread(target=self._drain, name="zot-drain", daemon=True)
-        drained.start()
-        while drained.is_alive():
+        threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
+        while not self._drained:  # not is_alive(): the thread may outlive the byte that it sends
             select.select([self._wake_read], [], [])
             if (code := self._woken()) is not None:
                 return code
@@ -121,6 +121,7 @@ class Server:
     def _drain(self) -> None:
         assert self._runtime is not None
         self._runtime.close(drain=True)
+        self._drained = True
         self._wake(b"\0")
 
     def _woken(self) -> int | None:

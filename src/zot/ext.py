@@ -1,0 +1,859 @@
+"""Write a zot extension in Python. One file that needs the standard library only: install zot and
+`from zot.ext import Extension`, or copy this file next to your extension.
+
+    from zot.ext import Extension, prompt
+
+    ext = Extension("hello", "1.0.0")
+
+    @ext.command("hello", "say hi")
+    def hello(args):
+        return prompt("Greet me in one short sentence.")
+
+    @ext.tool
+    def weather(city: str) -> str:
+        "Current weather for a city."
+        return f"{city}: sunny"
+
+    ext.run()
+
+Handlers of tools and commands run in threads of their own; events, keys and interceptions are
+handled one after the other, in the order they came. The file is long because it is one file: an
+extension in a Python without zot takes it along.
+"""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import IO, Any
+
+__all__ = [
+    "Block",
+    "Call",
+    "Event",
+    "Extension",
+    "Harness",
+    "Host",
+    "Image",
+    "Panel",
+    "Reply",
+    "Result",
+    "ToolFailed",
+    "block",
+    "display",
+    "insert",
+    "noop",
+    "open_panel",
+    "prompt",
+    "replace_args",
+    "replace_system_prompt",
+    "replace_text",
+    "schema_of",
+]
+
+MAX_LINE = 4 * 1024 * 1024
+LEVELS = ("info", "success", "warn", "error")
+Json = Any
+Handler = Callable[..., Any]
+
+
+class ToolFailed(Exception):
+    """Raise it in a tool: the text becomes an error result that the model sees."""
+
+
+class Block(Exception):
+    """Raise it in an interceptor to block, with the reason; the same as returning `block`."""
+
+
+# --- what handlers return --------------------------------------------------------------------
+
+
+class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
+    """What a command or an interceptor wants to happen."""
+
+
+def prompt(text: str) -> Reply:
+    """Send the text to the model, as if the user had typed it."""
+    return Reply(action="prompt", prompt=text)
+
+
+def insert(text: str) -> Reply:
+    """Put the text into the editor without sending it."""
+    return Reply(action="insert", insert=text)
+
+
+def display(text: str) -> Reply:
+    """Show the text to the user; the model does not see it."""
+    return Reply(action="display", display=text)
+
+
+def noop() -> Reply:
+    """The command did everything by itself."""
+    return Reply(action="noop")
+
+
+def open_panel(panel: Panel) -> Reply:
+    """Open the panel and give it the keyboard."""
+    return Reply(action="open_panel", open_panel=panel.frame())
+
+
+def block(reason: str) -> Reply:
+    """Do not let it happen."""
+    return Reply(block=True, reason=reason)
+
+
+def replace_args(args: Mapping[str, Json]) -> Reply:
+    """Let the tool run with these arguments instead."""
+    return Reply(modified_args=dict(args))
+
+
+def replace_text(text: str) -> Reply:
+    """Let the assistant's message say this instead."""
+    return Reply(replace_text=text)
+
+
+def replace_system_prompt(text: str) -> Reply:
+    return Reply(system_prompt=text)
+
+
+class Image:
+    """An image in a tool's result."""
+
+    def __init__(self, data: bytes, mime_type: str = "image/png") -> None:
+        self.data = data
+        self.mime_type = mime_type
+
+
+# --- what handlers get -----------------------------------------------------------------------
+
+
+class Event(dict):  # type: ignore[type-arg]  # see Reply
+    """An event; its fields are items and attributes. `event.event` is its name."""
+
+    def __getattr__(self, name: str) -> Json:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the event has no {name!r}; it has {sorted(self)}") from None
+
+
+class Host:
+    """What zot said about itself."""
+
+    def __init__(self, ack: Mapping[str, Json]) -> None:
+        self.protocol_version: int = ack.get("protocol_version", 1)
+        self.zot_version: str = ack.get("zot_version", "")
+        self.provider: str = ack.get("provider", "")
+        self.model: str = ack.get("model", "")
+        self.cwd: str = ack.get("cwd", "")
+        self.extension_dir: str = ack.get("extension_dir", "")
+        self.data_dir: str = ack.get("data_dir", "") or self.extension_dir
+        """Write your files here: it outlives updates of the extension."""
+        self.capabilities: tuple[str, ...] = tuple(ack.get("capabilities") or ())
+
+
+class Call:
+    """A running tool call. A tool gets it in the parameter that is annotated with it."""
+
+    def __init__(self, id: str, send: Callable[..., None]) -> None:
+        self.id = id
+        self._send = send
+        self._cancelled = threading.Event()
+
+    def progress(self, text: str) -> None:
+        """Show a piece of output while the tool runs."""
+        self._send("tool_progress", id=self.id, text=text)
+
+    @property
+    def cancelled(self) -> bool:
+        """The user aborted; nobody waits for the result any more."""
+        return self._cancelled.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep; True at once when the call is cancelled."""
+        return self._cancelled.wait(seconds)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+
+class Result:
+    """What a tool gave: of zot's, called with `call_tool`; of the extension's, in a test."""
+
+    def __init__(self, frame: Mapping[str, Json], progress: Iterable[str] = ()) -> None:
+        self.content: list[dict[str, Json]] = list(frame.get("content") or [])
+        self.is_error = bool(frame.get("is_error"))
+        self.progress = list(progress)
+
+    @property
+    def text(self) -> str:
+        return "".join(block.get("text", "") for block in self.content)
+
+    def __repr__(self) -> str:
+        return f"Result({'error: ' if self.is_error else ''}{self.text!r})"
+
+
+class Panel:
+    """A small window of text lines. Set what it shows with `render`."""
+
+    def __init__(self, extension: Extension, id: str, title: str, footer: str) -> None:
+        self.id = id
+        self.title = title
+        self.footer = footer
+        self.lines: list[str] = []
+        self._extension = extension
+        self._on_key: Handler | None = None
+        self._on_close: Handler | None = None
+
+    def on_key(self, handler: Handler) -> Handler:
+        """Decorator: `handler(key, text)` for each key; text is the character of a `rune`."""
+        self._on_key = handler
+        return handler
+
+    def on_close(self, handler: Handler) -> Handler:
+        self._on_close = handler
+        return handler
+
+    def render(self, lines: Iterable[str], title: str | None = None) -> None:
+        """Show these lines, now or when the panel is opened."""
+        self.lines = list(lines)
+        if title is not None:
+            self.title = title
+        frame = self.frame()
+        self._extension.send("panel_render", panel_id=frame.pop("id"), **frame)
+
+    def close(self) -> None:
+        self._extension.send("panel_close", panel_id=self.id)
+
+    def frame(self) -> dict[str, Json]:
+        return {"id": self.id, "title": self.title, "lines": self.lines, "footer": self.footer}
+
+    def key(self, key: str, text: str) -> None:
+        if self._on_key is not None:
+            self._on_key(key, text)
+
+    def closed(self) -> None:
+        if self._on_close is not None:
+            self._on_close()
+
+
+# --- schema ----------------------------------------------------------------------------------
+
+
+def schema_of(function: Handler) -> tuple[dict[str, Json], str | None]:
+    """The JSON Schema of a function's parameters, and the name of its `Call` parameter.
+
+    Raises:
+        TypeError: a parameter has no annotation, or one that has no JSON form.
+    """
+    from typing import get_type_hints  # only tools need it
+
+    hints = get_type_hints(function, include_extras=True)
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:count]
+    positional = names[: code.co_argcount]
+    defaults = set(positional[len(positional) - len(function.__defaults__ or ()) :])
+    defaults.update(function.__kwdefaults__ or {})
+    properties: dict[str, Json] = {}
+    call = None
+    for name in names:
+        if name not in hints:
+            raise TypeError(f"{function.__name__}: parameter {name!r} needs an annotation")
+        if hints[name] is Call:
+            call = name
+            continue
+        try:
+            properties[name] = _type_schema(hints[name], name in defaults)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: parameter {name!r}: {error}") from None
+    required = [name for name in properties if name not in defaults]
+    schema = {"type": "object", "properties": properties, "required": required}
+    return {**schema, "additionalProperties": False}, call
+
+
+_PLAIN = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    dict: {"type": "object"},
+    type(None): {"type": "null"},
+    Any: {},
+}
+
+
+def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
+    from typing import Annotated, Literal, Union, get_args, get_origin
+
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        schema = _type_schema(args[0], optional)
+        for note in args[1:]:
+            schema.update({"description": note} if isinstance(note, str) else note)
+        return schema
+    if kind in _PLAIN:
+        return dict(_PLAIN[kind])
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (list, tuple, set, frozenset):
+        items = [each for each in args if each is not Ellipsis]
+        if len(items) != 1:
+            raise TypeError(f"{kind!r} has more than one kind of item")
+        return {"type": "array", "items": _type_schema(items[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _type_schema(args[1])}
+    if origin is Union or type(kind).__name__ == "UnionType":
+        # `x: str | None = None` may be left out; the model need not learn to say null.
+        kinds = [each for each in args if not (optional and each is type(None))]
+        schemas = [_type_schema(each) for each in kinds]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    raise TypeError(f"{kind!r} has no JSON form; use str, int, float, bool, list, dict or Literal")
+
+
+# --- the extension ---------------------------------------------------------------------------
+
+
+class Extension:
+    """An extension: register handlers with the decorators, then `run()`."""
+
+    def __init__(self, name: str, version: str = "0.0.0", *, fail_closed: bool = False) -> None:
+        """`fail_closed`: what this extension intercepts is blocked whenever it cannot answer."""
+        self.name = name
+        self.version = version
+        self.host = Host({})
+        self._fail_closed = fail_closed
+        self._commands: dict[str, tuple[str, Handler]] = {}
+        self._tools: dict[str, tuple[dict[str, Json], str | None, Handler]] = {}
+        self._events: dict[str, list[Handler]] = {}
+        self._interceptors: dict[str, list[Handler]] = {}
+        self._panels: dict[str, Panel] = {}
+        self._hello: list[Handler] = []
+        self._shutdown: list[Handler] = []
+        self._calls: dict[str, Call] = {}
+        self._answers: dict[str, queue.SimpleQueue[dict[str, Json]]] = {}
+        self._ids = itertools.count(1)
+        self._out: IO[bytes] | None = None
+        self._out_lock = threading.Lock()
+
+    # --- registering -------------------------------------------------------------------------
+
+    def command(self, name: str, description: str = "") -> Callable[[Handler], Handler]:
+        """Decorator: `handler(args)` runs when the user types `/name args`.
+
+        It returns `prompt`, `insert`, `display`, `open_panel` or `noop`; a plain text is displayed.
+        """
+
+        def register(handler: Handler) -> Handler:
+            self._commands[name] = (description or _summary(handler), handler)
+            return handler
+
+        return register
+
+    def tool(
+        self,
+        name: Any = None,
+        description: str = "",
+        *,
+        schema: Mapping[str, Json] | None = None,
+        timeout: float = 60.0,
+        interactive: bool = False,
+    ) -> Any:
+        """Decorator: a typed function becomes a tool the model can call.
+
+        Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
+        describes a parameter). With `schema`, the function gets one dict. It returns text, an
+        `Image`, a list of those, or data that is sent as JSON.
+        """
+
+        def register(handler: Handler) -> Handler:
+            own = handler.__name__ if name is None or callable(name) else name
+            call: str | None = None
+            if schema is None:
+                found, call = schema_of(handler)
+            else:
+                found = dict(schema)
+            frame = {
+                "name": own,
+                "description": description or _summary(handler, whole=True),
+                "schema": found,
+                "timeout": timeout,
+                "interactive": interactive,
+            }
+            run = handler if schema is None else lambda **args: handler(args)
+            self._tools[own] = (frame, call, run)
+            return handler
+
+        return register(name) if callable(name) else register
+
+    def on(self, *events: str) -> Callable[[Handler], Handler]:
+        """Decorator: `handler(event)` after it happened."""
+
+        def register(handler: Handler) -> Handler:
+            for event in events:
+                self._events.setdefault(event, []).append(handler)
+            return handler
+
+        return register
+
+    def intercept(self, *events: str) -> Callable[[Handler], Handler]:
+        """Decorator: `handler(event)` before it happens; a handler that raises blocks.
+
+        It returns nothing to allow, or `block`, `replace_args`, `replace_text`,
+        `replace_system_prompt`.
+        """
+
+        def register(handler: Handler) -> Handler:
+            for event in events:
+                self._interceptors.setdefault(event, []).append(handler)
+            return handler
+
+        return register
+
+    def panel(self, id: str, title: str = "", footer: str = "") -> Panel:
+        panel = self._panels[id] = Panel(self, id, title, footer)
+        return panel
+
+    def on_hello(self, handler: Handler) -> Handler:
+        """Decorator: `handler(host)` before anything is registered; it may register more."""
+        self._hello.append(handler)
+        return handler
+
+    def on_shutdown(self, handler: Handler) -> Handler:
+        self._shutdown.append(handler)
+        return handler
+
+    # --- talking -----------------------------------------------------------------------------
+
+    def notify(self, message: str, level: str = "info") -> None:
+        """Tell the user something: info, success, warn or error."""
+        if level not in LEVELS:
+            raise ValueError(f"unknown level {level!r}; use one of {LEVELS}")
+        self.send("notify", level=level, message=message)
+
+    def log(self, *parts: object) -> None:
+        """Write to the extension's log (`zot ext logs NAME`)."""
+        sys.stderr.write(" ".join(map(str, parts)) + "\n")
+        sys.stderr.flush()
+
+    def submit(self, text: str) -> None:
+        """Ask zot to start a run with this text, where the host allows that."""
+        self.send("submit", text=text)
+
+    def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
+        """Run one of zot's own tools and wait for its result."""
+        id = f"{self.name}-{next(self._ids)}"
+        answers = self._answers[id] = queue.SimpleQueue()
+        parent = {} if call is None else {"parent_id": call.id}
+        self.send("call_tool", id=id, name=name, args=dict(args), **parent)
+        try:
+            return Result(answers.get(timeout=65))
+        except queue.Empty:
+            self.send("call_tool_cancel", id=id)
+            raise TimeoutError(f"zot did not answer the call of {name!r}") from None
+        finally:
+            del self._answers[id]
+
+    def send(self, type: str, **fields: Json) -> None:
+        """Write one frame. Before `run` nothing is sent: registering is enough."""
+        if self._out is None:
+            return
+        line = json.dumps({"type": type, **fields}, default=str).encode() + b"\n"
+        if len(line) > MAX_LINE:
+            raise ValueError(f"a {type!r} frame of {len(line)} bytes is over the limit of 4 MiB")
+        with self._out_lock:
+            self._out.write(line)
+            self._out.flush()
+
+    # --- running -----------------------------------------------------------------------------
+
+    def run(self, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
+        """Speak with zot until it says `shutdown` or goes away."""
+        if stdout is None:
+            # Only frames may go to zot: what a library prints goes to the log.
+            stdout = os.fdopen(os.dup(1), "wb")
+            os.dup2(2, 1)
+        self._out = stdout
+        workers = [_worker("events"), _worker("interceptors")]
+        try:
+            self._speak(stdin or sys.stdin.buffer, *workers)
+        except BrokenPipeError:
+            pass  # zot is gone, and so are we
+        finally:
+            for handler in self._shutdown:
+                _guarded(handler)
+            for call in list(self._calls.values()):
+                call.cancel()
+            for worker in workers:
+                worker.put(None)
+            self._out = None
+
+    def _speak(
+        self,
+        stdin: IO[bytes],
+        events: queue.SimpleQueue[Any],
+        interceptions: queue.SimpleQueue[Any],
+    ) -> None:
+        self.send("hello", name=self.name, version=self.version, capabilities=self._capabilities())
+        for line in stdin:
+            frame = json.loads(line)
+            kind = frame["type"]
+            if kind == "hello_ack":
+                self._register_all(Host(frame))
+            elif kind == "shutdown":
+                self.send("shutdown_ack")
+                return
+            elif kind == "event":
+                for handler in self._events.get(frame["event"], ()):
+                    events.put((handler, Event(frame)))
+            elif kind == "event_intercept":
+                interceptions.put((self._intercept, Event(frame)))
+            elif kind in ("panel_key", "panel_close") and frame["panel_id"] in self._panels:
+                panel = self._panels[frame["panel_id"]]
+                if kind == "panel_close":
+                    events.put((panel.closed,))
+                else:
+                    events.put((panel.key, frame["key"], frame.get("text", "")))
+            elif kind == "tool_cancel" and frame["id"] in self._calls:
+                self._calls[frame["id"]].cancel()
+            elif kind == "tool_result" and frame["id"] in self._answers:
+                self._answers[frame["id"]].put(frame)
+            elif kind in ("tool_call", "command_invoked"):
+                run = self._run_tool if kind == "tool_call" else self._run_command
+                threading.Thread(target=run, args=(frame,), daemon=True).start()
+
+    def _capabilities(self) -> list[str]:
+        offered = {"commands": self._commands, "tools": self._tools, "events": self._events}
+        return [name for name, handlers in offered.items() if handlers]
+
+    def _register_all(self, host: Host) -> None:
+        self.host = host
+        for handler in self._hello:
+            handler(host)
+        for name, (description, _) in self._commands.items():
+            self.send("register_command", name=name, description=description)
+        for frame, _, _ in self._tools.values():
+            self.send("register_tool", **frame)
+        if self._events or self._interceptors:
+            self.send(
+                "subscribe",
+                events=list(self._events),
+                intercept=list(self._interceptors),
+                fail_closed=self._fail_closed,
+            )
+        self.send("ready")
+
+    def _run_command(self, frame: dict[str, Json]) -> None:
+        try:
+            _, handler = self._commands[frame["name"]]
+            answer = handler(frame.get("args", ""))
+            if answer is None:
+                answer = noop()
+            elif not isinstance(answer, Reply):
+                answer = display(str(answer))
+            self.send("command_response", id=frame["id"], **answer)
+        except Exception as error:
+            _log_failure()
+            self.send("command_response", id=frame["id"], action="noop", error=_said(error))
+
+    def _run_tool(self, frame: dict[str, Json]) -> None:
+        call = self._calls[frame["id"]] = Call(frame["id"], self.send)
+        try:
+            _, parameter, handler = self._tools[frame["name"]]
+            args = dict(frame.get("args") or {})
+            if parameter is not None:
+                args[parameter] = call
+            self.send("tool_result", id=call.id, **_content(handler(**args)))
+        except Exception as error:
+            if not isinstance(error, ToolFailed):
+                _log_failure()
+            self.send("tool_result", id=call.id, is_error=True, **_content(_said(error)))
+        finally:
+            del self._calls[call.id]
+
+    def _intercept(self, event: Event) -> None:
+        answer: dict[str, Json] = {}
+        try:
+            for handler in self._interceptors.get(event["event"], ()):
+                reply = handler(event) or {}
+                answer.update(reply)
+                if reply.get("block"):
+                    break
+                if "modified_args" in reply:
+                    event["tool_args"] = reply["modified_args"]
+                if "replace_text" in reply:
+                    event["text"] = reply["replace_text"]
+        except Block as error:
+            answer = block(str(error))
+        except Exception as error:  # a broken guard must not be an open door
+            _log_failure()
+            answer = block(f"the guard failed: {_said(error)}")
+        self.send("event_intercept_response", id=event["id"], **answer)
+
+
+def _worker(job: str) -> queue.SimpleQueue[Any]:
+    """A thread that runs what is put into the queue, one after the other."""
+    jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_work, args=(jobs,), name=f"zot-{job}", daemon=True).start()
+    return jobs
+
+
+def _work(jobs: queue.SimpleQueue[Any]) -> None:
+    while (job := jobs.get()) is not None:
+        _guarded(*job)
+
+
+def _guarded(handler: Handler, *args: Json) -> None:
+    try:
+        handler(*args)
+    except Exception:  # an event's handler has nobody to answer to; its failure is in the log
+        _log_failure()
+
+
+def _log_failure() -> None:
+    import traceback  # only failures need it
+
+    traceback.print_exc()
+
+
+def _content(value: Json) -> dict[str, Json]:
+    """A tool's return value as the fields of a `tool_result`."""
+    if value is None:
+        return {"content": []}
+    if isinstance(value, (str, Image)):
+        value = [value]
+    elif not isinstance(value, list) or not all(isinstance(each, (str, Image)) for each in value):
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        return {"content": [{"type": "text", "text": text}], "structured_content": value}
+    return {"content": [_block(each) for each in value]}
+
+
+def _block(value: str | Image) -> dict[str, Json]:
+    if isinstance(value, str):
+        return {"type": "text", "text": value}
+    data = binascii.b2a_base64(value.data, newline=False).decode("ascii")
+    return {"type": "image", "mime_type": value.mime_type, "data": data}
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, ToolFailed):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _summary(function: Handler, whole: bool = False) -> str:
+    text = (function.__doc__ or "").strip()
+    if not whole:
+        text = text.partition("\n")[0]
+    return "\n".join(line.strip() for line in text.splitlines())
+
+
+# --- tests without zot -----------------------------------------------------------------------
+
+
+class Harness:
+    """Plays zot in a test of an extension.
+
+    with Harness(ext) as zot:                          # or Harness(["./my-extension"])
+        assert zot.call("weather", city="Berlin").text == "Berlin: sunny"
+        assert zot.command("hello")["action"] == "prompt"
+        assert zot.intercept("tool_call", tool_name="bash", tool_args={})["block"]
+    """
+
+    def __init__(
+        self,
+        extension: Extension | list[str],
+        *,
+        cwd: str = ".",
+        data_dir: str | None = None,
+        tools: Mapping[str, Handler] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """`tools` are what `call_tool` finds: functions of the arguments that return text."""
+        self.hello: dict[str, Json] = {}
+        self.commands: dict[str, dict[str, Json]] = {}
+        self.tools: dict[str, dict[str, Json]] = {}
+        self.subscribed: dict[str, Json] = {"events": [], "intercept": [], "fail_closed": False}
+        self.frames: list[dict[str, Json]] = []
+        """All that the extension sent, in order."""
+        self._ack = {"protocol_version": 1, "zot_version": "test", "provider": "test"}
+        self._ack.update({"model": "test", "cwd": cwd, "extension_dir": cwd})
+        self._host_tools = dict(tools or {})
+        self._timeout = timeout
+        self._changed = threading.Condition()
+        self._ended = False
+        self._ids = itertools.count(1)
+        self._sequence = itertools.count(1)
+        self._temporary: Any = None
+        if data_dir is None:
+            import tempfile  # only tests need it
+
+            self._temporary = tempfile.TemporaryDirectory(prefix="zot-ext-")
+            data_dir = self._temporary.name
+        self._ack["data_dir"] = data_dir
+        self._start(extension)
+
+    def _start(self, extension: Extension | list[str]) -> None:
+        self._process: Any = None
+        if isinstance(extension, Extension):
+            to_read, to_write = os.pipe()
+            from_read, from_write = os.pipe()
+            self._in, self._out = os.fdopen(to_write, "wb"), os.fdopen(from_read, "rb")
+            files = os.fdopen(to_read, "rb"), os.fdopen(from_write, "wb")
+            self._runner = threading.Thread(target=_run_and_close, args=(extension, *files))
+            self._runner.start()
+        else:
+            import subprocess  # only tests need it
+
+            pipe = subprocess.PIPE
+            self._process = subprocess.Popen(extension, stdin=pipe, stdout=pipe)
+            self._in, self._out = self._process.stdin, self._process.stdout
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._wait(lambda: self._seen("ready"), "the extension did not say ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what a test does --------------------------------------------------------------------
+
+    def command(self, name: str, args: str = "") -> dict[str, Json]:
+        """Run a command; its `command_response`."""
+        return self._ask("command_response", "command_invoked", name=name, args=args)
+
+    def call(self, name: str, /, **args: Json) -> Result:
+        """Call a tool."""
+        frame = self._ask("tool_result", "tool_call", name=name, args=args)
+        pieces = [each for each in self._seen("tool_progress") if each["id"] == frame["id"]]
+        return Result(frame, [each["text"] for each in pieces])
+
+    def event(self, name: str, /, **fields: Json) -> None:
+        """Tell about an event."""
+        self.send("event", **self._event(name, fields))
+
+    def intercept(self, name: str, /, **fields: Json) -> dict[str, Json]:
+        """Ask before something happens; the `event_intercept_response`."""
+        return self._ask("event_intercept_response", "event_intercept", **self._event(name, fields))
+
+    def key(self, panel_id: str, key: str, text: str = "") -> None:
+        self.send("panel_key", panel_id=panel_id, key=key, text=text)
+
+    def wait_for(self, type: str, **fields: Json) -> dict[str, Json]:
+        """The first frame of this type with these fields, sent before or soon."""
+
+        def matching() -> list[dict[str, Json]]:
+            found = self._seen(type)
+            return [each for each in found if fields.items() <= each.items()]
+
+        first: dict[str, Json] = self._wait(matching, f"no {type!r} with {fields}")[0]
+        return first
+
+    @property
+    def notes(self) -> list[str]:
+        return [each["message"] for each in self._seen("notify")]
+
+    def send(self, type: str, **fields: Json) -> None:
+        self._in.write(json.dumps({"type": type, **fields}).encode() + b"\n")
+        self._in.flush()
+
+    def close(self) -> int:
+        """Say shutdown and wait for the end; the exit code of a process."""
+        code = 0
+        try:
+            self.send("shutdown")
+        except (BrokenPipeError, ValueError):
+            pass  # it has ended already, or was closed before
+        try:
+            self._in.close()
+        except BrokenPipeError:
+            pass  # what could not be sent above
+        if self._process is not None:
+            try:
+                code = self._process.wait(self._timeout)
+            finally:
+                self._process.kill()
+                self._process.wait()
+        else:
+            self._runner.join(self._timeout)
+        self._reader.join(self._timeout)
+        self._out.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+        return code
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _event(self, name: str, fields: dict[str, Json]) -> dict[str, Json]:
+        base = {"event": name, "session_id": "test", "cwd": self._ack["cwd"]}
+        return {**base, "sequence": next(self._sequence), **fields}
+
+    def _ask(self, answer: str, type: str, **fields: Json) -> dict[str, Json]:
+        id = str(next(self._ids))
+        self.send(type, id=id, **fields)
+        return self.wait_for(answer, id=id)
+
+    def _seen(self, type: str) -> list[dict[str, Json]]:
+        with self._changed:
+            return [frame for frame in self.frames if frame["type"] == type]
+
+    def _wait(self, seen: Callable[[], list[Any]], failure: str) -> list[Any]:
+        with self._changed:
+            if not self._changed.wait_for(lambda: seen() or self._ended, self._timeout):
+                raise TimeoutError(f"{failure} within {self._timeout:g} s")
+            if not seen():
+                raise EOFError(f"{failure}: the extension ended")
+            return seen()
+
+    def _read(self) -> None:
+        try:
+            for line in self._out:
+                self._take(json.loads(line))
+        except (ValueError, OSError):
+            _log_failure()
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _take(self, frame: dict[str, Json]) -> None:
+        kind = frame["type"]
+        if kind == "hello":
+            self.hello = frame
+            self.send("hello_ack", **self._ack)
+        elif kind == "register_command":
+            self.commands[frame["name"]] = frame
+        elif kind == "register_tool":
+            self.tools[frame["name"]] = frame
+        elif kind == "subscribe":
+            self.subscribed.update(frame)
+        elif kind == "call_tool":
+            self._answer_call(frame)
+        with self._changed:
+            self.frames.append(frame)
+            self._changed.notify_all()
+
+    def _answer_call(self, call: dict[str, Json]) -> None:
+        tool = self._host_tools.get(call["name"])
+        text = f"unknown tool {call['name']!r}" if tool is None else str(tool(**call["args"]))
+        answer = {"content": [{"type": "text", "text": text}], "is_error": tool is None}
+        self.send("tool_result", id=call["id"], name=call["name"], **answer)
+
+
+def _run_and_close(extension: Extension, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    with stdin, stdout:
+        extension.run(stdin, stdout)

@@ -26,10 +26,14 @@ def resolve(cwd: Path, argument: object, *, name: str = "path") -> Path:
         os.fsencode(argument)
     except UnicodeEncodeError:
         raise ToolError(f"{name} {argument!r} holds half a character; give valid text") from None
-    expanded = os.path.expanduser(argument) if argument.startswith("~") else argument  # noqa: PTH111 (Path.expanduser raises for unknown users)
-    joined = cwd / expanded
+    joined = cwd / expand(argument)
     # `a/..` is folded only where `a` is no symlink, so that the path means what a shell says.
     return Path(os.path.normpath(joined)) if _folds(joined) else joined
+
+
+def expand(argument: str) -> str:
+    """`~` and `~user`, where there is such a user."""
+    return os.path.expanduser(argument)  # noqa: PTH111 (Path.expanduser raises for unknown users)
 
 
 def _folds(path: Path) -> bool:

@@ -80,6 +80,8 @@ def builtin_tools(
         write_tool(cwd),
         edit_tool(cwd),
         bash_tool(cwd, shared, secret_names),
+        glob_tool(cwd),
+        grep_tool(cwd, shared),
     ]
     known = [tool.name for tool in tools]
     unknown = [name for name in names or () if name not in known]
@@ -162,5 +164,47 @@ def bash_tool(cwd: str, supervisor: SharedSupervisor, secret_names: frozenset[st
         " processes are stopped. Long output is cut in the middle and kept in a file.",
         {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
         ["command"],
+        load,
+    )
+
+
+def glob_tool(cwd: str) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import glob
+
+        return glob.Glob(cwd).run
+
+    return Builtin(
+        "glob",
+        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}; respects .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "directory to search"},
+            "hidden": {"type": "boolean", "description": "include dot files"},
+        },
+        ["pattern"],
+        load,
+    )
+
+
+def grep_tool(cwd: str, supervisor: SharedSupervisor) -> Builtin:
+    def load() -> Run:
+        from zot.agent.tools import grep
+
+        return grep.Grep(cwd, supervisor.get()).run
+
+    return Builtin(
+        "grep",
+        "Search file contents by regular expression, line by line; respects .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "file or directory to search"},
+            "glob": {"type": "string", "description": "only files like this, e.g. *.py"},
+            "ignore_case": {"type": "boolean"},
+            "literal": {"type": "boolean"},
+            "context": {"type": "integer", "description": "lines around each match"},
+            "limit": {"type": "integer", "description": "default 100"},
+        },
+        ["pattern"],
         load,
     )

@@ -1,0 +1,179 @@
+"""Shell patterns over paths: `*`, `?`, `[...]`, `{a,b}` and `**`. Matching takes linear time, so
+no pattern can hang the program. Touches no file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MAX_ALTERNATIVES = 1000
+
+DEEP = None
+"""Stands for `**`: any number of directories."""
+Segment = re.Pattern[str] | None
+NOTHING = re.compile(r"(?!)")
+Segments = tuple[Segment, ...]
+
+
+class BadPattern(ValueError):
+    """The pattern has no meaning; the text says why."""
+
+
+def braces(pattern: str) -> list[str]:
+    """The patterns that `{a,b}` stands for; nested ones too. A brace without a partner is itself.
+
+    Raises:
+        BadPattern: they are too many.
+    """
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        each = waiting.pop()
+        parts = _first_brace(each)
+        if parts is None:
+            done.append(each)
+        else:
+            waiting += reversed(parts)
+        if len(done) + len(waiting) > MAX_ALTERNATIVES:
+            raise BadPattern(f"its braces stand for more than {MAX_ALTERNATIVES} patterns")
+    return done
+
+
+def _first_brace(pattern: str) -> list[str] | None:
+    """The pattern with its first brace group replaced by each of its alternatives."""
+    at = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 2
+        elif pattern[at] == "{" and (commas := _group(pattern, at)):
+            head, tail = pattern[:at], pattern[commas[-1] + 1 :]
+            edges = [at, *commas]
+            inner = [pattern[a + 1 : b] for a, b in zip(edges, edges[1:], strict=False)]
+            return [head + each + tail for each in inner]
+        else:
+            at += 1
+    return None
+
+
+def _group(pattern: str, start: int) -> list[int] | None:
+    """Positions of the commas and the end of the group that opens at `start`."""
+    depth, at = 0, start
+    marks: list[int] = []
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\":
+            at += 1
+        elif char == "{":
+            depth += 1
+        elif char == "," and depth == 1:
+            marks.append(at)
+        elif char == "}":
+            depth -= 1
+            if depth == 0:
+                return [*marks, at] if marks else None
+        at += 1
+    return None
+
+
+def compile_segments(pattern: str) -> Segments:
+    """A pattern without braces, one matcher for each part between slashes.
+
+    Raises:
+        BadPattern: a `[` without its `]`, or an impossible range.
+    """
+    parts = [part for part in pattern.split("/") if part]
+    found: list[Segment] = []
+    for part in parts:
+        if part == "**":
+            if not found or found[-1] is not DEEP:
+                found.append(DEEP)
+        else:
+            found.append(compile_name(part))
+    return tuple(found)
+
+
+def compile_name(pattern: str) -> re.Pattern[str]:
+    """A pattern for one name."""
+    return re.compile(name_regex(pattern), re.DOTALL)
+
+
+def name_regex(pattern: str) -> str:
+    """Each `*` takes the shortest way to what follows it and is never asked again: for names that
+    is enough, and it keeps the time linear."""
+    chunks: list[str] = [""]
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        at += 1
+        if char == "*":
+            if len(chunks) == 1 or chunks[-1]:
+                chunks.append("")
+        elif char == "?":
+            chunks[-1] += "."
+        elif char == "[":
+            regex, at = _class(pattern, at)
+            chunks[-1] += regex
+        else:
+            if char == "\\" and at < len(pattern):
+                char = pattern[at]
+                at += 1
+            chunks[-1] += re.escape(char)
+    first, *rest = chunks
+    if not rest:
+        return first + r"\Z"
+    middle = "".join(f"(?>.*?{chunk})" for chunk in rest[:-1])
+    return f"{first}{middle}.*{rest[-1]}\\Z"
+
+
+def _class(pattern: str, at: int) -> tuple[str, int]:
+    """The regular expression of `[...]`, and where the pattern goes on."""
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    items: list[str] = []
+    first = True
+    while at < len(pattern) and (first or pattern[at] != "]"):
+        first = False
+        low, at = _member(pattern, at)
+        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in ("", "]"):
+            high, at = _member(pattern, at + 1)
+            if low > high:
+                raise BadPattern(f"the range {low}-{high} is empty")
+            items.append(f"{re.escape(low)}-{re.escape(high)}")
+        else:
+            items.append(re.escape(low))
+    if at >= len(pattern):
+        raise BadPattern("a '[' has no ']'")
+    return f"[{'^' if negated else ''}{''.join(items)}]", at + 1
+
+
+def _member(pattern: str, at: int) -> tuple[str, int]:
+    if pattern[at] == "\\" and at + 1 < len(pattern):
+        at += 1
+    return pattern[at], at + 1
+
+
+def matches(segments: Segments, path: Sequence[str]) -> bool:
+    """Whether the pattern matches the whole path. `**` at the end needs at least one name."""
+    if segments and segments[-1] is DEEP:
+        return bool(path) and _matches(segments, path[:-1])
+    return _matches(segments, path)
+
+
+def _matches(segments: Segments, path: Sequence[str]) -> bool:
+    at = position = 0
+    deep, deep_at = -1, 0
+    while position < len(path):
+        segment = segments[at] if at < len(segments) else NOTHING
+        if segment is DEEP:
+            deep, deep_at = at, position
+            at += 1
+        elif segment.match(path[position]):
+            at += 1
+            position += 1
+        elif deep >= 0:  # let the last `**` take one more name
+            deep_at += 1
+            at, position = deep + 1, deep_at
+        else:
+            return False
+    return all(segment is DEEP for segment in segments[at:])

@@ -1,0 +1,238 @@
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.tools import call, none_left, text
+
+from zot.agent.tools import grep as grep_module
+from zot.agent.tools import paths
+from zot.agent.tools.grep import Grep
+from zot.agent.tools.process import Supervisor
+from zot.cancel import Cancel
+from zot.errors import Cancelled, ToolError
+
+RG = shutil.which("rg")
+ENGINES = [pytest.param("rg", marks=pytest.mark.skipif(RG is None, reason="no rg")), "python"]
+
+
+@pytest.fixture(scope="module")
+def supervisor() -> Iterator[Supervisor]:
+    supervisor = Supervisor()
+    yield supervisor
+    supervisor.close()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, content in {
+        "a.py": "import os\n\ndef alpha():\n    return 1\n",
+        "sub/b.py": "def beta():\r\n    return 2\r\n",
+        "sub/c.txt": "def gamma\n",
+        "skip.log": "def delta\n",
+        ".github/ci.yml": "run: def\n",
+        "no_newline": "def last",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode())
+    (tmp_path / "binary").write_bytes(b"def \0 x\n")
+    (tmp_path / "latin").write_bytes(b"def \xe9t\xe9\n")
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    return tmp_path
+
+
+@pytest.fixture(params=ENGINES)
+def grep(
+    request: pytest.FixtureRequest,
+    tree: Path,
+    supervisor: Supervisor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Grep:
+    if request.param == "python":
+        without_rg(monkeypatch)
+    return Grep(str(tree), supervisor)
+
+
+def without_rg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grep_module.paths, "executable", lambda *args: None)
+
+
+def test_matches_with_path_and_number(grep: Grep) -> None:
+    assert text(call(grep, pattern="^def ")).split("\n") == [
+        "a.py:3: def alpha():",
+        "latin:1: def \ufffdt\ufffd",
+        "no_newline:1: def last",
+        "sub/b.py:1: def beta():",
+        "sub/c.txt:1: def gamma",
+    ]
+
+
+def test_hidden_files_are_searched_but_git_and_ignored_ones_are_not(grep: Grep, tree: Path) -> None:
+    (tree / ".git").mkdir()
+    (tree / ".git/config").write_text("def\n")
+    output = text(call(grep, pattern="def"))
+    assert ".github/ci.yml:1: run: def" in output
+    assert ".git/config" not in output
+    assert "skip.log" not in output
+    assert "binary" not in output
+
+
+def test_context_lines_and_separators(grep: Grep) -> None:
+    assert text(call(grep, pattern="return", context=1)).split("\n") == [
+        "a.py-3- def alpha():",
+        "a.py:4:     return 1",
+        "--",
+        "sub/b.py-1- def beta():",
+        "sub/b.py:2:     return 2",
+    ]
+
+
+def test_case_literal_and_glob(grep: Grep) -> None:
+    assert text(call(grep, pattern="ALPHA", ignore_case=True)) == "a.py:3: def alpha():"
+    assert text(call(grep, pattern="ALPHA")) == "No matches found."
+    assert text(call(grep, pattern="alpha():", literal=True)) == "a.py:3: def alpha():"
+    assert text(call(grep, pattern="def", glob="*.txt")) == "sub/c.txt:1: def gamma"
+    assert text(call(grep, pattern="def", glob="sub/*.{py,js}")) == "sub/b.py:1: def beta():"
+
+
+def test_below_a_directory_and_in_one_file(grep: Grep) -> None:
+    assert text(call(grep, pattern="beta", path="sub")) == "sub/b.py:1: def beta():"
+    assert text(call(grep, pattern="beta", path="sub/b.py")) == "sub/b.py:1: def beta():"
+    assert text(call(grep, pattern="delta", path="skip.log")) == "skip.log:1: def delta"
+
+
+def test_the_working_directory_rules_hold_below_a_path(grep: Grep, tree: Path) -> None:
+    (tree / "sub/x.log").write_text("def\n")
+    assert "x.log" not in text(call(grep, pattern="def", path="sub"))
+
+
+def test_the_end_of_a_crlf_line_matches(grep: Grep) -> None:
+    assert text(call(grep, pattern=r"beta\(\):$")) == "sub/b.py:1: def beta():"
+
+
+def test_look_around_works(grep: Grep) -> None:
+    assert text(call(grep, pattern=r"def (?=alpha)")) == "a.py:3: def alpha():"
+
+
+def test_the_limit_is_said(grep: Grep) -> None:
+    output = text(call(grep, pattern="def", limit=2))
+    assert output == (
+        ".github/ci.yml:1: run: def\na.py:3: def alpha():\n\n"
+        "(limit of 2 matches reached; narrow the pattern, path or glob)"
+    )
+
+
+def test_long_lines_and_much_output_are_cut(grep: Grep, tree: Path) -> None:
+    (tree / "long.txt").write_text(("needle" + "é" * 3000 + "\n") * 100)
+    output = text(call(grep, pattern="needle"))
+    assert "... [line cut]" in output
+    assert "(output cut at 51200 bytes;" in output
+    assert len(output.encode()) < 53_000
+
+
+def test_a_pattern_that_looks_like_an_option(grep: Grep, tree: Path) -> None:
+    (tree / "opt").write_text("--version\n")
+    assert text(call(grep, pattern="--version")) == "opt:1: --version"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"pattern": ""}, "pattern is required"),
+        ({"pattern": "("}, r"invalid regular expression '\('"),
+        ({"pattern": "a\nb"}, "one line at a time"),
+        ({"pattern": "a", "path": "nope"}, "no such file or directory"),
+        ({"pattern": "a", "glob": "[a"}, "invalid glob pattern"),
+        ({"pattern": "a", "limit": -1}, "whole numbers"),
+    ],
+)
+def test_errors(grep: Grep, args: dict[str, object], said: str) -> None:
+    with pytest.raises(ToolError, match=said):
+        call(grep, **args)
+
+
+def test_an_expression_that_never_ends_is_stopped(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_rg(monkeypatch)
+    monkeypatch.setattr(grep_module, "SECONDS", 0.5)
+    (tree / "evil").write_text("a" * 60 + "\n")
+    output = text(call(Grep(str(tree), supervisor), pattern="(a+)+$b", path="evil"))
+    assert output.startswith("No matches found.\n\n(stopped after")
+    assert none_left("zot.agent.tools.search")
+
+
+def test_abort_stops_an_expression_that_never_ends(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    without_rg(monkeypatch)
+    (tree / "evil").write_text("a" * 60 + "\n")
+    cancel = Cancel()
+    timer = threading.Timer(0.3, cancel.set)
+    timer.start()
+    with pytest.raises(Cancelled):
+        call(Grep(str(tree), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
+    timer.join()
+    assert none_left("zot.agent.tools.search")
+
+
+def test_a_program_in_the_working_directory_is_never_used(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tree / "bin/rg"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tree / 'bin'}:bin::.:{os.environ['PATH']}")
+    assert paths.executable("rg", tree) in (RG, None)
+    (tree.parent / "outside").mkdir()
+    (tree.parent / "outside/rg").symlink_to(fake)
+    monkeypatch.setenv("PATH", str(tree.parent / "outside"))
+    assert paths.executable("rg", tree) is None
+
+
+WORDS = st.sampled_from(["def", "x", "déf", "DEF", "\t", "a b", "def def", "\r", "é", ""])
+LINES = st.lists(st.lists(WORDS, max_size=3).map("".join), max_size=6).map("\n".join)
+
+
+@pytest.mark.skipif(RG is None, reason="needs rg to compare with")
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    files=st.dictionaries(
+        st.sampled_from(["a", "a.x", "b/a", "b/c.x", "b.x", ".h/a"]), LINES, max_size=4
+    ),
+    pattern=st.sampled_from(["def", "^def", "e.$", r"\bd\w+", "x|é", r"^\s*$", "d(e)f", "[^d]x"]),
+    ignored=st.sampled_from(["", "*.x\n", "b/\n", "/a\n", "!a\n*.x\n"]),
+    context=st.integers(0, 2),
+    limit=st.integers(1, 6),
+    ignore_case=st.booleans(),
+)
+def test_both_engines_say_the_same(
+    tmp_path_factory: pytest.TempPathFactory,
+    supervisor: Supervisor,
+    files: dict[str, str],
+    pattern: str,
+    ignored: str,
+    context: int,
+    limit: int,
+    ignore_case: bool,
+) -> None:
+    root = tmp_path_factory.mktemp("grep")
+    (root / ".gitignore").write_text(ignored)
+    for name, content in files.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(content.encode())
+    tool = Grep(str(root), supervisor)
+    args = {"pattern": pattern, "context": context, "limit": limit, "ignore_case": ignore_case}
+    with_rg = text(call(tool, **args))
+    with pytest.MonkeyPatch.context() as patch:
+        without_rg(patch)
+        assert text(call(tool, **args)) == with_rg

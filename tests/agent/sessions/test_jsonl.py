@@ -122,7 +122,7 @@ def test_every_entry_survives_being_written_and_read(body, time):
     entry = Entry("0000abcd", None, time, body)
     transcript = decoded(jsonl.encode_meta(META), jsonl.encode_entry(entry, META))
     assert transcript.bad == []
-    (read,) = transcript.entries.values()
+    (read,) = transcript.entries().values()
     assert near(msgspec.structs.replace(read, time=time), entry), (read, entry)
 
 
@@ -212,7 +212,7 @@ def test_rows_of_the_go_program_are_read():
     assert transcript.bad == []
     assert transcript.meta is not None
     assert (transcript.meta.id, transcript.meta.model) == ("u-1", "opus")
-    user, assistant, tool, usage, title, model, custom, compaction = transcript.entries.values()
+    user, assistant, tool, usage, title, model, custom, compaction = transcript.entries().values()
     assert user.body == Message(
         "user", (Text("look"), Image("image/png", b"\x00\x01\x02")), user.time
     )
@@ -235,9 +235,9 @@ def test_rows_of_the_go_program_are_read():
 def test_rows_without_ids_form_one_branch_with_the_same_ids_at_every_reading():
     lines = [msgspec.json.encode(row) + b"\n" for row in GO_FILE]
     first, second = decoded(*lines), decoded(*lines)
-    assert list(first.entries) == list(second.entries)
-    parents = [entry.parent for entry in first.entries.values()]
-    assert parents == [None, *list(first.entries)[:-1]]
+    assert list(first.entries()) == list(second.entries())
+    parents = [entry.parent for entry in first.entries().values()]
+    assert parents == [None, *list(first.entries())[:-1]]
 
 
 def test_the_go_program_finds_its_documented_keys():
@@ -271,13 +271,13 @@ def test_a_compaction_row_holds_the_whole_remaining_conversation():
 def test_half_an_emoji_is_written_and_read_as_a_replacement_character():
     body = Message("user", (Text("a\ud83db"),), 1.0)
     line = jsonl.encode_entry(Entry("0000abcd", None, 1.0, body), META)
-    (entry,) = decoded(line).entries.values()
+    (entry,) = decoded(line).entries().values()
     assert entry.body.content == (Text("a\ufffdb"),)
     foreign = (
         b'{"type":"message","message":{"role":"user","content":'
         b'[{"text":"\\ud83d \\ud83d\\ude00"}]}}\n'
     )
-    (entry,) = decoded(foreign).entries.values()
+    (entry,) = decoded(foreign).entries().values()
     assert entry.body.content == (Text("\ufffd \U0001f600"),)
 
 
@@ -307,12 +307,12 @@ def test_a_row_whose_parent_was_lost_follows_the_row_before_it():
         jsonl.encode_entry(Entry(id, parent, 1.0, Title(id)), META)
         for id, parent in (("0000000a", None), ("0000000c", "0000000b"))
     ]
-    assert decoded(*lines).entries["0000000c"].parent == "0000000a"
+    assert decoded(*lines).entries()["0000000c"].parent == "0000000a"
 
 
 def test_a_repeated_id_gets_another_one():
     line = jsonl.encode_entry(Entry("00000002", None, 1.0, Title("x")), META)
-    assert list(decoded(line, line, line).entries) == ["00000002", "10000002", "00000003"]
+    assert list(decoded(line, line, line).entries()) == ["00000002", "10000002", "00000003"]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_repeated_id_gets_another_one():
 def test_a_row_of_a_known_type_without_its_field_says_nothing(type):
     transcript = Transcript()
     assert transcript.feed(b'{"type":"%b"}' % type.encode(), 1)
-    assert len(transcript.entries) == (1 if type == "x" else 0)
+    assert len(transcript.entries()) == (1 if type == "x" else 0)
 
 
 def test_times_nobody_can_write_or_read_do_not_raise():

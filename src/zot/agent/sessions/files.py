@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import stat
 import sys
 import time
@@ -17,8 +18,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from zot.agent.sessions import jsonl
+from zot.agent.sessions import jsonl, pi
 from zot.agent.sessions.jsonl import Transcript
+from zot.agent.sessions.pi import PiTranscript
 from zot.agent.sessions.rows import Meta, rfc3339
 from zot.core.session import (
     Compaction,
@@ -44,7 +46,10 @@ _SAFE = (
     | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must fail below, not hang
 )
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
-_META_HEAD = b'{"type":"meta","meta":{'
+_HEADS = (b'{"type":"meta","meta":{', b'{"type":"session","version":3,')
+_PI_HEAD = re.compile(rb'\{\s*"type"\s*:\s*"session"')
+
+Format = Literal["zot", "pi"]
 
 
 class FileStore:
@@ -53,9 +58,18 @@ class FileStore:
     With `lazy`, the file appears with the first entry, so that looking around leaves no trace.
     """
 
-    def __init__(self, path: str, meta: Meta, *, fd: int | None = None, sync: Sync = "turn"):
+    def __init__(
+        self,
+        path: str,
+        meta: Meta,
+        *,
+        fd: int | None = None,
+        sync: Sync = "turn",
+        format: Format = "zot",
+    ) -> None:
         self.path = path
         self.meta = meta
+        self._pi = pi.Encoder() if format == "pi" else None
         self._fd = fd
         self._sync = sync
         self._created = False
@@ -67,14 +81,20 @@ class FileStore:
 
     @classmethod
     def create(
-        cls, path: str, meta: Meta, *, lazy: bool = False, sync: Sync | None = None
+        cls,
+        path: str,
+        meta: Meta,
+        *,
+        lazy: bool = False,
+        sync: Sync | None = None,
+        format: Format = "zot",
     ) -> FileStore:
         """A new file.
 
         Raises:
             SessionError: it exists, or it cannot be created.
         """
-        store = cls(path, meta, sync=sync or sync_policy())
+        store = cls(path, meta, sync=sync or sync_policy(), format=format)
         if not lazy:
             store._open()
         return store
@@ -87,13 +107,7 @@ class FileStore:
         if self._failed:
             raise SessionError(self._failed)
         fd = self._open()
-        lines = b""
-        kept: list[Message] = []
-        if entry.parent != self._last:
-            lines = jsonl.encode_branch(self._branch(entry.parent))
-        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
-            kept = self._branch(entry.parent, entry.body.first_kept)
-        self._write(fd, lines + jsonl.encode_entry(entry, self.meta, kept))
+        self._write(fd, self._lines(entry))
         self._last = entry.id
         self._kept = self._kept or isinstance(entry.body, Message | Replaced)
         if isinstance(entry.body, ModelChange):
@@ -127,11 +141,24 @@ class FileStore:
             self._fd = fd
             self._created = True
             lock(fd, self.path)
-            self._write(fd, jsonl.encode_meta(self.meta))
+            self._write(fd, self._head())
             if self._sync != "off":
                 self._fdatasync(fd)
                 sync_dir(os.path.dirname(self.path) or ".")
         return self._fd
+
+    def _lines(self, entry: Entry) -> bytes:
+        if self._pi is not None:
+            return self._pi.encode(entry)
+        before, kept = b"", list[Message]()
+        if entry.parent != self._last:
+            before = jsonl.encode_branch(self._branch(entry.parent))
+        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+            kept = self._branch(entry.parent, entry.body.first_kept)
+        return before + jsonl.encode_entry(entry, self.meta, kept)
+
+    def _head(self) -> bytes:
+        return jsonl.encode_meta(self.meta) if self._pi is None else pi.header(self.meta)
 
     def _write(self, fd: int, line: bytes) -> None:
         try:
@@ -181,6 +208,7 @@ class Loaded(Struct, frozen=True):
     entries: Mapping[str, Entry]
     notes: tuple[str, ...]
     """What a person should know: lines left out, a torn end."""
+    format: Format = "zot"
 
 
 def load(path: str) -> Loaded:
@@ -218,10 +246,11 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     except BaseException:
         os.close(fd)
         raise
-    store = FileStore(path, loaded.meta, fd=fd, sync=sync or sync_policy())
-    store._last = next(reversed(transcript.entries), None)
+    policy = sync or sync_policy()
+    store = FileStore(path, loaded.meta, fd=fd, sync=policy, format=loaded.format)
+    store._last = next(iter(reversed(list(loaded.entries))), None)
     if transcript.meta is None:
-        store._write(fd, jsonl.encode_meta(loaded.meta))
+        store._write(fd, store._head())
     return store, loaded
 
 
@@ -249,15 +278,17 @@ def _open_checked(path: str, access: int) -> int:
     return fd
 
 
-def _scan(fd: int, path: str) -> tuple[Transcript, bytes]:
+def _scan(fd: int, path: str) -> tuple[Transcript | PiTranscript, bytes]:
     """Read all lines; the bytes of a last line that is no row come back apart."""
-    transcript = Transcript()
+    transcript: Transcript | PiTranscript = Transcript()
     number, line, good = 0, b"", True
     # Nothing read here is garbage: looking for some in a long session costs a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
         with open(fd, "rb", buffering=1 << 18, closefd=False) as file:
+            if _PI_HEAD.match(os.pread(fd, 64, 0)):
+                transcript = PiTranscript()
             for number, line in enumerate(file, 1):
                 good = not (text := line.rstrip(b"\r\n")) or transcript.feed(text, number)
     except OSError as error:
@@ -267,14 +298,16 @@ def _scan(fd: int, path: str) -> tuple[Transcript, bytes]:
             gc.enable()
     if good:
         return transcript, b""
-    torn_head = number == 1 and (line.startswith(_META_HEAD) or _META_HEAD.startswith(line))
-    if transcript.meta is None and not transcript.entries and not torn_head:
+    torn_head = number == 1 and any(
+        line.startswith(head) or head.startswith(line) for head in _HEADS
+    )
+    if transcript.meta is None and not transcript.entries() and not torn_head:
         raise SessionError(f"{path!r} is not a session file: {transcript.bad[0][1]}")
     transcript.bad.pop()
     return transcript, line
 
 
-def _loaded(transcript: Transcript, path: str, torn: int) -> Loaded:
+def _loaded(transcript: Transcript | PiTranscript, path: str, torn: int) -> Loaded:
     notes = [
         f"line {number} of the session {path!r} cannot be read and was left out: {reason}"
         for number, reason in transcript.bad
@@ -282,7 +315,8 @@ def _loaded(transcript: Transcript, path: str, torn: int) -> Loaded:
     if torn:
         notes.append(f"the last line of the session {path!r} was cut short ({torn} bytes)")
     meta = transcript.meta or Meta(id=new_session_id(), started=rfc3339(time.time()))
-    return Loaded(meta, transcript.entries, tuple(notes))
+    format: Format = "pi" if isinstance(transcript, PiTranscript) else "zot"
+    return Loaded(meta, transcript.entries(), tuple(notes), format)
 
 
 def _cut(fd: int, path: str, torn: bytes) -> None:

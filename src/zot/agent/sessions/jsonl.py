@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -172,6 +172,15 @@ def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
     return unknown
 
 
+def decode_object(line: bytes) -> dict[str, Json]:
+    """A row of any format: a JSON object with a `type`. Half an emoji is replaced.
+
+    Raises:
+        BadRow: it is none.
+    """
+    return _decode_any(_LONE_SURROGATE.sub(rb"\\ufffd", line))
+
+
 def _decode_any(line: bytes) -> dict[str, Json]:
     try:
         value = msgspec.json.decode(line)
@@ -187,7 +196,7 @@ class Transcript:
 
     def __init__(self) -> None:
         self.meta: Meta | None = None
-        self.entries: dict[str, Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self.bad: list[tuple[int, str]] = []
         """Line numbers and reasons of what was left out."""
         self._last: str | None = None
@@ -204,22 +213,25 @@ class Transcript:
             self._add(row, body, number)
         return True
 
+    def entries(self) -> Mapping[str, Entry]:
+        return self._entries
+
     def _add(self, row: Row | dict[str, Json], body: Body, number: int) -> None:
         if isinstance(row, dict):
             row = Row(row["type"], id=_text(row.get("id")))
         id = row.id
-        if not id or id in self.entries:
+        if not id or id in self._entries:
             # Rows of the Go program have none: the line number is the same at every reading.
             id = f"{number:08x}"
-            while id in self.entries:
+            while id in self._entries:
                 id = f"{int(id, 16) + 0x1000_0000:08x}"
         parent = row.parent
         if parent is UNSET or parent == self._last:
             parent = self._last  # the same text object, not another one for each row
-        elif parent is not None and parent not in self.entries:
+        elif parent is not None and parent not in self._entries:
             parent = self._last  # its row was lost; the conversation goes on
         time = row.time or (body.time if isinstance(body, Message) else 0.0)
-        self.entries[id] = Entry(id, parent, time, body)
+        self._entries[id] = Entry(id, parent, time, body)
         self._last = id
 
     def _unknown(self, row: dict[str, Json]) -> Custom:

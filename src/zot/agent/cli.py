@@ -90,7 +90,7 @@ def _run_mode(options: Options) -> int:
             "there is no prompt: zot -p 'what does this project do?', or pipe it to zot -p; "
             "`zot --help` shows all modes"
         )
-    return once.run(_resolved(options), prompt, as_json=options.json)
+    return once.run(lambda: _resolved(options), prompt, as_json=options.json)
 
 
 def _resolved(options: Options) -> Setup:

@@ -4,14 +4,17 @@ dialect decodes straight into these types; other dialects build them by hand.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from zot.provider.types import Level
 
 FEATURES = ("approvals", "codes", "queue", "retries", "seq", "thinking")
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
+
+
+Count = Annotated[int, Meta(ge=0)]
 
 
 class Command(Struct, frozen=True, tag_field="type"):
@@ -49,7 +52,7 @@ class FollowUp(Command, frozen=True, tag="follow_up"):
 
 
 class Abort(Command, frozen=True, tag="abort"):
-    target: str | int | None = None
+    target: str | int | float | None = None
     """The id of a prompt or compact that runs or waits; by default the running one."""
 
 
@@ -62,8 +65,8 @@ class GetState(Command, frozen=True, tag="get_state"):
 
 
 class GetMessages(Command, frozen=True, tag="get_messages"):
-    offset: int = 0
-    limit: int | None = None
+    offset: Count = 0
+    limit: Count | None = None
 
 
 class Clear(Command, frozen=True, tag="clear"):

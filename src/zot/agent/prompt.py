@@ -38,7 +38,9 @@ def system_prompt(
         parts += context_blocks(context_paths(Path(cwd), home))
     today = time.strftime("%Y-%m-%d")
     parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    # Paths and arguments may hold bytes that are no characters; no provider takes those.
+    return prompt.encode("utf-8", "replace").decode()
 
 
 def context_paths(cwd: Path, home: Path) -> list[Path]:
@@ -48,9 +50,16 @@ def context_paths(cwd: Path, home: Path) -> list[Path]:
     for folder in folders:
         for name in ("AGENTS.md", "AGENTS.MD"):
             path = folder / name
-            if path.is_file() and not any(path.samefile(other) for other in found):
+            if _is_file(path) and not any(path.samefile(other) for other in found):
                 found.append(path)
     return found
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()  # not a pipe: reading one would wait for ever
+    except OSError:  # a folder above the working directory that we may not look into
+        return False
 
 
 def context_blocks(paths: Iterable[Path]) -> list[str]:
@@ -70,7 +79,10 @@ def context_blocks(paths: Iterable[Path]) -> list[str]:
 
 
 def _own_prompt(home: Path) -> str:
+    path = home / "SYSTEM.md"
+    if not _is_file(path):
+        return IDENTITY
     try:
-        return (home / "SYSTEM.md").read_text("utf-8", "replace").strip() or IDENTITY
+        return path.read_text("utf-8", "replace").strip() or IDENTITY
     except OSError:
         return IDENTITY

@@ -127,7 +127,10 @@ def missing_key(info: ProviderInfo) -> str:
 
 
 def working_directory(cwd: str) -> str:
-    path = os.path.abspath(cwd) if cwd else os.getcwd()
+    try:
+        path = os.path.abspath(cwd) if cwd else os.getcwd()
+    except OSError as error:
+        raise ConfigError("the working directory is gone: change to one that exists") from error
     if not os.path.isdir(path):
         raise ConfigError(f"--cwd {cwd!r} is not a directory")
     return path

@@ -11,22 +11,37 @@ from collections.abc import Callable, Sequence
 from zot.agent.approval import Approval, approval_for_person
 from zot.agent.ask_terminal import ask_terminal, has_terminal
 from zot.agent.build import build_runtime
-from zot.agent.modes.rpc import claim_stdout
+from zot.agent.flags import UsageError
+from zot.agent.modes.standard import claim_stdout
 from zot.agent.runtime import Run, Runtime
 from zot.agent.setup import Setup
-from zot.agent.wire.ndjson import LineWriter, encode_line, write_all
+from zot.agent.wire import frames
+from zot.agent.wire.ndjson import LineWriter, encode_line, whole_characters, write_all
 from zot.agent.wire.zot_events import frame
 from zot.core import events
 from zot.core.events import Event
+from zot.errors import ZotError
 from zot.provider.types import Message, Text
 
 STOP_SECONDS = 3.0
+MAX_INPUT = 16 * 1024 * 1024
+"""Bytes of stdin that may become a prompt."""
 
 
-def run(setup: Setup, prompt: str, *, as_json: bool) -> int:
-    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
+def run(find_setup: Callable[[], Setup], prompt: str, *, as_json: bool) -> int:
+    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N.
+
+    Raises:
+        ZotError: it could not even begin; with `as_json` the events say so too.
+    """
     fd = claim_stdout()
-    runtime = build_runtime(setup, keep=True, approval=_approval(setup))
+    try:
+        setup = find_setup()
+        runtime = build_runtime(setup, keep=True, approval=_approval(setup))
+    except ZotError as error:
+        if as_json:
+            write_all(fd, encode_line(frames.Error(str(error))) + encode_line(frames.Done()))
+        raise
     try:
         if as_json:
             return _as_json(runtime, prompt, fd)
@@ -50,8 +65,12 @@ def prompt_text(words: Sequence[str]) -> str:
     """The prompt: what was piped in, then the words of the command line."""
     piped = ""
     if _is_piped(0):
-        piped = sys.stdin.buffer.read().decode("utf-8", "replace")
-    return "\n".join(part for part in (piped.strip(), " ".join(words).strip()) if part)
+        data = sys.stdin.buffer.read(MAX_INPUT + 1)
+        if len(data) > MAX_INPUT:
+            raise UsageError(f"stdin is longer than {MAX_INPUT} bytes: put it into a file instead")
+        piped = data.decode("utf-8", "replace")
+    typed = whole_characters(" ".join(words))
+    return "\n".join(part for part in (piped.strip(), typed.strip()) if part)
 
 
 def _is_piped(fd: int) -> bool:
@@ -72,8 +91,13 @@ def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
     code = _finish(runtime, prompt, listen)
     if code == 0 and last:
         text = "\n".join(block.text for block in last[0].content if isinstance(block, Text))
-        data = text.encode("utf-8", "replace")
-        write_all(fd, data if data.endswith(b"\n") else data + b"\n")
+        data = whole_characters(text).encode()
+        try:
+            write_all(fd, data if data.endswith(b"\n") else data + b"\n")
+        except BrokenPipeError:
+            raise  # whoever did not want to read all of it is no error
+        except OSError as error:
+            raise ZotError(f"the answer could not be written: {error.strerror}") from error
     return code
 
 
@@ -104,6 +128,8 @@ def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None],
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     run = runtime.prompt(prompt)
+    if stopped_by:  # before there was something to abort
+        runtime.abort()
     while not run.ended.wait(0.5):
         pass  # a wait without a limit would keep Python from running the signal handler
     if stopped_by:

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.json import decode
 
 from zot import __version__
 from zot.agent import commands
 from zot.agent.commands import FEATURES, AnyCommand, ImageData
+from zot.agent.modes.standard import claim_stdout
 from zot.agent.setup import Setup
 from zot.agent.wire import zot
 from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
@@ -60,9 +62,10 @@ class Server:
         self._token = token
         self._authenticated = not token
         self._features: frozenset[str] = frozenset()
+        wire = claim_stdout()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
-        self._writer = LineWriter(claim_stdout(), gone=self._client_gone)
+        self._writer = LineWriter(wire, self._client_gone, lambda: self._wake(b"\0"))
         self._wire_lock = threading.Lock()
         self._seq = 0
         self._gone = False
@@ -90,12 +93,18 @@ class Server:
     def _read(self) -> int:
         """Answer line after line; the exit code when there are no more."""
         splitter = LineSplitter()
+        wake, both = select.poll(), select.poll()
+        wake.register(self._wake_read, select.POLLIN)
+        both.register(self._wake_read, select.POLLIN)
+        both.register(0, select.POLLIN)
         while True:
-            ready, _, _ = select.select([0, self._wake_read], [], [])
+            # A client that asks and never reads is not listened to until it has read.
+            waits = wake if self._writer.overfull else both
+            ready = [fd for fd, _ in waits.poll()]
             if self._wake_read in ready and (code := self._woken()) is not None:
                 return code
             if 0 in ready:
-                data = os.read(0, 65536)
+                data = read_stdin()
                 if not data:
                     return self._end_of_input(splitter)
                 for line in splitter.feed(data):
@@ -113,7 +122,6 @@ class Server:
             self._approval.client_gone()
         threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
         while not self._drained:  # not is_alive(): the thread may outlive the byte that it sends
-            select.select([self._wake_read], [], [])
             if (code := self._woken()) is not None:
                 return code
         return 0
@@ -125,7 +133,7 @@ class Server:
         self._wake(b"\0")
 
     def _woken(self) -> int | None:
-        """Why the pipe has a byte: a signal or a lost client ends the process."""
+        """Wait for a byte on the pipe, and why: a signal or a lost client ends the process."""
         received = os.read(self._wake_read, 64)
         if self._gone:
             self._abort_everything()
@@ -169,13 +177,19 @@ class Server:
             self._handle(incoming, incoming.command)
         except ZotError as error:
             self._fail(incoming, error)
+        except Exception as error:  # a bug of ours ends this command, not the process
+            import traceback
+
+            traceback.print_exc()
+            self._fail(incoming, ZotError(f"internal error: {type(error).__name__}: {error}"))
 
     def _authenticate(self, incoming: Incoming) -> None:
         import hmac  # deferred: only where a token is set
 
         command = incoming.command
         given = command.token if isinstance(command, commands.Hello) else None
-        if given is not None and hmac.compare_digest(given.encode(), self._token.encode()):
+        token = os.fsencode(self._token)
+        if given is not None and hmac.compare_digest(given.encode(), token):
             self._authenticated = True
             return
         reason = "invalid token" if given is not None else "send hello with the token first"
@@ -199,7 +213,7 @@ class Server:
                     instructions, tag=incoming.id, accepted=self._accepted(incoming)
                 )
             case commands.Abort(target):
-                self.runtime.abort(_tag(target))
+                self._abort(target)
                 self._answer(incoming)
             case commands.Steer():
                 self._queue(incoming, command, self.runtime.steer)
@@ -242,6 +256,15 @@ class Server:
             accepted=self._accepted(incoming),
         )
 
+    def _abort(self, target: str | int | float | None) -> None:
+        if target is None:
+            self.runtime.abort()
+            return
+        tags = (tag for tag in self.runtime.tags() if isinstance(tag, Raw))
+        # Compared as values: the same id can be written in several ways.
+        if found := [tag for tag in tags if decode(tag) == target]:
+            self.runtime.abort(found[0])
+
     def _queue(
         self,
         incoming: Incoming,
@@ -272,6 +295,8 @@ class Server:
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 messages = runtime.session.messages()[offset:end]
+                if (size := zot_replies.least_size(messages)) > MAX_ANSWER:
+                    raise too_large(size)  # before the work of making it
                 self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
 
     def _approve(self, command: commands.Approve) -> None:
@@ -311,13 +336,16 @@ class Server:
     def _warm_up(self) -> None:
         """Load the agent, HTTP and TLS while the client thinks about its prompt."""
         if self._runtime is None:
-            threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
+            try:
+                threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
+            except RuntimeError:
+                pass  # no thread is left; the next command loads it
 
     def _load(self) -> None:
         try:
             _ = self.runtime
-        except ZotError:
-            pass  # the command that needs the runtime will hear of it
+        except Exception:
+            pass  # the command that needs the runtime will try again and hear of it
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -331,11 +359,7 @@ class Server:
     ) -> None:
         line = zot.encode(zot.success(incoming, data))
         if limit is not None and len(line) > limit:
-            raise CommandError(
-                f"too_large: the answer has {len(line)} bytes, the limit is {limit}; "
-                "ask for a part of it with offset and limit",
-                code="too_large",
-            )
+            raise too_large(len(line))
         self._put(line, tag)
 
     def _fail(self, incoming: Incoming, error: ZotError) -> None:
@@ -355,10 +379,23 @@ class Server:
             self._writer.put(line)
 
 
-def _tag(target: str | int | None) -> Raw | None:
-    import msgspec  # already loaded: only the name is new here
+def too_large(size: int) -> CommandError:
+    return CommandError(
+        f"too_large: the answer has {size} bytes, the limit is {MAX_ANSWER}; "
+        "ask for a part of it with offset and limit",
+        code="too_large",
+    )
 
-    return None if target is None else Raw(msgspec.json.encode(target))
+
+def read_stdin() -> bytes:
+    """What stdin has; nothing at its end, and when it cannot be read."""
+    while True:
+        try:
+            return os.read(0, 65536)
+        except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
+            select.select([0], [], [])
+        except OSError:
+            return b""
 
 
 def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
@@ -379,14 +416,3 @@ def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
             raise CommandError(f"{where}.data is empty")
         out.append(Image(image.mime_type, image.data))
     return out
-
-
-def claim_stdout() -> int:
-    """Keep stdout for frames: whatever else in this process prints goes to stderr."""
-    try:
-        os.fstat(2)
-    except OSError:  # started with stderr closed: its number must not go to the next file opened
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    wire = os.dup(1)
-    os.dup2(2, 1)
-    return wire

@@ -16,6 +16,7 @@ from zot.errors import CommandError
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
 """Bytes that may wait for a client that does not read, before the turn is slowed down."""
+OVERFULL = 4 * BUFFER_LIMIT
 LONGEST_NUMBER = 4300
 """Digits; Python refuses to turn longer ones into an integer."""
 
@@ -166,12 +167,19 @@ class LineWriter:
     """One thread that writes all that waits in one go. `put` never blocks; a turn asks `wait`.
 
     A client that stops reading fills the buffer: the turn then pauses, commands are still read
-    and answered. A client that is gone calls `gone`, once.
+    and answered. A client that is gone calls `gone`, once. Answers to a client that only asks
+    and never reads make it `overfull`; `drained` is called when that is over.
     """
 
-    def __init__(self, fd: int, gone: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        fd: int,
+        gone: Callable[[], None] = lambda: None,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
         self._fd = fd
         self._gone = gone
+        self._drained = drained
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._waiting: list[bytes] = []
@@ -191,6 +199,11 @@ class LineWriter:
             self._waiting.append(data)
             self._size += len(data)
             self._ring()
+
+    @property
+    def overfull(self) -> bool:
+        """So much waits that no more commands should be answered."""
+        return self._size >= OVERFULL
 
     def wait(self, cancel: Cancel) -> None:
         """Return when there is room, or at once when the turn is aborted."""
@@ -226,8 +239,12 @@ class LineWriter:
                 self._drop_everything()
                 return
             with self._room:
+                before = self.overfull
                 self._size -= len(data)
+                drained = before and not self.overfull
                 self._room.notify_all()
+            if drained:
+                self._drained()
 
     def _next(self) -> list[bytes] | None:
         """All that waits, as soon as something does; None after the end."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zot.agent.wire import frames
 from zot.agent.wire.zot_events import message_shape, usage_shape
-from zot.provider.types import Message, Model
+from zot.provider.types import Block, Message, Model, Text, ToolResult
 
 if TYPE_CHECKING:
     from zot.agent.runtime import State
@@ -37,3 +37,17 @@ def models(models: Iterable[Model]) -> frames.Models:
 
 def messages(messages: Iterable[Message]) -> frames.Messages:
     return frames.Messages(tuple(message_shape(message) for message in messages))
+
+
+def least_size(messages: Iterable[Message]) -> int:
+    """Bytes these messages need on the wire at the very least; quick to say."""
+    texts = (block for message in messages for block in message.content)
+    return sum(_least(block) for block in texts)
+
+
+def _least(block: Block) -> int:
+    if isinstance(block, Text):
+        return len(block.text)
+    if isinstance(block, ToolResult):
+        return sum(map(_least, block.content))
+    return 0

@@ -1,0 +1,66 @@
+"""The standard files of a process that speaks a wire: stdout holds frames and nothing else, and
+stderr never makes anyone wait.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import threading
+
+PIPE_BUF = 4096
+"""A pipe that is ready takes at least this much at once, on every system."""
+
+
+def claim_stdout() -> int:
+    """Keep stdout for frames: whatever else in this process prints goes to stderr.
+
+    Call it before opening anything: a standard file that was closed when the process started
+    would lend its number to the next file.
+    """
+    for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            _open_at(fd, mode)
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    sys.stderr = Stderr()
+    return wire
+
+
+def _open_at(fd: int, mode: int) -> None:
+    opened = os.open(os.devnull, mode)
+    if opened != fd:
+        os.dup2(opened, fd)
+        os.close(opened)
+
+
+class Stderr(io.TextIOBase):
+    """Writes to descriptor 2, and drops what a full pipe or a closed reader would not take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(2, select.POLLOUT)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+    def write(self, text: str) -> int:
+        data = text.encode("utf-8", "backslashreplace")
+        with self._lock:
+            for start in range(0, len(data), PIPE_BUF):
+                if not self._poll.poll(0):
+                    break
+                try:
+                    os.write(2, data[start : start + PIPE_BUF])
+                except OSError:
+                    break  # nobody reads it any more
+        return len(text)

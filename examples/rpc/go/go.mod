@@ -1,0 +1,3 @@
+module example.com/zot-client
+
+go 1.19

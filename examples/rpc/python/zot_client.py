@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Send one prompt to `zot rpc` and stream the answer. Standard library only.
+
+zot_client.py PROMPT [FLAGS FOR ZOT...]        ZOT_BIN: the command, default zot
+Exit code: 0 answered, 1 failed, 2 wrong usage.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+
+def main() -> int:
+    if len(sys.argv) < 2:
+        print("usage: zot_client.py PROMPT [FLAGS FOR ZOT...]", file=sys.stderr)
+        return 2
+    command = [os.environ.get("ZOT_BIN", "zot"), "rpc", *sys.argv[2:]]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as zot:
+        if token := os.environ.get("ZOTCORE_RPC_TOKEN"):
+            send(zot, {"id": "0", "type": "hello", "token": token})
+        send(zot, {"id": "1", "type": "prompt", "message": sys.argv[1]})
+        # Bytes end at LF and nowhere else; text mode would also split elsewhere.
+        code = follow(json.loads(line) for line in zot.stdout)
+        try:
+            zot.stdin.close()  # the end of input is what ends zot
+        except BrokenPipeError:
+            pass
+    return code
+
+
+def send(zot, command) -> None:
+    try:
+        zot.stdin.write(json.dumps(command).encode() + b"\n")
+        zot.stdin.flush()
+    except BrokenPipeError:
+        pass  # it has ended already; reading will say so
+
+
+def follow(frames) -> int:
+    """Show the events of one prompt, up to its `done`."""
+    failed = False
+    for frame in frames:
+        match frame["type"]:
+            case "text_delta":
+                print(frame["delta"], end="", flush=True)
+            case "tool_call":
+                print(f"[{frame['name']}] {json.dumps(frame['args'])}", file=sys.stderr)
+            case "response" if not frame["success"]:
+                print(f"error: {frame['error']}", file=sys.stderr)
+                return 1
+            case "error":
+                print(f"error: {frame['message']}", file=sys.stderr)
+                failed = True
+            case "turn_start":
+                failed = False  # an error that the run got over
+            case "turn_end":
+                failed = frame["stop"] in ("error", "aborted")
+            case "done":
+                print()
+                return int(failed)
+    print("error: zot ended before it was done", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.docs import ROOT
+
+RPC = ROOT / "examples" / "rpc"
+ZOT = Path(sys.executable).parent / "zot"
+PAGE = 80
+
+SOURCES = {
+    "python": RPC / "python" / "zot_client.py",
+    "node": RPC / "node" / "zot-client.js",
+    "go": RPC / "go" / "main.go",
+    "shell": RPC / "shell" / "prompt.sh",
+}
+NEEDS = {"python": ("python3",), "node": ("node",), "go": ("go",), "shell": ("bash", "jq")}
+
+
+@pytest.fixture(scope="module", params=sorted(SOURCES))
+def client(request, tmp_path_factory):
+    language = request.param
+    for program in NEEDS[language]:
+        if shutil.which(program) is None:
+            pytest.skip(f"the {language} client was not run: {program} is not installed")
+    source = SOURCES[language]
+    if language == "python":
+        return [sys.executable, "-I", str(source)]
+    if language == "node":
+        return ["node", str(source)]
+    if language == "shell":
+        return ["bash", str(source)]
+    built = tmp_path_factory.mktemp("go") / "zot-client"
+    environment = {**os.environ, "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    build = ["go", "build", "-o", str(built), "."]
+    subprocess.run(build, cwd=source.parent, env=environment, check=True, timeout=100)
+    return [str(built)]
+
+
+@pytest.fixture
+def ask(client, tmp_path):
+    def ask(*turns, prompt="hello", env=None, flags=()):
+        script = tmp_path / "script.json"
+        script.write_text(json.dumps({"turns": list(turns)}))
+        command = [*client, prompt, "--provider", "scripted", "--script", str(script), *flags]
+        return run(command, tmp_path, env)
+
+    return ask
+
+
+def run(command, home, env=None):
+    environment = {**os.environ, "ZOT_BIN": str(ZOT), "ZOT_HOME": str(home), **(env or {})}
+    if not env:
+        environment.pop("ZOTCORE_RPC_TOKEN", None)
+    return subprocess.run(
+        command, env=environment, cwd=home, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_the_text_is_streamed_to_stdout(ask):
+    done = ask({"text": ["Hello ", "wörld\n\t", "\\n"]})
+    assert (done.stdout, done.returncode) == ("Hello wörld\n\t\\n\n", 0)
+
+
+def test_tool_calls_are_shown_on_stderr(ask):
+    call = {"name": "magic", "args": {"path": "a b"}}
+    done = ask({"tools": [call]}, {"text": "ok"})
+    assert (done.stdout, done.returncode) == ("ok\n", 0)
+    assert "[magic]" in done.stderr
+    assert '"a b"' in done.stderr
+
+
+def test_the_token_is_sent(ask):
+    done = ask({"text": "in"}, env={"ZOTCORE_RPC_TOKEN": 's"ecret'})
+    assert (done.stdout, done.returncode) == ("in\n", 0)
+
+
+def test_the_prompt_arrives_as_it_was_typed(ask):
+    prompt = 'quotes " and \\ and\nnew lines – ü'
+    done = ask({"match": prompt, "text": "same"}, prompt=prompt)
+    assert (done.stdout, done.returncode) == ("same\n", 0)
+
+
+def test_a_failed_run_is_exit_code_one(ask):
+    done = ask({"error": {"status": 400, "message": "no good"}})
+    assert done.returncode == 1
+    assert "error: scripted: http 400: no good" in done.stderr
+
+
+def test_a_refused_command_is_exit_code_one(ask):
+    done = ask({"text": "never"}, prompt=" ")
+    assert done.returncode == 1
+    assert "the prompt is empty" in done.stderr
+
+
+def test_a_run_that_hits_a_limit_is_exit_code_one(ask):
+    done = ask({"tools": [{"name": "magic"}]}, {"text": "never"}, flags=["--max-steps", "1"])
+    assert done.returncode == 1
+    assert "max steps (1) exceeded" in done.stderr
+
+
+def test_a_server_that_does_not_start_is_exit_code_one(client, tmp_path):
+    done = run([*client, "hello", "--provider", "nonsense"], tmp_path)
+    assert done.returncode == 1
+    assert "unknown provider 'nonsense'" in done.stderr
+    assert "ended before it was done" in done.stderr
+
+
+def test_no_prompt_is_exit_code_two(client, tmp_path):
+    done = run(client, tmp_path)
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+
+
+@pytest.mark.parametrize("language", sorted(SOURCES))
+def test_a_client_is_shorter_than_a_page(language):
+    assert len(SOURCES[language].read_text().splitlines()) < PAGE

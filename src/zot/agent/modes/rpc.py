@@ -7,8 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import select
-import signal
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,10 +17,10 @@ from msgspec.json import decode
 from zot import __version__
 from zot.agent import commands
 from zot.agent.commands import FEATURES, AnyCommand, ImageData
-from zot.agent.modes.standard import claim_stdout
+from zot.agent.modes.serving import LineServer, Refused
 from zot.agent.setup import Setup
 from zot.agent.wire import zot
-from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
+from zot.agent.wire.ndjson import LineTooLong
 from zot.agent.wire.zot import Incoming
 from zot.errors import CommandError, ZotError
 
@@ -32,11 +30,8 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.provider.types import Image
 
-STOP_SECONDS = 3.0
-"""How long a signal waits for the turn to wind up and for the client to read."""
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_ANSWER = 16 * 1024 * 1024
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def serve(setup: Setup, token: str = "") -> int:
@@ -52,115 +47,29 @@ def serve(setup: Setup, token: str = "") -> int:
     return server.serve()
 
 
-class Refused(Exception):
-    """The client did not authenticate; the process ends."""
-
-
-class Server:
+class Server(LineServer):
     def __init__(self, setup: Setup, token: str) -> None:
+        super().__init__()
         self._setup = setup
         self._token = token
         self._authenticated = not token
         self._features: frozenset[str] = frozenset()
-        wire = claim_stdout()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
-        self._writer = LineWriter(wire, self._client_gone, lambda: self._wake(b"\0"))
         self._wire_lock = threading.Lock()
         self._seq = 0
-        self._gone = False
-        self._drained = False
-        self._runtime: Runtime | None = None
         self._runtime_lock = threading.Lock()
         self._approval: Approval | None = None
         self._frame: Callable[..., Any] | None = None
 
-    # --- life --------------------------------------------------------------------------------
-
-    def serve(self) -> int:
-        signal.set_wakeup_fd(self._wake_write)
-        for number in _SIGNALS:
-            signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
-        try:
-            code = self._read()
-        except Refused:
-            code = 1
-        if self._runtime is not None:
-            self._runtime.release()
-        self._writer.close(STOP_SECONDS)
-        return code
-
-    def _read(self) -> int:
-        """Answer line after line; the exit code when there are no more."""
-        splitter = LineSplitter()
-        wake, both = select.poll(), select.poll()
-        wake.register(self._wake_read, select.POLLIN)
-        both.register(self._wake_read, select.POLLIN)
-        both.register(0, select.POLLIN)
-        while True:
-            # A client that asks and never reads is not listened to until it has read.
-            waits = wake if self._writer.overfull else both
-            ready = [fd for fd, _ in waits.poll()]
-            if self._wake_read in ready and (code := self._woken()) is not None:
-                return code
-            if 0 in ready:
-                data = read_stdin()
-                if not data:
-                    return self._end_of_input(splitter)
-                for line in splitter.feed(data):
-                    self._line(line)
-
-    def _end_of_input(self, splitter: LineSplitter) -> int:
-        """Accept nothing more; what was accepted finishes, unless a signal comes."""
-        if (line := splitter.finish()) is not None and not isinstance(line, LineTooLong):
-            incoming = zot.decode(line)
-            if incoming.error is None:  # a torn last line is dropped, not answered
-                self._line(line)
-        if self._runtime is None:
-            return 0
-        if self._approval is not None:
-            self._approval.client_gone()
-        threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
-        while not self._drained:  # not is_alive(): the thread may outlive the byte that it sends
-            if (code := self._woken()) is not None:
-                return code
-        return 0
-
-    def _drain(self) -> None:
-        assert self._runtime is not None
-        self._runtime.close(drain=True)
-        self._drained = True
-        self._wake(b"\0")
-
-    def _woken(self) -> int | None:
-        """Wait for a byte on the pipe, and why: a signal or a lost client ends the process."""
-        received = os.read(self._wake_read, 64)
-        if self._gone:
-            self._abort_everything()
-            return 0
-        number = next((byte for byte in received if byte in set(_SIGNALS)), None)
-        if number is None:
-            return None
-        self._abort_everything()
-        return 128 + number
-
-    def _abort_everything(self) -> None:
-        if self._runtime is not None:
-            self._runtime.close(timeout=STOP_SECONDS)
-
-    def _client_gone(self) -> None:
-        self._gone = True
-        self._wake(b"\0")
-
-    def _wake(self, byte: bytes) -> None:
-        try:
-            os.write(self._wake_write, byte)
-        except BlockingIOError:
-            pass  # the pipe is full of reasons to wake up
-
     # --- lines -------------------------------------------------------------------------------
 
-    def _line(self, line: bytes | LineTooLong) -> None:
+    def is_whole(self, line: bytes) -> bool:
+        return zot.decode(line).error is None
+
+    def input_ended(self) -> None:
+        if self._approval is not None:
+            self._approval.client_gone()
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
             error = CommandError(
                 f"line_too_long: the line is longer than {line.limit} bytes; it was skipped",
@@ -242,7 +151,7 @@ class Server:
             self._features = frozenset(supported)
             self._tell_approval()
         setup = self._setup
-        model = self._runtime.agent.model if self._runtime else setup.model
+        model = self.built.agent.model if self.built else setup.model
         self._answer(
             incoming,
             zot.HelloData(zot.PROTOCOL_VERSION, __version__, setup.info.name, model.id, supported),
@@ -300,7 +209,7 @@ class Server:
                 self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
 
     def _approve(self, command: commands.Approve) -> None:
-        if self._runtime is None or self._approval is None:
+        if self.built is None or self._approval is None:
             raise CommandError(f"no approval {command.request_id!r} is waiting")
         self._approval.answer(command.request_id, command.decision, command.reason)
 
@@ -317,7 +226,7 @@ class Server:
     @property
     def runtime(self) -> Runtime:
         with self._runtime_lock:
-            if self._runtime is None:
+            if self.built is None:
                 # Deferred: hello and ping are answered without loading the agent.
                 from zot.agent.approval import approval_for_client
                 from zot.agent.build import build_runtime
@@ -329,13 +238,13 @@ class Server:
                 self._tell_approval()
                 runtime = build_runtime(self._setup, approval=self._approval)
                 runtime.listeners.append(self._event)
-                runtime.wait_for_listeners = self._writer.wait
-                self._runtime = runtime
-            return self._runtime
+                runtime.wait_for_listeners = self.writer.wait
+                self.built = runtime
+            return self.built
 
     def _warm_up(self) -> None:
         """Load the agent, HTTP and TLS while the client thinks about its prompt."""
-        if self._runtime is None:
+        if self.built is None:
             try:
                 threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
             except RuntimeError:
@@ -376,7 +285,7 @@ class Server:
             if "seq" in self._features:
                 self._seq += 1
                 line = zot.stamped(line, self._seq, tag)
-            self._writer.put(line)
+            self.writer.put(line)
 
 
 def too_large(size: int) -> CommandError:
@@ -385,17 +294,6 @@ def too_large(size: int) -> CommandError:
         "ask for a part of it with offset and limit",
         code="too_large",
     )
-
-
-def read_stdin() -> bytes:
-    """What stdin has; nothing at its end, and when it cannot be read."""
-    while True:
-        try:
-            return os.read(0, 65536)
-        except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
-            select.select([0], [], [])
-        except OSError:
-            return b""
 
 
 def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:

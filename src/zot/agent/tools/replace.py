@@ -107,12 +107,12 @@ def _nearest(content: bytes, old: bytes) -> str:
     """Where the file comes closest to the text that was not found, for the error."""
     lines = content.decode("utf-8", "replace").split("\n")
     wanted = old.decode("utf-8", "replace").strip("\n").split("\n")
-    at = _same_words(lines, wanted)
-    if at is not None:
-        why = "the same words, but other spaces or tabs"
-    else:
-        at = _similar(lines, wanted)
+    deadline = time.monotonic() + NEAREST_SECONDS
+    why = "the same words, but other spaces or tabs,"
+    at = _same_words(lines, wanted, deadline)
+    if at is None:
         why = "the nearest text"
+        at = _similar(lines, wanted, deadline + NEAREST_SECONDS)
     if at is None:
         return "; nothing in it is similar: read the file first"
     count = min(len(wanted), NEAREST_LINES)
@@ -120,12 +120,14 @@ def _nearest(content: bytes, old: bytes) -> str:
     return f"; {why} is at line {at + 1}:\n{shown}"
 
 
-def _same_words(lines: list[str], wanted: list[str]) -> int | None:
+def _same_words(lines: list[str], wanted: list[str], deadline: float) -> int | None:
     words = [line.split() for line in wanted]
     if not any(words):
         return None
     first = next(index for index, each in enumerate(words) if each)
     for at, line in enumerate(lines):
+        if at % 64 == 0 and time.monotonic() > deadline:
+            return None
         start = at - first
         if line.split() == words[first] and start >= 0:
             window = lines[start : start + len(words)]
@@ -134,13 +136,12 @@ def _same_words(lines: list[str], wanted: list[str]) -> int | None:
     return None
 
 
-def _similar(lines: list[str], wanted: list[str]) -> int | None:
-    """The line where a block like `wanted` begins, judged by its longest line; bounded in time."""
+def _similar(lines: list[str], wanted: list[str], deadline: float) -> int | None:
+    """The line where a block like `wanted` begins, judged by its longest line."""
     longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     probe = wanted[longest].strip()[:300]
     if not probe:
         return None
-    deadline = time.monotonic() + NEAREST_SECONDS
     matcher = difflib.SequenceMatcher(autojunk=False)
     matcher.set_seq2(probe)
     best, best_at = 0.55, None

@@ -81,6 +81,7 @@ class Chat:
         if quirks.cache_key and request.cache_key:
             body["prompt_cache_key"] = request.cache_key[:64]
         body.update(thinking(request, quirks))
+        body.update(quirks.extra_body)
         return body
 
     def reader(self, provider: str) -> ChatReader:

@@ -82,6 +82,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Must be asked to stream tool arguments (z.ai)."""
     interleaved: bool = False
     """Anthropic: may think between tool calls, by a beta header."""
+    extra_body: dict[str, Json] = {}
+    """Fields of the server's own, added to every request on the OpenAI Chat wire."""
 
 
 COPILOT_HEADERS = {

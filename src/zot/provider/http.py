@@ -34,6 +34,8 @@ PIECE = 64 * 1024
 MAX_ERROR_BODY = 64 * 1024
 MAX_BODY = 512 * 1024 * 1024
 """Bytes of one answer: far above any model's output, far below what would fill the memory."""
+LAST_BYTES = 0.05
+"""Seconds the end of the last answer's body may take before its connection is given up."""
 USER_AGENT = f"zot/{__version__}"
 
 
@@ -148,7 +150,7 @@ class Line:
             return False
         try:
             if self.answer is not None and not self.answer.isclosed():
-                sock.settimeout(0)
+                sock.settimeout(LAST_BYTES)
                 while self.answer.read1(PIECE):
                     pass
                 if not self.answer.isclosed():

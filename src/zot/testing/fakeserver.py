@@ -314,9 +314,7 @@ class Player:
         outcome = self._stream()
         if outcome == "fault":
             return "fault", False
-        self._flush()
-        if self._framed:
-            self._connection.send(b"0\r\n\r\n")
+        self._flush(b"0\r\n\r\n" if self._framed else b"")
         return outcome, self._framed
 
     def _head(self) -> None:
@@ -376,7 +374,7 @@ class Player:
         if self._size >= BATCH:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, last: bytes = b"") -> None:
         data = b"".join(self._buffer)
         self._buffer, self._size = [], 0
         if "crlf" in self._options:
@@ -384,7 +382,10 @@ class Player:
         step = self._chop or len(data) or 1
         for start in range(0, len(data), step):
             part = data[start : start + step]
-            self._connection.send(b"%x\r\n%s\r\n" % (len(part), part) if self._framed else part)
+            framed = b"%x\r\n%s\r\n" % (len(part), part) if self._framed else part
+            self._connection.send(framed + (last if start + step >= len(data) else b""))
+        if not data and last:
+            self._connection.send(last)
 
 
 def head(status: int, headers: dict[str, str]) -> bytes:

@@ -1,0 +1,127 @@
+"""Asks a provider which models it has now. What is done with the answer is the caller's matter."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.errors import BadResponse, ConfigError
+from zot.provider import catalog
+from zot.provider.client import auth_headers, join_path
+from zot.provider.failure import SHOWN, one_line
+from zot.provider.http import Http, check_header
+from zot.provider.providers import PROVIDERS, ProviderInfo
+from zot.provider.types import Model
+
+SECONDS = 15.0
+MAX_BODY = 16 * 1024 * 1024
+# Models of these kinds are on the same lists, and cannot hold a conversation.
+NOT_FOR_TALK = (
+    *("embed", "whisper", "tts", "audio", "realtime", "image", "transcribe", "moderation"),
+    *("dall-e", "sora", "rerank", "veo", "imagen", "lyria", "speech"),
+)
+
+
+class LiveRow(Struct, frozen=True):
+    """One model of any list: each server has some of these fields."""
+
+    id: str = ""
+    name: str = ""
+    display_name: str = ""
+    displayName: str = ""
+    inputTokenLimit: int | None = None
+    outputTokenLimit: int | None = None
+    supportedGenerationMethods: tuple[str, ...] | None = None
+    context_length: int | None = None
+    max_model_len: int | None = None
+    """vLLM's word for the window."""
+    max_input_tokens: int | None = None
+
+
+class LiveList(Struct, frozen=True):
+    data: tuple[LiveRow, ...] | None = None
+    models: tuple[LiveRow, ...] | None = None
+
+
+def live_models(
+    info: ProviderInfo,
+    key: str = "",
+    base_url: str = "",
+    cancel: Cancel | None = None,
+    *,
+    seconds: float = SECONDS,
+) -> tuple[Model, ...]:
+    """The models the provider lists, with the catalog's facts where it knows them.
+
+    Raises:
+        ProviderError: no answer, or one that is not a list of models.
+        ConfigError: there is no address to ask.
+    """
+    url = base_url or info.base_url
+    if not url:
+        raise ConfigError(f"no address for provider {info.name!r}: set --base-url")
+    http = Http(info.name, url, secret=key, connect_seconds=seconds, idle_seconds=seconds)
+    try:
+        rows = fetch(http, info, key, cancel or Cancel())
+    finally:
+        http.close()
+    known = {model.id: model for model in catalog.models(info.name)} if info.catalog else {}
+    return tuple(as_model(info, row, known) for row in rows if can_talk(row))
+
+
+def fetch(http: Http, info: ProviderInfo, key: str, cancel: Cancel) -> tuple[LiveRow, ...]:
+    headers = {"accept": "application/json", **info.headers, **auth_headers(info, key)}
+    path = "/v1/models"
+    if info.api == "anthropic":
+        headers["anthropic-version"] = "2023-06-01"
+        path = "/v1/models?limit=1000"
+    elif info.api == "google":
+        path = "/v1beta/models?pageSize=1000"
+    elif info.paths:
+        # The list is beside the API's own path: /openai/v1/responses, /openai/v1/models.
+        path = next(iter(info.paths.values())).removesuffix("/completions")
+        path = path.rpartition("/")[0] + "/models"
+    for name, value in headers.items():
+        check_header(name, value)
+    target = join_path(http.address.path, path)
+    with http.exchange("GET", target, headers, None, cancel) as answer:
+        if answer.status != 200:
+            raise answer.error()
+        body = answer.read_text(MAX_BODY)
+    try:
+        listed = msgspec.json.decode(body, type=LiveList)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        shown = one_line(body, SHOWN)
+        raise BadResponse(f"{info.name}: not a list of models: {shown}") from error
+    return listed.data or listed.models or ()
+
+
+def can_talk(row: LiveRow) -> bool:
+    id = model_id(row).lower()
+    methods = row.supportedGenerationMethods
+    if methods is not None and "generateContent" not in methods:
+        return False
+    return bool(id) and not any(word in id for word in NOT_FOR_TALK)
+
+
+def model_id(row: LiveRow) -> str:
+    return row.id or row.name.removeprefix("models/")
+
+
+def as_model(info: ProviderInfo, row: LiveRow, known: dict[str, Model]) -> Model:
+    id = model_id(row)
+    window = (
+        row.context_length or row.max_model_len or row.inputTokenLimit or row.max_input_tokens or 0
+    )
+    if id in known:
+        return replace(known[id], source="live")
+    told = row.display_name or row.displayName or (row.name if row.id else "") or id
+    base = Model(id=id, provider=info.name, api=PROVIDERS.get(info.name, info).api, name=told)
+    return replace(
+        base,
+        source="live",
+        context_window=window or base.context_window,
+        max_output=row.outputTokenLimit or base.max_output,
+    )

@@ -1,0 +1,164 @@
+"""Any conversation, however broken, becomes a request that the API's server would take."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
+
+from zot.provider.assemble import encode
+from zot.provider.client import load_wire
+from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
+from zot.provider.transcript import output_limit, short_id, turns, wire_id
+from zot.provider.types import (
+    LEVELS,
+    Image,
+    Message,
+    Model,
+    Origin,
+    Reasoning,
+    Request,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Usage,
+)
+from zot.testing.replies import dialect_of
+from zot.testing.rules import problems
+
+text = st.text(max_size=12)
+ids = st.sampled_from(["a", "b", "call_1", "", "x" * 300, "a\nb", "ü", "call 2"])
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
+    max_leaves=4,
+)
+args = st.dictionaries(text, json_values, max_size=2)
+images = st.builds(Image, st.just("image/png"), st.binary(max_size=4))
+opaque = st.none() | st.sampled_from(
+    [
+        {"signature": "s"},
+        {"redacted": "r"},
+        {"thoughtSignature": "t"},
+        {"item": {"type": "reasoning", "id": "r", "summary": []}},
+        {"details": [{"type": "reasoning.text", "text": "x"}]},
+        {"extra_content": {"google": {}}},
+    ]
+)
+calls = st.builds(ToolCall, ids, st.sampled_from(["bash", "read"]), st.none() | args, text, opaque)
+results = st.builds(
+    ToolResult, ids, st.lists(st.builds(Text, text) | images, max_size=2).map(tuple), st.booleans()
+)
+thoughts = st.builds(Reasoning, text, st.sampled_from(sorted(BY_API)), opaque)
+blocks = st.lists(st.builds(Text, text) | images | calls | results | thoughts, max_size=4)
+origins = st.none() | st.builds(
+    Origin,
+    st.sampled_from(["anthropic", "openai", "google"]),
+    st.sampled_from(["claude-sonnet-4-5", "gpt-5"]),
+    st.just("x"),
+    st.just("end"),
+    st.just(Usage()),
+)
+messages = st.builds(
+    Message,
+    st.sampled_from(["user", "assistant", "tool"]),
+    blocks.map(tuple),
+    st.just(0.0),
+    origins,
+)
+providers = st.sampled_from(sorted(set(PROVIDERS) - {"scripted"}))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    providers,
+    st.lists(messages, max_size=6),
+    st.sampled_from(LEVELS),
+    text,
+    st.sampled_from([(), (BASH,), (BASH, READ)]),
+    st.sampled_from(["auto", "none", "required"]),
+    st.none() | st.integers(1, 10**6),
+    st.booleans(),
+)
+def test_any_conversation_encodes_to_a_valid_request(
+    provider, said, level, system, tools, choice, limit, sees
+):
+    model = model_of(provider, images=sees)
+    request = Request(model, system, tuple(said), tools, level, limit, "key", choice)
+    wire = load_wire(model.api)
+    quirks = resolve_quirks(PROVIDERS[provider], model)
+    body = json.loads(encode(wire.body(request, quirks)))
+    assert problems(dialect_of(wire.path(request)), body) == []
+    wire.headers(request, quirks)
+
+
+@settings(deadline=None)
+@given(st.lists(messages, max_size=8))
+def test_encoding_twice_gives_the_same_bytes(said):
+    # Prompt caches match prefixes: a body must not depend on anything but the request.
+    request = ask(model_of("anthropic"), *said)
+    wire = load_wire("anthropic")
+    assert encode(wire.body(request, Quirks())) == encode(wire.body(request, Quirks()))
+
+
+@pytest.mark.parametrize("api", sorted(BY_API))
+def test_a_longer_conversation_starts_with_the_shorter_one(api):
+    model = model_of(BY_API[api])
+    wire = load_wire(api)
+    made = assistant(model, Text("ok"), ToolCall("c1", "bash", {}), stop="tool_use")
+    first = [user("one"), made, tool(ToolResult("c1", (Text("out"),)))]
+    longer = [*first, assistant(model, Text("done")), user("two")]
+    key = {"google": "contents", "openai-responses": "input"}.get(api, "messages")
+
+    def plain(body):
+        return json.dumps(body[key]).replace(', "cache_control": {"type": "ephemeral"}', "")
+
+    short = plain(wire.body(ask(model, *first), Quirks()))
+    long = plain(wire.body(ask(model, *longer), Quirks()))
+    assert long.startswith(short[:-1])
+
+
+@pytest.mark.parametrize("api", sorted(BY_API))
+def test_half_a_surrogate_pair_in_a_prompt_does_not_raise(api):
+    model = model_of(BY_API[api])
+    made = assistant(model, ToolCall("c", "bash", {"a": "\ud800", "n": 2**80}), stop="tool_use")
+    request = ask(model, "\ud83d hi \U0001f642", made, tool(ToolResult("c", (Text("\udc00"),))))
+    body = encode(load_wire(api).body(request, Quirks())).decode()
+    assert "\ufffd hi \U0001f642" in body
+
+
+@pytest.mark.parametrize("api", sorted(BY_API))
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"properties": 3}, {"type": "string"}])
+def test_odd_schemas_do_not_raise(api, schema):
+    model = model_of(BY_API[api])
+    request = ask(model, "hi", tools=(ToolSpec("t", "", schema),))
+    assert encode(load_wire(api).body(request, Quirks()))
+
+
+def test_tool_ids_fit_every_server():
+    assert wire_id("call_1") == "call_1"
+    assert wire_id("") != ""
+    assert len(wire_id("x" * 300)) == 64
+    assert wire_id("a b") != wire_id("a_b")
+    assert len(short_id("call_1")) == 9
+    assert short_id("abcdefgh1") == "abcdefgh1"
+
+
+def test_an_id_used_twice_is_sent_as_two():
+    model = model_of("anthropic")
+    made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
+    result = tool(ToolResult("c", (Text("x"),)))
+    sent = turns(ask(model, "hi", made, result, made, result))
+    assert [t.blocks[0].id for t in sent if t.kind == "model"] == ["c", "c_2"]
+
+
+def test_the_output_limit_stays_within_the_window():
+    small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
+    request = ask(small, "x" * 8_000)
+    assert output_limit(request, turns(request)) < 2_100
+    full = ask(small, "x" * 100_000)
+    assert output_limit(full, turns(full)) == 1_024
+    tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)
+    assert output_limit(ask(tiny, "x" * 9_000), turns(ask(tiny, "hi"))) == 100

@@ -350,7 +350,8 @@ class Runtime:
         """
         with self._idle("set_model"):
             model = self.models.find(id)
-            provider = self.models.connect(model)
+            same = model == self.agent.model
+            provider = self.agent.provider if same else self.models.connect(model)
             self.session.append(ModelChange(model.provider, model.id))
             before = self.agent.provider
             self.agent.set_model(provider, model)

@@ -63,7 +63,10 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     """
     info = PROVIDERS[provider]
     if info.api == "scripted":
-        return _scripted()
+        scripted = _scripted()
+        if model not in ("", scripted.id):  # an embedder's test should see what a user would
+            raise ConfigError(_unknown(provider, model, [scripted.id]))
+        return scripted
     rows = _load(info.catalog)
     row = rows.get(model)
     if row is not None:

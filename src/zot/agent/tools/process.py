@@ -29,6 +29,7 @@ READ = 1 << 16
 PIPE = 1 << 20
 PATIENCE = 6.0
 """Seconds that the helper may take to end a command before the helper itself is ended."""
+ATTEMPTS = 3
 MAX_PROCESSES = 2000
 """A command that starts more at once is taken for a fork bomb and ended."""
 DRAIN = 4 << 20
@@ -100,17 +101,22 @@ class Supervisor:
         """
         started = time.monotonic()
         body = marshal.dumps((list(argv), str(cwd), dict(env), timeout, self._max_processes))
-        try:
-            control, output = self._start(body)
-        except OSError as error:
-            raise ToolError(f"cannot run commands: {error.strerror or error}") from error
-        try:
-            command = Command(control, output, on_output, cancel)
-            return _result(command.wait(timeout, self._force), time.monotonic() - started)
-        finally:
-            # Closing this end also ends the command, if an error brought us here.
-            control.close()
-            os.close(output)
+        for _ in range(ATTEMPTS):
+            try:
+                control, output = self._start(body)
+            except OSError as error:
+                raise ToolError(f"cannot run commands: {error.strerror or error}") from error
+            try:
+                command = Command(control, output, on_output, cancel)
+                report = command.wait(timeout, self._force)
+            finally:
+                # Closing this end also ends the command, if an error brought us here.
+                control.close()
+                os.close(output)
+            # A helper that was just killed may take a command with it; then nothing has run.
+            if command.started or cancel.is_set():
+                return _result(report, time.monotonic() - started)
+        raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
 
     def close(self) -> None:
         """End the helper, and with it every command that still runs. Takes well under a second."""
@@ -211,8 +217,7 @@ class Command:
         self._output = output
         self._on_output = on_output
         self._cancel = cancel
-        self._report = b""
-        self._told = False
+        self._said = b""
 
     def wait(self, timeout: float | None, force: Callable[[], None]) -> Report | None:
         """The keeper's report, or None if there is nobody left to give one."""
@@ -221,9 +226,16 @@ class Command:
         with self._cancel.calling(self._end):
             self._read(timeout, force)
         self._drain()
-        size = int.from_bytes(self._report[:4], "big")
-        body = self._report[4 : 4 + size]
-        return marshal.loads(body) if self._report and len(body) == size else None
+        body = self._said[5:]
+        return marshal.loads(body) if body and len(body) == self._size() else None
+
+    @property
+    def started(self) -> bool:
+        """Whether a keeper took the command; without one nothing has run."""
+        return bool(self._said)
+
+    def _size(self) -> int:
+        return int.from_bytes(self._said[1:5], "big")
 
     def _end(self) -> None:
         """Tell the keeper to end the command. Runs in the thread that aborts."""
@@ -266,10 +278,11 @@ class Command:
         return bool(data)
 
     def _listen(self) -> bool:
-        """Read the report; False when it is complete, or when the keeper is gone without one."""
+        """Read what the keeper says: a byte when it begins, then its report with its length in
+        front. False when that is complete, or when the keeper is gone."""
         data = self._control.recv(READ)
-        self._report += data
-        return bool(data) and len(self._report) < 4 + int.from_bytes(self._report[:4], "big")
+        self._said += data
+        return bool(data) and (len(self._said) < 5 or len(self._said) < 5 + self._size())
 
     def _drain(self) -> None:
         """What the command had written before it ended. Not until the end of the pipe: a process

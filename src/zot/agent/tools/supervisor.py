@@ -182,6 +182,7 @@ class Keeper:
         timeout: float | None,
         max_processes: int,
     ) -> None:
+        self.control.send(b"+")  # from here on it may have run
         try:
             os.chdir(cwd)
             self.shell = spawn(argv, env)

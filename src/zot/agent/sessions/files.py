@@ -217,7 +217,7 @@ def load(path: str) -> Loaded:
     Raises:
         SessionError: it cannot be read, or is no session file.
     """
-    fd = _open_checked(path, os.O_RDONLY)
+    fd = open_checked(path, os.O_RDONLY)
     try:
         transcript, torn = _scan(fd, path)
     finally:
@@ -231,7 +231,7 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     Raises:
         SessionError: another process has it open, it cannot be read, or is no session file.
     """
-    fd = _open_checked(path, os.O_RDWR | os.O_APPEND)
+    fd = open_checked(path, os.O_RDWR | os.O_APPEND)
     try:
         lock(fd, path)
         transcript, torn = _scan(fd, path)
@@ -254,7 +254,7 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     return store, loaded
 
 
-def _open_checked(path: str, access: int) -> int:
+def open_checked(path: str, access: int) -> int:
     """Open a regular file that is ours alone to write; follow no link."""
     try:
         fd = os.open(path, access | _SAFE)

@@ -89,6 +89,13 @@ def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> byte
     return _line(msgspec.structs.replace(row, id=entry.id, parent=entry.parent, time=entry.time))
 
 
+def encode_title(title: str) -> bytes:
+    """A name given from outside, by somebody who does not hold the session: it has no place in
+    the tree, as in the Go program.
+    """
+    return _line(Row("rename", title=title))
+
+
 def encode_branch(messages: Sequence[Message]) -> bytes:
     """The conversation so far, written when the next row goes on from an older entry.
 

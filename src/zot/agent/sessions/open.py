@@ -10,9 +10,17 @@ from hashlib import sha256
 
 import zot
 from zot.agent.home import home_dir
-from zot.agent.sessions.files import FileStore, Loaded, open_to_append
+from zot.agent.sessions.files import (
+    FileStore,
+    Loaded,
+    holder,
+    lock,
+    open_checked,
+    open_to_append,
+)
 from zot.agent.sessions.rows import Meta, rfc3339
 from zot.core.session import ModelChange, Session, new_session_id
+from zot.errors import SessionError
 
 Warn = Callable[[str], None]
 
@@ -90,6 +98,24 @@ def has_messages(path: str) -> bool:
             return any(b'"type":"message"' in line or b'"messages":[{' in line for line in file)
     except OSError:
         return False
+
+
+def in_use(path: str) -> bool:
+    """Whether a process has the session open for writing."""
+    try:
+        fd = open_checked(path, os.O_RDONLY)
+    except SessionError:
+        return False
+    try:
+        if os.path.exists("/proc/locks"):
+            return holder(fd) is not None
+        # Elsewhere only trying tells; for that moment a process that opens it would be refused.
+        lock(fd, path)
+    except SessionError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def automatic_path(cwd: str, id: str, started: float) -> str:

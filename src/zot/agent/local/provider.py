@@ -204,11 +204,21 @@ class LocalProvider:
                 self._idle = None
 
 
+class _Told(Struct):
+    """A call that is shown while it is being written."""
+
+    id: str
+    form: Form
+    sent: int = 0
+    """Characters of the arguments."""
+
+
 class _Answer(Struct):
     """What one request to the server brought."""
 
     text: str = ""
     call: ToolCall | None = None
+    told: _Told | None = None
     stop: Literal["end", "tool_use", "length"] = "end"
     usage: Usage = Usage()
 
@@ -236,7 +246,7 @@ class _Call:
             yield from self._ask(client, cancel, "none", answer)
             answer.usage = _sum(spent, answer.usage)
         elif answer.call is not None:
-            yield from _call_events(answer.call)
+            yield from _rest_of_call(answer.call, answer.told)
         yield from self._end(answer)
 
     def _end(self, answer: _Answer) -> Iterator[StreamEvent]:
@@ -248,9 +258,14 @@ class _Call:
         yield Finished(content, answer.stop, answer.usage)
 
     def _repeats(self, call: ToolCall) -> bool:
+        return flat_call(call, self._forms) in self._worn_out
+
+    @property
+    def _worn_out(self) -> list[str]:
         """The same call twice in a row, or three times in all, will not bring anything new."""
-        flat = flat_call(call, self._forms)
-        return self._earlier[-1:] == [flat] or self._earlier.count(flat) >= 2
+        return self._earlier[-1:] + [
+            each for each in self._earlier if self._earlier.count(each) > 1
+        ]
 
     def _ask(
         self, client: Provider, cancel: Cancel, choice: Choice, answer: _Answer
@@ -264,6 +279,8 @@ class _Call:
                         if shown := speech.feed(delta):
                             answer.text += shown
                             yield TextDelta(shown)
+                        elif choice != "none" and speech.is_call:
+                            yield from self._tell_call(speech.held.lstrip(), answer)
                     case Finished():
                         answer.usage, answer.stop = event.usage, event.stop
                     case UsageSeen():
@@ -273,19 +290,39 @@ class _Call:
                         yield event
         yield from self._take_rest(speech, choice, answer)
 
+    def _tell_call(self, held: str, answer: _Answer) -> Iterator[StreamEvent]:
+        """Show a call as it grows, once it cannot become one that will be refused."""
+        if answer.told is None:
+            form = next((f for f in self._forms.values() if held.startswith(f"{f.start},")), None)
+            if form is None or any(each.startswith(held) for each in self._worn_out):
+                return
+            answer.told = _Told(self._call_id(form.name), form)
+            yield ToolCallStart(answer.told.id, form.name)
+        told = answer.told
+        if not told.form.is_edit:  # the arguments of edit are rearranged when they are whole
+            args = _args_text(held, told.form)
+            yield ToolCallArgs(told.id, args[told.sent :])
+            told.sent = len(args)
+
     def _take_rest(self, speech: Speech, choice: Choice, answer: _Answer) -> Iterator[StreamEvent]:
         was_call = speech.is_call
         rest, found = speech.finish()
         if found is not None:
             if choice != "none":
-                answer.call = ToolCall(_call_id(self._request, found.name), found.name, found.args)
+                answer.call = ToolCall(self._call_id(found.name), found.name, found.args)
         elif was_call and choice != "none" and self._forms:
             # Cut by the length limit, or not JSON after all: the loop says so to the model.
-            name = next((form.name for form in self._forms.values() if form.start in rest), "")
-            answer.call = ToolCall(_call_id(self._request, name), name or "unknown", None, rest)
+            form = answer.told.form if answer.told else None
+            name = form.name if form else "unknown"
+            raw = _args_text(rest.lstrip(), form) if form else rest
+            answer.call = ToolCall(self._call_id(name), name, None, raw)
         elif rest.strip():
             answer.text += rest
             yield TextDelta(rest)
+
+    def _call_id(self, name: str) -> str:
+        """Unique in the conversation, and the same when the conversation is."""
+        return f"call_{len(self._request.messages)}_{name}"
 
     def _wire_request(self, choice: Choice) -> Request:
         extra: dict[str, Json] = {"temperature": 0, "cache_prompt": True, "id_slot": 0}
@@ -319,15 +356,18 @@ def _is_from_user(message: Message) -> bool:
     return message.role == "user" and any(isinstance(block, Text) for block in message.content)
 
 
-def _call_id(request: Request, name: str) -> str:
-    """Unique in the conversation, and the same when the conversation is."""
-    return f"call_{len(request.messages)}_{name or 'x'}"
+def _args_text(held: str, form: Form) -> str:
+    """The arguments' own JSON in the text of a flat call."""
+    return "{" + held[len(form.start) + 1 :]
 
 
-def _call_events(call: ToolCall) -> Iterator[StreamEvent]:
-    yield ToolCallStart(call.id, call.name)
-    raw = call.raw if call.args is None else msgspec.json.encode(call.args).decode()
-    yield ToolCallArgs(call.id, raw)
+def _rest_of_call(call: ToolCall, told: _Told | None) -> Iterator[StreamEvent]:
+    """What of a call was not shown yet."""
+    if told is None:
+        yield ToolCallStart(call.id, call.name)
+    if told is None or told.form.is_edit:
+        raw = call.raw if call.args is None else msgspec.json.encode(call.args).decode()
+        yield ToolCallArgs(call.id, raw)
     yield ToolCallEnd(call.id)
 
 

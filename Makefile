@@ -33,5 +33,8 @@ cover: setup  ## the tests, with branch coverage
 bench: setup  ## writes bench/RESULTS.md
 	$(BIN)/python bench/run.py
 
+try:  ## a real model on this machine answers one prompt; see scripts/try.sh
+	@PYTHON=$(PYTHON) sh scripts/try.sh
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -58,7 +58,9 @@ def test_a_local_server_needs_a_model_name():
 
 
 def test_the_scripted_model_is_listed():
-    assert catalog.find("scripted", "anything").id == "scripted"
+    assert catalog.find("scripted", "scripted").id == "scripted"
+    with pytest.raises(ConfigError, match="unknown model 'anything'"):
+        catalog.find("scripted", "anything")
     assert catalog.price_date("scripted") == ""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.tools import eventually, marked, none_left
 
+from zot.agent.tools import process
 from zot.agent.tools.process import Result, Supervisor
 from zot.cancel import Cancel
 from zot.errors import ToolError
@@ -53,6 +54,7 @@ TREES = {
 HOST = """
 import os, sys
 from pathlib import Path
+from zot.agent.tools import process
 from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 Supervisor().run(
@@ -78,6 +80,7 @@ def test_nothing_is_left_after_kill_9_of_the_host(command: str) -> None:
 FORKED = """
 import os, sys, time
 from pathlib import Path
+from zot.agent.tools import process
 from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 def fork(data):
@@ -333,3 +336,20 @@ def test_a_python_that_does_not_start_is_a_clear_error(
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(ToolError, match="no Python interpreter"):
         run(supervisor, "true")
+
+
+@pytest.fixture
+def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    patched = process.LAUNCH.replace("supervisor.main", "supervisor.LINUX = False; supervisor.main")
+    assert patched != process.LAUNCH
+    monkeypatch.setattr(process, "LAUNCH", patched)
+
+
+@pytest.mark.usefixtures("without_proc")
+def test_other_systems_kill_the_process_group(supervisor: Supervisor) -> None:
+    result, output = run(supervisor, "sleep 300 & echo x")
+    assert output == b"x\n"
+    assert result.leftovers == ("the rest of its process group",)
+    assert run(supervisor, "trap '' TERM; sleep 300 & sleep 300", timeout=0.1)[0].timed_out
+    assert run(supervisor, "true")[0].leftovers == ()
+    assert none_left(MARKER)

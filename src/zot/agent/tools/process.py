@@ -174,17 +174,21 @@ class Supervisor:
         with theirs:
             folder = str(Path(supervisor.__file__).parent)
             # No secret may stand in its environment: a command can read that of its parents.
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", "-c", LAUNCH, folder, "3"],
-                {},
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
-                    (os.POSIX_SPAWN_DUP2, 0, 1),
-                    (os.POSIX_SPAWN_DUP2, 0, 2),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
-                ],
-            )
+            try:
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", "-c", LAUNCH, folder, "3"],
+                    {},
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+                        (os.POSIX_SPAWN_DUP2, 0, 1),
+                        (os.POSIX_SPAWN_DUP2, 0, 2),
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
+                    ],
+                )
+            except OSError:
+                ours.close()
+                raise
         self._socket = ours
         return ours
 

@@ -15,13 +15,20 @@ It runs as `python -I -S` with an empty environment and few imports, because a c
 `/proc/$PPID/environ`, and because its start is on the way to the first result.
 """
 
+from __future__ import annotations
+
 import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import _socket as socket
+import gc
 import marshal
 import os
 import select
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would double the time to start
+    from collections.abc import Callable
 
 LINUX = sys.platform == "linux"
 NATURAL_END = 0.1
@@ -37,11 +44,15 @@ NAMED = 5
 EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 
 
-def become_subreaper() -> None:
-    if LINUX:
-        import ctypes  # 5 ms that only Linux needs
+def subreaper() -> Callable[[], object]:
+    """A function that makes its caller the one who inherits orphans; looked up once, because
+    every keeper calls it."""
+    if not LINUX:
+        return lambda: None
+    import ctypes  # only in the helper: zot itself imports this file too
 
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 class Wake:
@@ -71,8 +82,10 @@ class Wake:
 
 
 def parents() -> dict[int, tuple[int, str]]:
-    """pid to (parent, state) of every process."""
-    found = {}
+    """pid to (parent, state) of every process; nothing where there is no /proc."""
+    found: dict[int, tuple[int, str]] = {}
+    if not LINUX:
+        return found
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -108,6 +121,15 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+def kill_group(group: int, number: int) -> bool:
+    """Signal a process group; False if nobody is in it."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def names(pids: list[int]) -> list[str]:
@@ -224,6 +246,8 @@ class Keeper:
         """Leave no process; the names of those the shell had left running, and of survivors."""
         if why == EXITED:
             self.settle(NATURAL_END)
+        if not LINUX:
+            return self.finish_group(why), []
         if not reap(self.statuses):
             return [], []
         left = descendants(set())
@@ -233,6 +257,16 @@ class Keeper:
             send(left, signal.SIGCONT)  # a stopped process gets the signal only when it goes on
             self.settle(TERM_GRACE)
         return leftovers, kill_all(set(), self.statuses)
+
+    def finish_group(self, why: int) -> list[str]:
+        """Where nobody inherits orphans, the best there is: the process group. A process that
+        made a session of its own gets away."""
+        left = kill_group(self.shell, signal.SIGTERM)
+        if left:
+            self.settle(TERM_GRACE)
+            kill_group(self.shell, signal.SIGKILL)
+            self.settle(TERM_GRACE)
+        return ["the rest of its process group"] if left and why == EXITED else []
 
     def settle(self, seconds: float) -> None:
         """Wait until all children are gone, at most so long."""
@@ -290,6 +324,8 @@ class Helper:
         """pid to when its keeper was told to end."""
         self.statuses: dict[int, int] = {}
         self.watched = watch(os.getppid())
+        self.become_subreaper = subreaper()
+        self.become_subreaper()
 
     def serve(self) -> None:
         while True:
@@ -343,7 +379,7 @@ class Helper:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            become_subreaper()
+            self.become_subreaper()
             Keeper(control, self.watched + me).run(*marshal.loads(body))
             os._exit(0)
         finally:
@@ -426,5 +462,5 @@ def main() -> None:
     os.set_inheritable(fd, False)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    become_subreaper()
+    gc.disable()  # nothing here makes cycles, and a collection would unshare memory after a fork
     Helper(socket.socket(fileno=fd)).serve()

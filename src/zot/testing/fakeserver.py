@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -33,6 +33,9 @@ from zot.testing.replies import (
     stream_error,
 )
 from zot.testing.script import Turn, turn_for
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 BATCH = 16 * 1024
 MODELS = ("fake-model", "claude-sonnet-4-5", "gpt-5")
@@ -73,10 +76,11 @@ class Gone(Exception):
 class FakeServer:
     """One listening socket, a thread for each connection. `requests` keeps what was asked."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: SSLContext | None = None) -> None:
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.requests: list[Seen] = []
         self._attempts: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
@@ -137,6 +141,7 @@ class FakeServer:
 
     def _serve(self, sock: socket.socket) -> None:
         try:
+            sock = self._wrapped(sock)
             connection = Connection(sock)
             while (seen := connection.read_request()) is not None:
                 with self._changed:
@@ -150,6 +155,23 @@ class FakeServer:
             with self._lock:
                 self._open.pop(sock, None)
             sock.close()
+
+    def _wrapped(self, sock: socket.socket) -> socket.socket:
+        """The socket that speaks, with TLS when the server has it."""
+        if self._tls is None:
+            return sock
+        with self._lock:
+            thread = self._open.pop(sock)
+            wrapped = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            self._open[wrapped] = thread
+        try:
+            wrapped.do_handshake()
+        except OSError:
+            with self._lock:
+                self._open.pop(wrapped, None)
+            wrapped.close()
+            raise
+        return wrapped
 
     def _answer(self, connection: Connection, seen: Seen) -> bool:
         """Answer a request; False ends the connection."""
@@ -395,7 +417,7 @@ def head(status: int, headers: dict[str, str]) -> bytes:
 
 def shut(sock: socket.socket) -> None:
     try:
-        sock.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # past TLS, which would wait for the client
     except OSError:
         pass
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zot.agent.approval import Approval
-from zot.agent.home import home
+from zot.agent.extending import ExtensionOptions, Extensions
+from zot.agent.home import home, home_dir
 from zot.agent.prompt import system_prompt
 from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
 from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.session import Session
+from zot.core.tool import Tool
 from zot.provider.providers import env_secret_names
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
@@ -21,31 +25,55 @@ def build_runtime(
     session: Session | None = None,
     keep: bool = False,
     approval: Approval | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
-    `keep` writes a session file also where no flag asked for one.
+    `keep` writes a session file also where no flag asked for one; `warn` hears what is wrong with
+    extensions. They start with the first prompt, or with `runtime.extensions.start()`.
     """
-    options = setup.options
     session = session or session_for(setup, keep=keep)
     supervisor = SharedSupervisor()
-    tools = (
-        []
-        if options.no_tools
-        else builtin_tools(setup.cwd, options.tools, secret_names(), supervisor)
-    )
+    extensions, tools = tools_for(setup, supervisor, warn)
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
         session=session,
         tools=tools,
         # Last: a person is not asked about a call that another guard refuses.
-        hooks=() if approval is None else (approval,),
+        hooks=(extensions,) if approval is None else (extensions, approval),
         system=lambda: prompt_for(setup),
         settings=agent_settings(setup),
     )
     agent.resume()
-    return Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor)
+    return Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)
+
+
+def tools_for(
+    setup: Setup, supervisor: SharedSupervisor, warn: Callable[[str], None] | None
+) -> tuple[Extensions, list[Tool]]:
+    """The extensions, and the built-in tools; both within what the flags allow."""
+    options = setup.options
+    builtin = builtin_tools(setup.cwd, None, secret_names(), supervisor)
+    wanted = () if options.no_tools else options.tools
+    found = ExtensionOptions(
+        setup.cwd,
+        home_dir(),
+        explicit=options.ext,
+        search=not options.no_ext,
+        names=wanted,
+        secrets=secret_names(),
+        reserved=frozenset(tool.name for tool in builtin),
+        warn=warn,
+    )
+    if wanted is not None and found.any():
+        # A name that is not built in may be that of an extension's tool: nobody knows yet.
+        tools = [tool for tool in builtin if tool.name in wanted]
+    elif wanted is not None:
+        tools = builtin_tools(setup.cwd, wanted, secret_names(), supervisor)
+    else:
+        tools = builtin
+    return Extensions(found, tools), tools
 
 
 def session_for(setup: Setup, *, keep: bool) -> Session:

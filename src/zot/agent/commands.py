@@ -85,6 +85,37 @@ class GetModels(Command, frozen=True, tag="get_models"):
     pass
 
 
+class GetCommands(Command, frozen=True, tag="get_commands"):
+    """The commands that extensions bring."""
+
+
+class RunCommand(Command, frozen=True, tag="run_command"):
+    """Run a command of an extension, as if the user had typed `/name args`."""
+
+    name: str
+    args: str = ""
+    submit: bool = True
+    """Run the prompt that the command gives, if it gives one."""
+
+
+class ReloadExt(Command, frozen=True, tag="reload_ext"):
+    """Stop all extensions and start those that are there now; the conversation goes on."""
+
+
+class PanelKey(Command, frozen=True, tag="panel_key"):
+    """A key for a panel of an extension, told by `ext_panel`."""
+
+    extension: str
+    panel_id: str
+    key: str
+    text: str = ""
+
+
+class PanelClose(Command, frozen=True, tag="panel_close"):
+    extension: str
+    panel_id: str
+
+
 class Ping(Command, frozen=True, tag="ping"):
     pass
 
@@ -110,6 +141,11 @@ AnyCommand = (
     | SetModel
     | SetReasoning
     | GetModels
+    | GetCommands
+    | RunCommand
+    | ReloadExt
+    | PanelKey
+    | PanelClose
     | Ping
     | Approve
 )

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.agent.extending import Extensions
 from zot.agent.tools.registry import SharedSupervisor
 from zot.cancel import Cancel
 from zot.core import events
@@ -191,6 +192,7 @@ class Runtime:
         *,
         cwd: str,
         supervisor: SharedSupervisor | None = None,
+        extensions: Extensions | None = None,
         listeners: Sequence[Listener] = (),
         wait_for_listeners: Callable[[Cancel], None] = lambda cancel: None,
     ) -> None:
@@ -200,6 +202,10 @@ class Runtime:
         self.supervisor = supervisor or SharedSupervisor()
         """Runs commands, for the bash tool and whoever else needs one; no process before that."""
         self.listeners = list(listeners)
+        self.extensions = extensions
+        if extensions is not None:
+            extensions.bind(agent, self.tell)
+            self.listeners.append(lambda event, run: extensions.listen(event))
         self.wait_for_listeners = wait_for_listeners
         """Called before each event of a run: where a slow client slows the turn down."""
         self.steering: deque[UserInput] = deque()
@@ -239,8 +245,13 @@ class Runtime:
         user = UserInput(text, tuple(images), extra)
         size = len(text) + sum(len(image.data) for image in images)
         return self._submit(
-            "prompt", lambda run: self.agent.prompt(user, run, limits), tag, accepted, size
+            "prompt", lambda run: self._prompt(user, run, limits), tag, accepted, size
         )
+
+    def _prompt(self, user: UserInput, run: Run, limits: Limits | None) -> None:
+        if self.extensions is not None:
+            self.extensions.prepare(run.cancel)
+        self.agent.prompt(user, run, limits)
 
     def compact(
         self,
@@ -386,6 +397,8 @@ class Runtime:
 
     def release(self) -> None:
         """Let go of connections, files and the command helper; after `close`."""
+        if self.extensions is not None:
+            self.extensions.close()
         self.supervisor.close()
         self.agent.provider.close()
         self.session.close()

@@ -134,6 +134,11 @@ class Agent:
         self.provider, self.model = provider, model
         self._system = None  # guards may want another prompt for another model
 
+    def set_tools(self, tools: Iterable[Tool]) -> None:
+        """Go on with other tools; between runs only."""
+        self.toolbox = Toolbox(tools, self.hooks)
+        self._system = None  # whoever brings tools may want to say something about them
+
     def forget(self) -> None:
         """The transcript was cleared or replaced: nothing is known about its size any more."""
         self._system = None

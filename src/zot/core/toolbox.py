@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -28,12 +29,23 @@ NOT_RUN_ABORTED = "not run: the turn was aborted"
 NOT_RUN_STEERED = "not run: the user sent a message first"
 
 
-class BatchIO(Protocol):
+class CallIO(Protocol):
     @property
     def cancel(self) -> Cancel: ...
-    def emit(self, event: Event) -> None: ...
+    @property
+    def emit(self) -> Callable[[Event], None]: ...
+
+
+class BatchIO(CallIO, Protocol):
     def append(self, body: Body) -> Entry: ...
     def has_steering(self) -> bool: ...
+
+
+class _Alone(Struct, frozen=True):
+    """What a call needs around it when there is no turn."""
+
+    cancel: Cancel
+    emit: Callable[[Event], None]
 
 
 class Toolbox:
@@ -71,6 +83,15 @@ class Toolbox:
             io.emit(events.ToolReturned(call, result, time.monotonic() - started))
         io.cancel.check()
 
+    def call(self, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]) -> ToolOutput:
+        """One call outside of a turn, with the same checks and guards; not in the transcript.
+
+        Raises:
+            ToolError: it failed, or was refused.
+            Cancelled: it was aborted.
+        """
+        return self._output(call, _Alone(cancel, emit))
+
     def _result(self, call: ToolCall, io: BatchIO, *, steered: bool) -> ToolResult:
         if io.cancel.is_set():
             output = _failure(NOT_RUN_ABORTED)
@@ -94,7 +115,7 @@ class Toolbox:
             traceback.print_exc(file=sys.stderr)
             return _failure(f"the tool crashed: {type(error).__name__}: {error}")
 
-    def _output(self, call: ToolCall, io: BatchIO) -> ToolOutput:
+    def _output(self, call: ToolCall, io: CallIO) -> ToolOutput:
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self.names) or "none"
@@ -107,7 +128,7 @@ class Toolbox:
             output = ToolOutput((Text(output),))
         return replace(output, content=_never_empty(output.content))
 
-    def _guarded(self, call: ToolCall, tool: Tool, io: BatchIO) -> dict[str, object]:
+    def _guarded(self, call: ToolCall, tool: Tool, io: CallIO) -> dict[str, object]:
         """The arguments, checked against the schema and passed by every guard."""
         args = _checked(call, tool)
         context = HookContext(io.cancel, io.emit)
@@ -132,7 +153,7 @@ def _checked(call: ToolCall, tool: Tool) -> dict[str, object]:
     return call.args
 
 
-def _progress(id: str, io: BatchIO) -> Callable[[str], None]:
+def _progress(id: str, io: CallIO) -> Callable[[str], None]:
     def progress(text: str) -> None:
         if text and not io.cancel.is_set():
             io.emit(events.ToolProgress(id, text))

@@ -11,7 +11,6 @@ from zot.agent.extensions.deliver import call_fields, text_of
 from zot.agent.extensions.extension import Extension
 from zot.agent.extensions.question import Gone, TimedOut
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
-from zot.errors import ExtensionError
 from zot.provider.types import Json, Message, ToolCall
 
 MAX_SYSTEM_PROMPT = 1024 * 1024
@@ -30,52 +29,49 @@ class ExtensionHook(Hook):
     def __init__(self, host: Interceptors) -> None:
         self._host = host
 
-    def before_start(self, system: str, context: HookContext) -> Allow | ReplaceText:
-        current = system
-        for extension in self._host.interceptors("before_agent_start"):
-            answer = self._ask(extension, "before_agent_start", {"system_prompt": current}, context)
+    def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
+        fields: dict[str, Json] = {"system_prompt": system}
+        for answer in self._answers("before_agent_start", fields, context):
             if isinstance(answer, Block):
-                raise ExtensionError(answer.reason)
-            if answer.system_prompt is None:
-                continue
-            if len(answer.system_prompt) > MAX_SYSTEM_PROMPT:
-                extension.log.note("its system prompt is longer than 1 MiB and was ignored")
-            else:
-                current = answer.system_prompt
-        return ALLOW if current == system else ReplaceText(current)
+                return answer
+            prompt = answer.system_prompt
+            if prompt is not None and len(prompt) <= MAX_SYSTEM_PROMPT:
+                fields["system_prompt"] = prompt
+        changed = fields["system_prompt"] != system
+        return ReplaceText(fields["system_prompt"]) if changed else ALLOW
 
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
-        for _, answer in self._answers("turn_start", {"step": step}, context):
+        for answer in self._answers("turn_start", {"step": step}, context):
             if isinstance(answer, Block):
                 return answer
         return ALLOW
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
         fields = call_fields(call)
-        for fields_seen, answer in self._answers("tool_call", fields, context):
+        for answer in self._answers("tool_call", fields, context):
             if isinstance(answer, Block):
                 return answer
             if answer.modified_args is not None:
-                fields_seen["tool_args"] = answer.modified_args
+                fields["tool_args"] = answer.modified_args
         changed = fields["tool_args"] is not call.args
         return ReplaceArgs(fields["tool_args"]) if changed else ALLOW
 
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         original = text_of(message)
         fields: dict[str, Json] = {"text": original}
-        for fields_seen, answer in self._answers("assistant_message", fields, context):
+        for answer in self._answers("assistant_message", fields, context):
             if isinstance(answer, Block):
                 return answer
             if answer.replace_text is not None:
-                fields_seen["text"] = answer.replace_text
+                fields["text"] = answer.replace_text
         return ALLOW if fields["text"] == original else ReplaceText(fields["text"])
 
     def _answers(
         self, event: str, fields: dict[str, Json], context: HookContext
-    ) -> Iterator[tuple[dict[str, Json], Block | proto.EventInterceptResponse]]:
+    ) -> Iterator[Block | proto.EventInterceptResponse]:
         """Ask one after the other; what the caller changes in `fields` the next one sees."""
         for extension in self._host.interceptors(event):
-            yield fields, self._ask(extension, event, fields, context)
+            yield self._ask(extension, event, fields, context)
 
     def _ask(
         self, extension: Extension, event: str, fields: dict[str, Json], context: HookContext

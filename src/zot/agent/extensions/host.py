@@ -48,6 +48,8 @@ class HostSettings(Struct, frozen=True):
     """Folders given with `--ext`; loaded first, and also when `search` is off."""
     search: bool = True
     """Look for extensions in the project and in the home; off with `--no-ext`."""
+    trusted: bool = True
+    """The user trusts this project: its extensions may run."""
     secrets: frozenset[str] = frozenset()
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
@@ -149,11 +151,10 @@ class ExtensionHost:
 
     def reload(self) -> None:
         """Stop all, look for extensions again, start those; the conversation goes on."""
+        self._set_settled(False)
         with self._life:
             self._stop_all("reload")
-        if not self._closed:
-            self._set_settled(False)
-            self._start_all()
+        self._start_all()
 
     def close(self) -> None:
         self._closed = True
@@ -212,8 +213,15 @@ class ExtensionHost:
             closer.join()
 
     def discover(self) -> Discovery:
+        """What is on disk now, the disabled ones included."""
         settings = self.settings
-        return discover(settings.cwd, settings.home, settings.explicit, search=settings.search)
+        return discover(
+            settings.cwd,
+            settings.home,
+            settings.explicit,
+            search=settings.search,
+            trusted=settings.trusted,
+        )
 
     # --- what extensions bring ---------------------------------------------------------------
 

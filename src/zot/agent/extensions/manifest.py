@@ -137,19 +137,30 @@ def project_dir(cwd: Path) -> Path:
 
 
 def discover(
-    cwd: Path, home: Path, explicit: Sequence[Path] = (), *, search: bool = True
+    cwd: Path,
+    home: Path,
+    explicit: Sequence[Path] = (),
+    *,
+    search: bool = True,
+    trusted: bool = True,
 ) -> Discovery:
     """All extensions: `explicit` folders, then the project's, then the user's.
 
     The first one with a name wins; so does the first one with a folder name outside `explicit`.
+    Those of a project that is not trusted do not count: they could run a program of somebody
+    else's, or take the name of one of the user's guards.
     """
     found: dict[str, Installed] = {}
     problems: list[Problem] = []
     folders: list[tuple[Path, Scope]] = [(each, "explicit") for each in explicit]
     if search:
+        project = _subfolders(project_dir(cwd))
+        if project and not trusted:
+            problems.append(_not_trusted(cwd, project))
+            project = []
         folders += _unique_names(
             [
-                *((each, "project") for each in _subfolders(project_dir(cwd))),
+                *((each, "project") for each in project),
                 *((each, "global") for each in _subfolders(global_dir(home))),
             ]
         )
@@ -168,7 +179,16 @@ def discover(
     return Discovery(tuple(found.values()), tuple(problems))
 
 
-def _subfolders(directory: Path) -> Iterable[Path]:
+def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
+    names = ", ".join(repr(each.name) for each in folders)
+    return Problem(
+        folders[0].name,
+        f"{project_dir(cwd)} has extensions ({names}) that were not started, because the directory "
+        f"is not trusted; read them, then: zot config trust {cwd}",
+    )
+
+
+def _subfolders(directory: Path) -> list[Path]:
     """Folders with a manifest, in a stable order. Anything else lying there is not ours."""
     try:
         return sorted(each for each in directory.iterdir() if (each / FILE).is_file())

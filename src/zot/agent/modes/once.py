@@ -87,6 +87,8 @@ def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
     def listen(event: Event, run: Run | None) -> None:
         if isinstance(event, events.AssistantMessage):
             last[:] = [event.message]
+        elif isinstance(event, events.ExtensionNotify):
+            sys.stderr.write(f"zot: [{event.extension}] {event.message}\n")
 
     code = _finish(runtime, prompt, listen)
     if code == 0 and last:

@@ -7,6 +7,7 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from zot.errors import CommandError, ZotError
 
 if TYPE_CHECKING:
     from zot.agent.approval import Approval
+    from zot.agent.modes.rpc_extensions import ExtensionCommands
     from zot.agent.runtime import Run, Runtime
     from zot.core.events import Event
     from zot.provider.types import Image
@@ -59,6 +61,7 @@ class Server(LineServer):
         self._runtime_lock = threading.Lock()
         self._approval: Approval | None = None
         self._frame: Callable[..., Any] | None = None
+        self._extensions: ExtensionCommands | None = None
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -141,6 +144,11 @@ class Server(LineServer):
                 self._answer(incoming, zot.ReasoningSet(level))
             case commands.GetState() | commands.GetMessages() | commands.GetModels():
                 self._look(incoming, command)
+            case commands.GetCommands() | commands.RunCommand() | commands.ReloadExt():
+                self._extension_commands().start(incoming, command)
+            case commands.PanelKey() | commands.PanelClose():
+                self._extension_commands().panel(command)
+                self._answer(incoming)
             case _:
                 raise CommandError(f"unknown command {incoming.name!r}", code="unknown_command")
 
@@ -208,6 +216,21 @@ class Server(LineServer):
                     raise too_large(size)  # before the work of making it
                 self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
 
+    def _extension_commands(self) -> ExtensionCommands:
+        from zot.agent.modes.rpc_extensions import ExtensionCommands  # deferred: few clients ask
+
+        if self._extensions is None:
+            self._extensions = ExtensionCommands(self.runtime, self._answer, self._fail)
+        return self._extensions
+
+    def finish_commands(self) -> None:
+        if self._extensions is not None:
+            self._extensions.finish()
+
+    def closing(self) -> None:
+        if self._extensions is not None:
+            self._extensions.close()
+
     def _approve(self, command: commands.Approve) -> None:
         if self.built is None or self._approval is None:
             raise CommandError(f"no approval {command.request_id!r} is waiting")
@@ -236,10 +259,12 @@ class Server(LineServer):
                 options = self._setup.options
                 self._approval = approval_for_client(options.approve, yolo=options.yolo)
                 self._tell_approval()
-                runtime = build_runtime(self._setup, approval=self._approval)
+                runtime = build_runtime(self._setup, approval=self._approval, warn=warn)
                 runtime.listeners.append(self._event)
                 runtime.wait_for_listeners = self.writer.wait
                 self.built = runtime
+                if runtime.extensions is not None:
+                    runtime.extensions.start()  # side by side with the client's thinking
             return self.built
 
     def _warm_up(self) -> None:
@@ -286,6 +311,10 @@ class Server(LineServer):
                 self._seq += 1
                 line = zot.stamped(line, self._seq, tag)
             self.writer.put(line)
+
+
+def warn(text: str) -> None:
+    sys.stderr.write(f"zot: {text}\n")
 
 
 def too_large(size: int) -> CommandError:

@@ -61,6 +61,9 @@ class LineServer:
     def input_ended(self) -> None:
         """Nobody will ask or answer anything any more; runs may still be going on."""
 
+    def finish_commands(self) -> None:
+        """Wait for commands that are still being answered; in a thread, at the end of input."""
+
     def closing(self) -> None:
         """The end has come: let go of what the subclass holds."""
 
@@ -121,6 +124,7 @@ class LineServer:
 
     def _drain(self) -> None:
         assert self.built is not None
+        self.finish_commands()
         self.built.close(drain=True)
         self._drained.set()  # before the byte: whoever is woken by it must find it set
         self._wake(b"\0")

@@ -282,3 +282,42 @@ class ModelShape(Struct, frozen=True):
 
 class Models(Struct, frozen=True):
     models: tuple[ModelShape, ...]
+
+
+class CommandShape(Struct, frozen=True):
+    name: str
+    description: str
+    extension: str
+
+
+class Commands(Struct, frozen=True):
+    commands: tuple[CommandShape, ...]
+
+
+class CommandRan(Struct, frozen=True, omit_defaults=True):
+    """What a command of an extension did; the field named like the action holds its text."""
+
+    action: Literal["prompt", "insert", "display", "noop", "open_panel"]
+    extension: str
+    prompt: str = ""
+    insert: str = ""
+    display: str = ""
+    panel: dict[str, Json] | None = None
+    started: bool = False
+    """The prompt runs: events follow, and a `done`."""
+    queued: int = 0
+    """Runs ahead of it."""
+
+
+class ExtensionShape(Struct, frozen=True, omit_defaults=True):
+    name: str
+    version: str
+    state: Literal["starting", "ready", "restarting", "stopped"]
+    commands: tuple[str, ...]
+    tools: tuple[str, ...]
+    error: str = ""
+    """Why it does not run."""
+
+
+class Reloaded(Struct, frozen=True):
+    extensions: tuple[ExtensionShape, ...]

@@ -1,0 +1,88 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.tools import call, none_left, text
+
+from zot.agent.tools.registry import SharedSupervisor, builtin_tools
+from zot.core.check import problem
+from zot.errors import ConfigError
+
+ALL = ["read", "write", "edit", "bash", "glob", "grep"]
+
+
+def test_all_tools_in_the_order_of_their_definition() -> None:
+    assert [tool.name for tool in builtin_tools("/")] == ALL
+
+
+def test_chosen_tools_keep_that_order() -> None:
+    assert [tool.name for tool in builtin_tools("/", ["grep", "read"])] == ["read", "grep"]
+    assert builtin_tools("/", []) == []
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="unknown tool 'reed'; the built-in tools are: read, wri"):
+        builtin_tools("/", ["read", "reed"])
+
+
+def test_every_schema_is_a_plain_object_and_every_description_short() -> None:
+    for tool in builtin_tools("/"):
+        assert tool.schema["type"] == "object"
+        assert set(tool.schema["required"]) <= set(tool.schema["properties"])
+        assert len(tool.description) < 220
+        assert problem({}, tool.schema) is not None
+
+
+def test_each_tool_works_from_the_registry(tmp_path: Path) -> None:
+    supervisor = SharedSupervisor()
+    tools = {tool.name: tool for tool in builtin_tools(str(tmp_path), supervisor=supervisor)}
+    try:
+        assert "created f" in text(call(tools["write"], path="f", content="hello\n"))
+        assert text(call(tools["read"], path="f")) == "hello\n"
+        assert "+bye" in text(
+            call(tools["edit"], path="f", edits=[{"oldText": "hello", "newText": "bye"}])
+        )
+        assert "\nbye\n" in text(call(tools["bash"], command="cat f"))
+        assert text(call(tools["glob"], pattern="*")) == "f"
+        assert text(call(tools["grep"], pattern="b.e")) == "f:1: bye"
+    finally:
+        supervisor.close()
+
+
+def test_closing_what_never_ran_is_nothing() -> None:
+    SharedSupervisor().close()
+
+
+def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
+    code = (
+        "import sys; from zot.agent.tools.registry import builtin_tools; builtin_tools('/');"
+        "print(*sorted(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(said.stdout.split())
+    heavy = {"subprocess", "socket", "difflib", "pathlib", "tempfile", "ctypes", "asyncio", "json"}
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys, msgspec; print(*sorted(sys.modules))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not loaded & heavy - set(bare.stdout.split())
+    assert {name for name in loaded if name.startswith("zot.agent.tools.")} == {
+        "zot.agent.tools.registry"
+    }
+
+
+def test_the_helper_ends_with_a_host_that_never_closes_it() -> None:
+    marker = f"zot-test-{os.urandom(6).hex()}"
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom zot.agent.tools.process import Supervisor\n"
+        "from zot.cancel import Cancel\n"
+        "Supervisor().run(['/bin/sh', '-c', 'echo $PPID; sleep 300 &'], Path('/'),"
+        "{'PATH': '/bin:/usr/bin', 'M': sys.argv[1]}, lambda data: print(data.decode()), Cancel())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, marker], capture_output=True, timeout=60
+    )
+    assert said.stdout.strip()
+    assert none_left(marker)

@@ -36,6 +36,9 @@ MAX_BODY = 512 * 1024 * 1024
 """Bytes of one answer: far above any model's output, far below what would fill the memory."""
 LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
+LAST_PIECES = 4
+KEEP_SECONDS = 90.0
+"""How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
 
 
@@ -60,6 +63,7 @@ class Line:
         self._finished = False
         self.connection = owner.new_connection(self._dial)
         self.answer: http.client.HTTPResponse | None = None
+        self.kept_at = 0.0
 
     def abort(self) -> None:
         """Make every wait of this line end now. Called by the thread that aborts."""
@@ -146,13 +150,14 @@ class Line:
     def is_alive(self) -> bool:
         """Whether the kept connection can take a request: the last answer was read to its end."""
         sock = self.connection.sock
-        if sock is None:
+        if sock is None or time.monotonic() - self.kept_at > KEEP_SECONDS:
             return False
         try:
             if self.answer is not None and not self.answer.isclosed():
                 sock.settimeout(LAST_BYTES)
-                while self.answer.read1(PIECE):
-                    pass
+                for _ in range(LAST_PIECES):
+                    if not self.answer.read1(PIECE):
+                        break
                 if not self.answer.isclosed():
                     return False
             if self.answer is not None and self.answer.will_close:
@@ -341,6 +346,7 @@ class Http:
         return line
 
     def _keep(self, line: Line) -> None:
+        line.kept_at = time.monotonic()
         with self._lock:
             if self._kept is None:
                 self._kept = line

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from zot.agent.approval import Approval
 from zot.agent.extending import ExtensionOptions, Extensions
+from zot.agent.flags import Options
 from zot.agent.home import home, home_dir
 from zot.agent.prompt import system_prompt
 from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
+from zot.agent.skill_search import skills_here
+from zot.agent.skills import Skill, SkillTool, expand, manifest
 from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.session import Session
@@ -34,7 +37,8 @@ def build_runtime(
     """
     session = session or session_for(setup, keep=keep)
     supervisor = SharedSupervisor()
-    extensions, tools = tools_for(setup, supervisor, warn)
+    skills = find_skills(setup)
+    extensions, tools = tools_for(setup, supervisor, skills, warn)
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
@@ -42,15 +46,20 @@ def build_runtime(
         tools=tools,
         # Last: a person is not asked about a call that another guard refuses.
         hooks=(extensions,) if approval is None else (extensions, approval),
-        system=lambda: prompt_for(setup),
+        system=lambda: prompt_for(setup, skills),
         settings=agent_settings(setup),
     )
     agent.resume()
-    return Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)
+    runtime = Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)
+    runtime.expand = lambda text: expand(text, skills)
+    return runtime
 
 
 def tools_for(
-    setup: Setup, supervisor: SharedSupervisor, warn: Callable[[str], None] | None
+    setup: Setup,
+    supervisor: SharedSupervisor,
+    skills: Sequence[Skill],
+    warn: Callable[[str], None] | None,
 ) -> tuple[Extensions, list[Tool]]:
     """The extensions, and the built-in tools; both within what the flags allow."""
     options = setup.options
@@ -63,17 +72,31 @@ def tools_for(
         search=not options.no_ext,
         names=wanted,
         secrets=secret_names(),
-        reserved=frozenset(tool.name for tool in builtin),
+        reserved=frozenset((*(tool.name for tool in builtin), SkillTool.name)),
         warn=warn,
     )
     if wanted is not None and found.any():
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
         tools = [tool for tool in builtin if tool.name in wanted]
     elif wanted is not None:
-        tools = builtin_tools(setup.cwd, wanted, secret_names(), supervisor)
+        files = tuple(name for name in wanted if name != SkillTool.name)
+        tools = builtin_tools(setup.cwd, files, secret_names(), supervisor)
     else:
         tools = builtin
+    if skills and _offers_skills(options):
+        tools.append(SkillTool(skills))
     return Extensions(found, tools), tools
+
+
+def find_skills(setup: Setup) -> list[Skill]:
+    options = setup.options
+    if options.no_skills:
+        return []
+    return skills_here(setup.cwd, options.ext, extensions=not options.no_ext)
+
+
+def _offers_skills(options: Options) -> bool:
+    return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
 def session_for(setup: Setup, *, keep: bool) -> Session:
@@ -104,7 +127,7 @@ def agent_settings(setup: Setup) -> AgentSettings:
     )
 
 
-def prompt_for(setup: Setup) -> str:
+def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
     options = setup.options
     return system_prompt(
         cwd=setup.cwd,
@@ -112,6 +135,7 @@ def prompt_for(setup: Setup) -> str:
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=not options.no_context_files,
+        skills=manifest(skills) if _offers_skills(options) else "",
     )
 
 

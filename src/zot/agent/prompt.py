@@ -30,12 +30,14 @@ def system_prompt(
     replacement: str | None = None,
     appended: Sequence[str] = (),
     context_files: bool = True,
+    skills: str = "",
 ) -> str:
     """The prompt for a conversation that starts now."""
     base = replacement if replacement is not None else _own_prompt(home)
     parts = [base, *(text for text in appended if text.strip())]
     if context_files:
         parts += context_blocks(context_paths(Path(cwd), home))
+    parts.append(skills)
     today = time.strftime("%Y-%m-%d")
     parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
     prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

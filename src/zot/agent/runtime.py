@@ -208,6 +208,8 @@ class Runtime:
             self.listeners.append(lambda event, run: extensions.listen(event))
         self.wait_for_listeners = wait_for_listeners
         """Called before each event of a run: where a slow client slows the turn down."""
+        self.expand: Callable[[str], str] = lambda text: text
+        """Makes what the model reads of what a user typed (`/skill:name`); may raise ZotError."""
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
         self.take_all: dict[str, bool] = {"steering": True, "follow_up": True}
@@ -242,6 +244,7 @@ class Runtime:
         """
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
+        text = self.expand(text)
         user = UserInput(text, tuple(images), extra)
         size = len(text) + sum(len(image.data) for image in images)
         return self._submit(

@@ -1,0 +1,24 @@
+"""All skills of a run: those of the project, the user, zot itself, and the extensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from zot.agent.extensions.manifest import discover
+from zot.agent.home import home
+from zot.agent.skills import Place, Skill, find_skills, places
+
+
+def skills_here(
+    cwd: str | Path, explicit: Sequence[str] = (), *, extensions: bool = True
+) -> list[Skill]:
+    """Every skill, by name. `explicit` are the extensions named on the command line."""
+    found = discover(Path(cwd), home(), [Path(each) for each in explicit], search=extensions)
+    of_extensions = [
+        Place(path, prefix=extension.name)
+        for extension in found.extensions
+        if extension.manifest.enabled
+        for path in extension.skill_paths()
+    ]
+    return find_skills(places(cwd, home(), of_extensions))

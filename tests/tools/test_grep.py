@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from support.tools import call, none_left, text
 
 from zot.agent.tools import grep as grep_module
-from zot.agent.tools import paths
+from zot.agent.tools import paths, search
 from zot.agent.tools.grep import Grep
 from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
@@ -236,3 +237,44 @@ def test_both_engines_say_the_same(
     with pytest.MonkeyPatch.context() as patch:
         without_rg(patch)
         assert text(call(tool, **args)) == with_rg
+
+
+def test_the_searching_program_answers_like_rg(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "huge").write_bytes(b"")
+    os.truncate(tree / "huge", search.MAX_FILE + 1)
+    os.mkfifo(tree / "pipe")
+    request = {
+        "pattern": "def|return", "literal": False, "ignore_case": True, "context": 1,
+        "root": str(tree), "cwd": str(tree),
+    }  # fmt: skip
+    assert search.main(json.dumps(request)) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["type"], each["data"].get("line_number")) for each in said[3:8]] == [
+        ("begin", None), ("context", 2), ("match", 3), ("match", 4), ("end", None)
+    ]  # fmt: skip
+    for pattern, root in (("(", tree), ("def", tree / "gone"), ("def", tree / "a.py")):
+        request |= {"pattern": pattern, "root": str(root)}
+        assert search.main(json.dumps(request)) == (2 if pattern == "(" else 0)
+    assert "unterminated" in capsys.readouterr().err
+    request |= {"pattern": "():", "literal": True}
+    assert search.main(json.dumps(request)) == 0
+    assert '"match"' in capsys.readouterr().out
+
+
+def test_a_search_that_is_killed_is_an_error(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_rg(monkeypatch)
+    monkeypatch.setattr(grep_module, "LAUNCH", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(ToolError, match="the search was killed"):
+        call(Grep(str(tree), supervisor), pattern="def")
+
+
+def test_a_file_that_is_too_large_is_refused(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "MAX_FILE", 3)
+    with pytest.raises(ToolError, match="too large for grep"):
+        call(Grep(str(tree), supervisor), pattern="def", path="a.py")

@@ -80,7 +80,9 @@ def test_what_is_kept_is_the_beginning_and_the_end(
     assert whole.endswith(tail)
     assert 0 < left_out <= len(data)
     if b"\xff" not in data:
-        assert len(head.encode()) + len(tail.encode()) + left_out == len(data)
+        # A newline that was added after half a line can look like the one that was cut off.
+        added = len(head.encode()) + len(tail.encode()) + left_out - len(data)
+        assert added == 0 or (added == 1 and head.endswith("\n"))
     assert head.count("\n") <= lines // 2
     assert tail.count("\n") <= lines // 2 + 1
 

@@ -19,10 +19,11 @@ from zot.agent.tools.registry import SharedSupervisor
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Agent, Limits, UserInput
+from zot.core.compact import Reason
 from zot.core.events import Event
 from zot.core.session import Body, Cleared, Entry, LevelChange, ModelChange, Replaced, Session
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
-from zot.provider.types import Image, Level, Message, Model, Provider, Stop, Usage
+from zot.provider.types import Image, Level, Message, Model, Provider, Stop, Text, Usage
 
 ABORT_GRACE = 1.5
 """Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
@@ -235,6 +236,7 @@ class Runtime:
         tag: object = None,
         limits: Limits | None = None,
         extra: dict[str, object] | None = None,
+        documents: Sequence[Text] = (),
         accepted: Callable[[int], None] = lambda ahead: None,
     ) -> Run:
         """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
@@ -245,7 +247,7 @@ class Runtime:
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
         text = self.expand(text)
-        user = UserInput(text, tuple(images), extra)
+        user = UserInput(text, tuple(images), extra, tuple(documents))
         size = len(text) + sum(len(image.data) for image in images)
         return self._submit(
             "prompt", lambda run: self._prompt(user, run, limits), tag, accepted, size
@@ -262,9 +264,10 @@ class Runtime:
         *,
         tag: object = None,
         accepted: Callable[[int], None] = lambda ahead: None,
+        reason: Reason = "manual",
     ) -> Run:
         def work(run: Run) -> None:
-            self.agent.compact(run, instructions)
+            self.agent.compact(run, instructions, reason)
 
         return self._submit("compact", work, tag, accepted)
 
@@ -315,10 +318,16 @@ class Runtime:
             if queue == "follow_up" and not taken and not self.steering:
                 run.listening = False  # from here on it ends; what comes now is not for it
         if taken:
-            self._tell_queue(run)
+            self._tell_queue(run, taken=True)
         return taken
 
     # --- state -------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> Run | None:
+        """The run that is going on."""
+        with self._lock:
+            return self._runs[0] if self._runs else None
 
     @property
     def busy(self) -> bool:
@@ -373,10 +382,34 @@ class Runtime:
                 before.close()
             return model
 
-    def set_reasoning(self, level: Level) -> None:
+    def set_reasoning(self, level: Level, *, while_busy: bool = False) -> None:
+        """Think so much from the next model call on; `while_busy` also in the middle of a run.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+        """
+        if while_busy:
+            self._set_reasoning(level)
+            return
         with self._idle("set_reasoning"):
-            self.session.append(LevelChange(level))
-            self.agent.settings = replace(self.agent.settings, reasoning=level)
+            self._set_reasoning(level)
+
+    def _set_reasoning(self, level: Level) -> None:
+        self.session.append(LevelChange(level))
+        self.agent.settings = replace(self.agent.settings, reasoning=level)
+
+    def use_session(self, session: Session) -> None:
+        """Go on with another conversation; the old one is closed, what waited for it is dropped.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+        """
+        with self._idle("switching the session"):
+            before, self.agent.session = self.agent.session, session
+            before.close()
+            self.agent.cumulative = Usage()
+            self.agent.resume()
+        self.clear_queue()
 
     # --- end ---------------------------------------------------------------------------------
 
@@ -500,9 +533,10 @@ class Runtime:
         self._tell_queue(run)
         return heard
 
-    def _tell_queue(self, run: Run | None) -> None:
+    def _tell_queue(self, run: Run | None, *, taken: bool = False) -> None:
         steering = tuple(each.text for each in self.steering)
-        self.tell(events.QueueUpdate(steering, tuple(each.text for each in self.follow_up)), run)
+        follow_up = tuple(each.text for each in self.follow_up)
+        self.tell(events.QueueUpdate(steering, follow_up, taken), run)
 
     def _idle(self, what: str) -> _Idle:
         return _Idle(self._lock, self._runs, what)

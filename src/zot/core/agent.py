@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import Answer
-from zot.core.compact import Compactor, Reason, estimate
+from zot.core.compact import Compactor, Keep, Reason, estimate
 from zot.core.cost import add, priced
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
@@ -54,6 +54,8 @@ class UserInput(Struct, frozen=True):
     text: str
     images: tuple[Image, ...] = ()
     extra: dict[str, object] | None = None
+    documents: tuple[Text, ...] = ()
+    """Texts that came with it, each a block of its own."""
 
 
 class Limits(Struct, frozen=True):
@@ -72,6 +74,9 @@ class AgentSettings(Struct, frozen=True):
     retry: RetryPolicy = RetryPolicy()
     compact_at: float | None = 0.85
     """Part of the model's window that starts an automatic compaction; None: never."""
+    compact_reserve: int | None = None
+    """Tokens to leave free in the window; decides in the place of `compact_at` when set."""
+    keep: Keep = Keep()
     fallbacks: tuple[tuple[Provider, Model], ...] = ()
 
 
@@ -152,6 +157,22 @@ class Agent:
                 break
         self._context_tokens = estimate(self.session.messages())
 
+    def is_full(self) -> bool:
+        """Whether it is time for an automatic compaction, and one would help."""
+        settings, window = self.settings, self.model.context_window
+        if settings.compact_at is None:
+            return False
+        limit = settings.compact_at * window
+        if settings.compact_reserve is not None:
+            limit = window - settings.compact_reserve
+        if self._context_tokens < limit:
+            return False
+        return self._compactor().can_shrink(self.session.context())
+
+    def _compactor(self) -> Compactor:
+        settings = self.settings
+        return Compactor(self.provider, self.model, settings.retry, settings.keep)
+
     @property
     def context_tokens(self) -> int:
         return self._context_tokens
@@ -194,7 +215,7 @@ class Agent:
         """
         io.emit(events.CompactStart(reason))
         try:
-            compactor = Compactor(self.provider, self.model, self.settings.retry)
+            compactor = self._compactor()
             plan = compactor.plan(self.session.context(), reason)
             summary, usage = compactor.summarise(plan, instructions, io.cancel)
         except Cancelled:
@@ -319,7 +340,9 @@ class Agent:
 
     def _add_user(self, user: UserInput, io: RunIO) -> None:
         text = (Text(user.text),) if user.text else ()
-        message = Message("user", (*text, *user.images), time.time(), extra=user.extra)
+        message = Message(
+            "user", (*text, *user.images, *user.documents), time.time(), extra=user.extra
+        )
         io.append(message)
         self.session.sync()
         self._grow((message,))
@@ -345,11 +368,7 @@ class Agent:
         self._context_tokens += estimate(messages)
 
     def _compact_if_full(self, io: RunIO) -> None:
-        part = self.settings.compact_at or 1.0
-        if not self._may_compact or self._context_tokens < part * self.model.context_window:
-            return
-        compactor = Compactor(self.provider, self.model, self.settings.retry)
-        if not compactor.can_shrink(self.session.context()):
+        if not self._may_compact or not self.is_full():
             return
         try:
             self.compact(io, reason="threshold")

@@ -58,6 +58,17 @@ Summarise the conversation above under these headings, leaving out those with no
 Keep paths, names, commands, numbers and error texts exactly as they were."""
 
 
+class Keep(Struct, frozen=True):
+    """What a compaction leaves as it is."""
+
+    messages: int | None = KEEP_MESSAGES
+    """None: as many as the tokens allow."""
+    tokens: int | None = None
+    """None: only the share of the window counts."""
+    or_nothing: bool = False
+    """Where all of the conversation could be kept: summarise all of it instead of refusing."""
+
+
 class Plan(Struct, frozen=True):
     old: tuple[Message, ...]
     first_kept: str | None
@@ -70,7 +81,10 @@ class Plan(Struct, frozen=True):
 
 
 class Compactor:
-    def __init__(self, provider: Provider, model: Model, retry: RetryPolicy) -> None:
+    def __init__(
+        self, provider: Provider, model: Model, retry: RetryPolicy, keep: Keep = Keep()
+    ) -> None:
+        self._keep = keep
         self._provider = provider
         self._model = model
         self._retry = retry
@@ -87,6 +101,8 @@ class Compactor:
         if not context:
             raise CommandError("nothing to compact: the transcript is empty")
         cut = self._cut(context)
+        if cut == 0 and self._keep.or_nothing:
+            raise CommandError("nothing to compact: nothing was said since the last compaction")
         if cut == 0:
             raise CommandError(
                 f"nothing to compact: the last {KEEP_MESSAGES} messages are kept, "
@@ -126,15 +142,21 @@ class Compactor:
 
     def _cut(self, context: Sequence[tuple[str, Message]]) -> int:
         """Index of the first message to keep: few enough, small enough, never a tool's result."""
+        keep = self._keep
         room = self._model.context_window * KEEP_SHARE
+        if keep.tokens is not None:
+            room = min(room, keep.tokens)
+        most = len(context) if keep.messages is None else keep.messages
         cut = len(context)
-        while cut > 0 and len(context) - cut < KEEP_MESSAGES:
+        while cut > 0 and len(context) - cut < most:
             room -= estimate((context[cut - 1][1],))
             if room < 0 and cut < len(context):
                 break
             cut -= 1
         while 0 < cut < len(context) and context[cut][1].role == "tool":
             cut += 1 if room < 0 else -1
+        if cut == 0 and keep.or_nothing and not _is_summary(context):
+            return len(context)
         return cut
 
     def _fitting(self, text: str) -> str:
@@ -143,6 +165,11 @@ class Compactor:
         if len(text) <= limit:
             return text
         return "[the beginning was left out]\n" + text[-limit:]
+
+
+def _is_summary(context: Sequence[tuple[str, Message]]) -> bool:
+    """Nothing was said since the last compaction."""
+    return len(context) == 1 and bool((context[0][1].extra or {}).get("compaction"))
 
 
 def serialised(messages: Iterable[Message]) -> str:

@@ -144,6 +144,8 @@ class QueueUpdate(Struct, frozen=True):
 
     steering: tuple[str, ...]
     follow_up: tuple[str, ...]
+    taken: bool = False
+    """Some were taken: the user messages they became follow."""
 
 
 class ApprovalRequest(Struct, frozen=True):

@@ -50,7 +50,7 @@ _FROM_LEVELS: dict[str, Level] = {
     "high": "high",
     "xhigh": "xhigh",
 }
-_OWN_ROWS = ("branch_summary", "custom", "custom_message", "usage", "context_edit")
+_OWN_ROWS = ("message", "branch_summary", "custom", "custom_message", "usage", "context_edit")
 """Rows of pi's that ours has no word for; kept verbatim."""
 
 
@@ -109,7 +109,7 @@ class Encoder:
                 objects = [each for message in messages for each in to_pi(message)]
                 return [{"type": "message", "message": each} for each in objects]
             case Compaction():
-                return [self._compaction(entry.body)]
+                return [self._compaction(entry.body, entry.id)]
             case ModelChange(provider, model):
                 return [{"type": "model_change", "provider": provider, "modelId": model}]
             case LevelChange(level):
@@ -138,12 +138,13 @@ class Encoder:
         ]
         return to_pi(msgspec.structs.replace(message, content=tuple(fresh)))
 
-    def _compaction(self, body: Compaction) -> dict[str, Json]:
-        kept = body.first_kept
+    def _compaction(self, body: Compaction, id: str) -> dict[str, Json]:
+        # Nothing kept: pi wants the row's own id there, which no row before it has.
+        kept = body.first_kept or id
         row: dict[str, Json] = {
             "type": "compaction",
             "summary": body.summary,
-            "firstKeptEntryId": None if kept is None else self._first.get(kept, kept),
+            "firstKeptEntryId": self._first.get(kept) or kept,
             "tokensBefore": body.tokens_before,
         }
         if body.details is not None:
@@ -272,7 +273,7 @@ class PiTranscript:
         details, usage, tokens = row.get("details"), row.get("usage"), row.get("tokensBefore")
         return Compaction(
             summary=_text(row, "summary"),
-            first_kept=kept if isinstance(kept, str) else None,
+            first_kept=kept if isinstance(kept, str) and kept != row.get("id") else None,
             tokens_before=int(tokens) if isinstance(tokens, int | float) else 0,
             usage=usage_from_pi(usage) if isinstance(usage, dict) else None,
             details=details if isinstance(details, dict) else None,

@@ -1,0 +1,231 @@
+"""What a pi client can ask, in the words of its wire. Shapes only; `wire/pi.py` reads them.
+
+The three commands of the oldest generation are a part of the newer ones, so there is one table.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from zot.provider.types import Json
+
+QueueMode = Literal["all", "one-at-a-time"]
+
+
+class Command(Struct, frozen=True, tag_field="type"):
+    """Base of all commands; unknown fields are ignored, as pi does."""
+
+
+class ImageContent(Struct, frozen=True):
+    mimeType: str
+    data: bytes
+    """Base64 on the wire."""
+
+
+class Attachment(Struct, frozen=True):
+    """A file that came with a prompt of generation A; the raw object is echoed beside it."""
+
+    type: Literal["image", "document"]
+    fileName: str = ""
+    mimeType: str = ""
+    content: str = ""
+    extractedText: str | None = None
+
+
+class Prompt(Command, frozen=True, tag="prompt"):
+    message: str = ""
+    images: tuple[ImageContent, ...] | None = None
+    attachments: tuple[dict[str, Json], ...] | None = None
+    streamingBehavior: Literal["steer", "followUp"] | None = None
+
+
+class Steer(Command, frozen=True, tag="steer"):
+    message: str = ""
+    images: tuple[ImageContent, ...] | None = None
+
+
+class FollowUp(Command, frozen=True, tag="follow_up"):
+    message: str = ""
+    images: tuple[ImageContent, ...] | None = None
+
+
+class Abort(Command, frozen=True, tag="abort"):
+    pass
+
+
+class ClearQueue(Command, frozen=True, tag="clear_queue"):
+    pass
+
+
+class NewSession(Command, frozen=True, tag="new_session"):
+    parentSession: str | None = None
+
+
+class GetState(Command, frozen=True, tag="get_state"):
+    pass
+
+
+class GetMessages(Command, frozen=True, tag="get_messages"):
+    pass
+
+
+class SetModel(Command, frozen=True, tag="set_model"):
+    provider: str
+    modelId: str
+
+
+class CycleModel(Command, frozen=True, tag="cycle_model"):
+    pass
+
+
+class GetAvailableModels(Command, frozen=True, tag="get_available_models"):
+    pass
+
+
+class SetThinkingLevel(Command, frozen=True, tag="set_thinking_level"):
+    level: str
+
+
+class CycleThinkingLevel(Command, frozen=True, tag="cycle_thinking_level"):
+    pass
+
+
+class GetAvailableThinkingLevels(Command, frozen=True, tag="get_available_thinking_levels"):
+    pass
+
+
+class SetSteeringMode(Command, frozen=True, tag="set_steering_mode"):
+    mode: QueueMode
+
+
+class SetFollowUpMode(Command, frozen=True, tag="set_follow_up_mode"):
+    mode: QueueMode
+
+
+class Compact(Command, frozen=True, tag="compact"):
+    customInstructions: str | None = None
+
+
+class SetAutoCompaction(Command, frozen=True, tag="set_auto_compaction"):
+    enabled: bool
+
+
+class SetAutoRetry(Command, frozen=True, tag="set_auto_retry"):
+    enabled: bool
+
+
+class AbortRetry(Command, frozen=True, tag="abort_retry"):
+    pass
+
+
+class Bash(Command, frozen=True, tag="bash"):
+    command: str
+    excludeFromContext: bool = False
+
+
+class AbortBash(Command, frozen=True, tag="abort_bash"):
+    pass
+
+
+class GetSessionStats(Command, frozen=True, tag="get_session_stats"):
+    pass
+
+
+class ExportHtml(Command, frozen=True, tag="export_html"):
+    outputPath: str | None = None
+
+
+class SwitchSession(Command, frozen=True, tag="switch_session"):
+    sessionPath: str
+
+
+class Fork(Command, frozen=True, tag="fork"):
+    entryId: str
+
+
+class Clone(Command, frozen=True, tag="clone"):
+    pass
+
+
+class GetForkMessages(Command, frozen=True, tag="get_fork_messages"):
+    pass
+
+
+class GetEntries(Command, frozen=True, tag="get_entries"):
+    since: str | None = None
+
+
+class GetTree(Command, frozen=True, tag="get_tree"):
+    pass
+
+
+class GetLastAssistantText(Command, frozen=True, tag="get_last_assistant_text"):
+    pass
+
+
+class SetSessionName(Command, frozen=True, tag="set_session_name"):
+    name: str
+
+
+class GetCommands(Command, frozen=True, tag="get_commands"):
+    pass
+
+
+class GetProtocol(Command, frozen=True, tag="get_protocol"):
+    """Ours, not pi's: what is spoken here. With `generation`, the client says what it speaks."""
+
+    generation: Literal["a", "b", "c"] | None = None
+
+
+class ExtensionUiResponse(Command, frozen=True, tag="extension_ui_response"):
+    """The answer to a dialog; it gets no response of its own."""
+
+    value: str | None = None
+    confirmed: bool | None = None
+    cancelled: bool = False
+
+
+AnyPiCommand = (
+    Prompt
+    | Steer
+    | FollowUp
+    | Abort
+    | ClearQueue
+    | NewSession
+    | GetState
+    | GetMessages
+    | SetModel
+    | CycleModel
+    | GetAvailableModels
+    | SetThinkingLevel
+    | CycleThinkingLevel
+    | GetAvailableThinkingLevels
+    | SetSteeringMode
+    | SetFollowUpMode
+    | Compact
+    | SetAutoCompaction
+    | SetAutoRetry
+    | AbortRetry
+    | Bash
+    | AbortBash
+    | GetSessionStats
+    | ExportHtml
+    | SwitchSession
+    | Fork
+    | Clone
+    | GetForkMessages
+    | GetEntries
+    | GetTree
+    | GetLastAssistantText
+    | SetSessionName
+    | GetCommands
+    | GetProtocol
+    | ExtensionUiResponse
+)
+
+SPEC_COMMANDS = (Prompt, Abort, Compact)
+"""All that generation A knows."""
+NEWEST_COMMANDS = (ClearQueue, GetAvailableThinkingLevels)
+"""What only clients of generation C send."""

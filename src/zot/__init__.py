@@ -6,7 +6,24 @@ that `import zot` and `import zot.ext` cost nothing.
 
 __version__ = "0.1.0"
 
-_SDK_NAMES = frozenset({"AsyncRuntime", "BusyError", "ClosedError", "Config", "Runtime", "tool"})
+TYPE_CHECKING = False  # what type checkers take for true, without importing typing
+if TYPE_CHECKING:
+    from zot import sdk as sdk
+    from zot.sdk import AsyncRuntime as AsyncRuntime
+    from zot.sdk import BusyError as BusyError
+    from zot.sdk import ClosedError as ClosedError
+    from zot.sdk import Config as Config
+    from zot.sdk import Runtime as Runtime
+    from zot.sdk import ZotError as ZotError
+    from zot.sdk import events as events
+    from zot.sdk import guard as guard
+    from zot.sdk import parse_frame as parse_frame
+    from zot.sdk import tool as tool
+
+_SDK_NAMES = frozenset(
+    ("AsyncRuntime", "BusyError", "ClosedError", "Config", "Runtime", "ZotError")
+    + ("events", "guard", "parse_frame", "tool")
+)
 
 
 def __getattr__(name: str) -> object:

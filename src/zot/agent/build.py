@@ -15,6 +15,7 @@ from zot.agent.skill_search import skills_here
 from zot.agent.skills import Skill, SkillTool, expand, manifest
 from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.agent import Agent, AgentSettings, Limits
+from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.provider.providers import env_secret_names
@@ -29,23 +30,27 @@ def build_runtime(
     keep: bool = False,
     approval: Approval | None = None,
     warn: Callable[[str], None] | None = None,
+    own_tools: Sequence[Tool] = (),
+    own_hooks: Sequence[Hook] = (),
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
     `keep` writes a session file also where no flag asked for one; `warn` hears what is wrong with
-    extensions. They start with the first prompt, or with `runtime.extensions.start()`.
+    extensions. They start with the first prompt, or with `runtime.extensions.start()`. An
+    embedder's own tools and hooks come first: such a tool replaces the built-in one of its name.
     """
     session = session or session_for(setup, keep=keep)
     supervisor = SharedSupervisor()
     skills = find_skills(setup)
-    extensions, tools = tools_for(setup, supervisor, skills, warn)
+    extensions, tools = tools_for(setup, supervisor, skills, warn, own_tools)
+    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
         session=session,
         tools=tools,
         # Last: a person is not asked about a call that another guard refuses.
-        hooks=(extensions,) if approval is None else (extensions, approval),
+        hooks=hooks if approval is None else (*hooks, approval),
         system=lambda: prompt_for(setup, skills),
         settings=agent_settings(setup),
     )
@@ -60,8 +65,9 @@ def tools_for(
     supervisor: SharedSupervisor,
     skills: Sequence[Skill],
     warn: Callable[[str], None] | None,
+    own: Sequence[Tool] = (),
 ) -> tuple[Extensions, list[Tool]]:
-    """The extensions, and the built-in tools; both within what the flags allow."""
+    """The extensions, and the tools that are there without them; within what the flags allow."""
     options = setup.options
     builtin = builtin_tools(setup.cwd, None, secret_names(), supervisor)
     wanted = () if options.no_tools else options.tools
@@ -72,7 +78,7 @@ def tools_for(
         search=not options.no_ext,
         names=wanted,
         secrets=secret_names(),
-        reserved=frozenset((*(tool.name for tool in builtin), SkillTool.name)),
+        reserved=frozenset((*(tool.name for tool in (*own, *builtin)), SkillTool.name)),
         warn=warn,
     )
     if wanted is not None and found.any():
@@ -85,6 +91,7 @@ def tools_for(
         tools = builtin
     if skills and _offers_skills(options):
         tools.append(SkillTool(skills))
+    tools = [*own, *tools]
     return Extensions(found, tools), tools
 
 

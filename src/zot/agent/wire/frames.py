@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from zot.agent.wire.ndjson import encode_line
 from zot.provider.types import Json, Stop
 
 # --- content blocks and messages ---------------------------------------------------------------
@@ -65,7 +66,7 @@ class Frame(Struct, frozen=True, omit_defaults=True, tag_field="type"):
 
     def to_wire(self) -> dict[str, Any]:
         """The frame as `zot rpc` would have sent it."""
-        wire: dict[str, Any] = msgspec.to_builtins(self)
+        wire: dict[str, Any] = msgspec.json.decode(encode_line(self))
         return wire
 
 
@@ -129,7 +130,8 @@ class ToolCall(Frame, frozen=True, tag="tool_call"):
 
 class TurnEnd(Frame, frozen=True, tag="turn_end"):
     stop: Stop
-    stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"]
+    stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"] | UnsetType = UNSET
+    """Always sent; optional so that frames of other implementations can be parsed."""
     error: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
     """Feature `codes`."""

@@ -1,0 +1,450 @@
+"""A typed client for `zot rpc`, or for any command that speaks the wire. Knows no agent: only
+frames, ids and a child process.
+
+    with Client(["zot", "rpc", "--provider", "anthropic"]) as client:
+        for event in client.prompt("what does this project do?"):
+            ...
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import threading
+import time
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from msgspec import UNSET
+
+from zot.agent.wire import frames
+from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State
+from zot.agent.wire.ndjson import LineSplitter, LineTooLong, encode_line
+from zot.agent.wire.parse import FrameError, Response, Unknown, parse_frame
+from zot.agent.wire.zot import HelloData, ModelSet, ReasoningSet, Started
+from zot.errors import BusyError, ClosedError, CommandError, ZotError
+from zot.provider.types import Image, Level
+
+MAX_FRAME = 256 * 1024 * 1024
+STDERR_KEPT = 64 * 1024
+STOP_SECONDS = 5.0
+
+Event = EventFrame | Unknown
+T = TypeVar("T")
+
+
+class ServerGone(ZotError):
+    """The child has ended, or wrote something that is no frame. `returncode` is None if it runs."""
+
+    code = "server_gone"
+
+    def __init__(self, message: str, returncode: int | None) -> None:
+        super().__init__(message)
+        self.returncode = returncode
+
+
+class ClientTimeout(ZotError):
+    """The child did not answer in time."""
+
+    code = "timeout"
+
+
+class EventIterator(Iterator[Event]):
+    """The events of one prompt or compact, up to and including Done. Closing it early aborts."""
+
+    def __init__(self, client: Client, id: str, timeout: float | None) -> None:
+        self.id = id
+        self.queued = 0
+        """Runs that were ahead of this one."""
+        self._client = client
+        self._timeout = timeout
+        self._condition = client._condition
+        self._waiting: deque[Event] = deque()
+        self._last_taken = False
+        self.ended = False
+        """Done was received, though perhaps not read yet."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        """Raises ServerGone when the child dies, ClientTimeout when it is silent for too long."""
+        with self._condition:
+            self._wait()
+            if not self._waiting:
+                raise StopIteration
+            return self._waiting.popleft()
+
+    def close(self) -> None:
+        """Abort what still runs, and wait until it has stopped."""
+        with self._condition:
+            over = self.ended or self._client._gone is not None
+        if not over:
+            self._client.abort(self.id)
+            for _ in self:
+                pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _put(self, event: Event) -> None:
+        self._waiting.append(event)
+        self.ended = isinstance(event, frames.Done)
+
+    def _wait(self) -> None:
+        def ready() -> bool:
+            return bool(self._waiting) or self.ended or self._client._gone is not None
+
+        if not self._condition.wait_for(ready, self._timeout):
+            raise ClientTimeout(
+                f"no event for {self._timeout:g} s; the run goes on: abort it, or read on"
+            )
+        if not self._waiting and not self.ended and self._client._gone is not None:
+            raise self._client._gone
+
+
+class Client:
+    """One child process. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = ("zot", "rpc"),
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        token: str = "",
+        features: Sequence[str] = (),
+        timeout: float = 60.0,
+        on_event: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        """Start the command. A token or features are sent in a `hello` and must be accepted.
+
+        `env` replaces the environment; `timeout` is the limit for each answer, in seconds;
+        `on_event` hears, in the reading thread, of events that belong to no run.
+
+        Raises:
+            ServerGone: it cannot be started, or ended at once.
+            CommandError: the token was refused.
+        """
+        self.timeout = timeout
+        self._on_event = on_event
+        self._condition = threading.Condition()
+        self._write_lock = threading.Lock()
+        self._answers: dict[str, Response | None] = {}
+        self._starting: dict[str, EventIterator] = {}
+        self._runs: deque[EventIterator] = deque()
+        self._gone: ServerGone | None = None
+        self._closed = False
+        self._next_id = 0
+        self._stderr = bytearray()
+        self._process = _spawn(command, cwd, env, token)
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for work, name in ((self._read, "client-read"), (self._read_stderr, "client-stderr"))
+        ]
+        for thread in self._threads:
+            thread.start()
+        if token or features:
+            try:
+                self.hello(token, features)
+            except BaseException:
+                self.close()
+                raise
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def prompt(
+        self, text: str, images: Sequence[Image] = (), *, timeout: float | None = None
+    ) -> EventIterator:
+        """Send a prompt; the iterator gives its events, last of all Done.
+
+        A second prompt queues in the server, and its events come after the first one's.
+        `timeout` limits the silence between two events, in seconds.
+
+        Raises:
+            CommandError: it was refused.
+            ServerGone: the child has ended.
+        """
+        fields: dict[str, Any] = {"message": text}
+        if images:
+            fields["images"] = [_image(image) for image in images]
+        return self._run("prompt", fields, timeout)
+
+    def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
+        """Have the transcript summarised; the summary is in the CompactDone among the events."""
+        fields = {"instructions": instructions} if instructions else {}
+        return self._run("compact", fields, timeout)
+
+    def abort(self, target: str | None = None) -> None:
+        """Abort what runs, or the run with this id."""
+        self.request("abort", **({} if target is None else {"target": target}))
+
+    def steer(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard after the current tool.
+
+        Raises:
+            BusyError: nothing of this client's runs that could hear it.
+        """
+        self._add("steer", text, images)
+
+    def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard when the model would stop. Raises BusyError as `steer`."""
+        self._add("follow_up", text, images)
+
+    def approve(self, request_id: str, decision: str, reason: str = "") -> None:
+        """Answer an ApprovalRequest: allow, deny or allow_session."""
+        self.request("approve", request_id=request_id, decision=decision, reason=reason)
+
+    # --- questions ---------------------------------------------------------------------------
+
+    def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
+        fields: dict[str, Any] = {}
+        if token:
+            fields["token"] = token
+        if features:
+            fields["features"] = list(features)
+        return self.request("hello", **fields).data_as(HelloData)
+
+    def ping(self) -> None:
+        self.request("ping")
+
+    def state(self) -> State:
+        return self.request("get_state").data_as(State)
+
+    def messages(self) -> tuple[MessageShape, ...]:
+        return self.request("get_messages").data_as(frames.Messages).messages
+
+    def models(self) -> tuple[ModelShape, ...]:
+        return self.request("get_models").data_as(frames.Models).models
+
+    def clear(self) -> None:
+        self.request("clear")
+
+    def set_model(self, model: str) -> str:
+        return self.request("set_model", model=model).data_as(ModelSet).model
+
+    def set_reasoning(self, level: Level) -> str:
+        return self.request("set_reasoning", reasoning=level).data_as(ReasoningSet).reasoning
+
+    def request(self, type: str, **fields: Any) -> Response:
+        """Send any command and wait for its response.
+
+        Raises:
+            CommandError: it was refused; the text is the server's.
+            ServerGone, ClientTimeout: there was no response.
+        """
+        return self._answer(self._send(type, fields))
+
+    # --- the child ---------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stderr(self) -> str:
+        """The end of what the child wrote to stderr."""
+        return bytes(self._stderr).decode("utf-8", "replace")
+
+    def close(self) -> int:
+        """End the child, by the end of its input or by signals; its exit code. May be repeated."""
+        with self._condition:
+            self._closed = True
+            running = bool(self._runs)
+        if running:
+            self._process.terminate()  # the end of input alone would let it finish its work
+        assert self._process.stdin is not None
+        with self._write_lock:
+            self._process.stdin.close()
+        for stop in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(STOP_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                stop()
+        code = self._process.wait()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside: sending ---------------------------------------------------------------------
+
+    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
+        # Known before the answer comes: the reading thread puts it in line when it is accepted.
+        with self._condition:
+            id = self._new_id()
+            self._starting[id] = run = EventIterator(self, id, timeout)
+        try:
+            self._send(type, fields, id)
+            run.queued = self._answer(id).data_as(Started).queued
+        finally:
+            with self._condition:
+                self._starting.pop(id, None)
+        return run
+
+    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
+        with self._condition:
+            if not self._runs:
+                raise BusyError(f"there is nothing to {type}: no prompt of this client runs")
+        fields: dict[str, Any] = {"message": text}
+        if images:
+            fields["images"] = [_image(image) for image in images]
+        self.request(type, **fields)
+
+    def _send(self, type: str, fields: dict[str, Any], id: str = "") -> str:
+        with self._condition:
+            if self._closed:
+                raise ClosedError("the client was closed")
+            if self._gone is not None:
+                raise self._gone
+            id = id or self._new_id()
+            self._answers[id] = None
+        try:
+            self._write(encode_line({"id": id, "type": type, **fields}))
+        except BaseException:
+            with self._condition:
+                self._answers.pop(id, None)
+            raise
+        return id
+
+    def _new_id(self) -> str:
+        self._next_id += 1
+        return str(self._next_id)
+
+    def _write(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        deadline = time.monotonic() + self.timeout
+        with self._write_lock:
+            fd = self._process.stdin.fileno()
+            view = memoryview(line)
+            while view:
+                _, ready, _ = select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise ClientTimeout(f"the child did not read its input for {self.timeout:g} s")
+                try:
+                    view = view[os.write(fd, view) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    return  # it has ended: waiting for the answer will say so
+
+    def _answer(self, id: str) -> Response:
+        with self._condition:
+            arrived = self._condition.wait_for(
+                lambda: self._answers[id] is not None or self._gone is not None, self.timeout
+            )
+            response = self._answers.pop(id)
+            if response is None:
+                if self._gone is not None:
+                    raise self._gone
+                assert not arrived
+                raise ClientTimeout(f"no answer within {self.timeout:g} s")
+        if not response.success:
+            error = "refused" if response.error is UNSET else response.error
+            raise CommandError(error, code=None if response.code is UNSET else response.code)
+        return response
+
+    # --- inside: reading ---------------------------------------------------------------------
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        splitter = LineSplitter(MAX_FRAME)
+        problem = ""
+        with self._process.stdout as stdout:
+            try:
+                while data := os.read(stdout.fileno(), 65536):
+                    for line in splitter.feed(data):
+                        self._line(line)
+            except FrameError as error:
+                problem = str(error)
+                self._process.terminate()
+        self._end(problem)
+
+    def _line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            raise FrameError(f"a frame is longer than {line.limit} bytes")
+        frame = parse_frame(line)
+        with self._condition:
+            if isinstance(frame, Response):
+                self._response(frame)
+                return
+            if self._runs:
+                self._runs[0]._put(frame)
+                if self._runs[0].ended:
+                    self._runs.popleft()
+                self._condition.notify_all()
+                return
+        self._on_event(frame)
+
+    def _response(self, response: Response) -> None:
+        id = response.id if isinstance(response.id, str) else ""
+        if id not in self._answers:
+            return  # to a command whose sender stopped waiting
+        self._answers[id] = response
+        run = self._starting.pop(id, None)
+        if run is not None and response.success:
+            self._runs.append(run)
+        self._condition.notify_all()
+
+    def _end(self, problem: str) -> None:
+        try:
+            code: int | None = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code is not None:  # its last words belong into the error
+            self._threads[1].join(STOP_SECONDS)
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        said = self.stderr.strip()
+        text = problem or f"the server {how}"
+        with self._condition:
+            self._gone = ServerGone(f"{text}; stderr: {said}" if said else text, code)
+            self._condition.notify_all()
+
+    def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            while data := os.read(stderr.fileno(), 65536):
+                self._stderr += data
+                del self._stderr[:-STDERR_KEPT]
+
+
+def _spawn(
+    command: Sequence[str],
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    token: str,
+) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ if env is None else env)
+    if token:
+        environment["ZOTCORE_RPC_TOKEN"] = token
+    try:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            bufsize=0,
+        )
+    except OSError as error:
+        raise ServerGone(f"cannot start {list(command)!r}: {error}", None) from error
+    assert process.stdin is not None
+    os.set_blocking(process.stdin.fileno(), False)
+    return process
+
+
+def _image(image: Image) -> dict[str, str]:
+    return {"mime_type": image.mime_type, "data": b64encode(image.data).decode()}

@@ -1,0 +1,108 @@
+"""Door for embedders: the agent in your process, its events as types.
+
+    from zot import Runtime
+
+    with Runtime(provider="anthropic") as runtime:
+        for event in runtime.prompt("what does this project do?"):
+            ...
+
+Names that need asyncio load on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zot.agent.wire import frames as events
+from zot.agent.wire.frames import (
+    ContentBlock,
+    EventFrame,
+    ImageBlock,
+    MessageShape,
+    ModelShape,
+    State,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UsageShape,
+)
+from zot.agent.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
+from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.errors import (
+    AuthError,
+    BusyError,
+    ClosedError,
+    CommandError,
+    ConfigError,
+    ProviderError,
+    ToolError,
+    ZotError,
+)
+from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.sdk.config import Config
+from zot.sdk.function import FunctionTool, guard, tool
+from zot.sdk.runtime import CompactResult, EventStream, Runtime
+
+if TYPE_CHECKING:
+    from zot.sdk.aio import AsyncEventStream, AsyncRuntime
+
+__all__ = [
+    "ALLOW",
+    "Allow",
+    "AnyFrame",
+    "AsyncEventStream",
+    "AsyncRuntime",
+    "AuthError",
+    "Block",
+    "BusyError",
+    "ClosedError",
+    "CommandError",
+    "CompactResult",
+    "Config",
+    "ConfigError",
+    "ContentBlock",
+    "EventFrame",
+    "EventStream",
+    "FrameError",
+    "FunctionTool",
+    "Hook",
+    "HookContext",
+    "Image",
+    "ImageBlock",
+    "Message",
+    "MessageShape",
+    "Model",
+    "ModelShape",
+    "Provider",
+    "ProviderError",
+    "ReplaceArgs",
+    "ReplaceText",
+    "Response",
+    "Runtime",
+    "State",
+    "Text",
+    "TextBlock",
+    "Tool",
+    "ToolCall",
+    "ToolCallBlock",
+    "ToolContext",
+    "ToolError",
+    "ToolOutput",
+    "ToolResultBlock",
+    "Unknown",
+    "UsageShape",
+    "ZotError",
+    "events",
+    "guard",
+    "parse_frame",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("AsyncEventStream", "AsyncRuntime"):
+        from zot.sdk import aio
+
+        return getattr(aio, name)
+    raise AttributeError(f"module 'zot.sdk' has no attribute {name!r}")

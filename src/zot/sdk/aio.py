@@ -1,0 +1,173 @@
+"""The same runtime for programs that live in an asyncio loop. It meets the core at a queue: no
+part of a run waits for the loop, and the loop never waits for a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Self, Unpack
+
+from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.provider.types import Image, Level, Message
+from zot.sdk.config import Config, Settings
+from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
+
+
+class AsyncEventStream(AsyncIterator[EventFrame]):
+    """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
+
+    def __init__(self, runtime: Runtime, text: str, images: Sequence[Image]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._reader: asyncio.Task[Any] | None = None
+        self._run, self._channel = runtime._start(text, images, self._waker())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventFrame:
+        self._watch_reader()
+        try:
+            event = await self._next()
+        except asyncio.CancelledError:
+            self._run.cancel.set()
+            await self._drained()
+            raise
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        """Abort what still runs, and wait until it has stopped."""
+        if not self._channel.ended:
+            self._run.cancel.set()
+            await self._drained()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        self._abandon()
+
+    async def _next(self) -> EventFrame | None:
+        while True:
+            self._ready.clear()
+            event = self._channel.take(wait=False)
+            if event is not None or self._channel.ended:
+                return event
+            await self._ready.wait()
+
+    async def _drained(self) -> None:
+        """Read on to Done, which an aborted run reaches soon, so that nothing is left behind."""
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while await self._next() is not None:
+                    pass
+        finally:
+            self._channel.end()
+
+    def _waker(self) -> Callable[[], None]:
+        """Called by the run's thread. It must not keep this stream alive, nor need the loop."""
+        loop, ready = self._loop, self._ready
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(ready.set)
+            except RuntimeError:
+                pass  # the loop has been closed: nobody reads any more
+
+        return wake
+
+    def _watch_reader(self) -> None:
+        """A task that ends between two events (cancelled elsewhere) leaves no run behind."""
+        task = asyncio.current_task()
+        if task is None or task is self._reader:
+            return
+        self._reader = task
+        stream = weakref.ref(self)
+
+        def ended(finished: asyncio.Task[Any]) -> None:
+            abandoned = stream()
+            if abandoned is not None and abandoned._reader is finished:
+                abandoned._abandon()
+
+        task.add_done_callback(ended)
+
+    def _abandon(self) -> None:
+        channel: Channel | None = getattr(self, "_channel", None)  # None: the prompt was refused
+        if channel is not None and not channel.ended:
+            channel.end()
+            self._run.cancel.set()
+
+
+class AsyncRuntime:
+    """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
+
+    def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
+        self._runtime = Runtime(config, **settings)
+
+    def prompt(self, text: str, images: Sequence[Image] = ()) -> AsyncEventStream:
+        """Start a prompt; raises as `Runtime.prompt` does."""
+        return AsyncEventStream(self._runtime, text, images)
+
+    def cancel(self) -> bool:
+        return self._runtime.cancel()
+
+    def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
+        return self._runtime.steer(text, images)
+
+    def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:
+        return self._runtime.follow_up(text, images)
+
+    async def compact(self, instructions: str | None = None) -> CompactResult:
+        """As `Runtime.compact`; cancelling the task cancels it."""
+        work = asyncio.ensure_future(asyncio.to_thread(self._runtime.compact, instructions))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._runtime.cancel()
+            await asyncio.wait([work], timeout=STOP_SECONDS)
+            if work.done() and not work.cancelled():
+                work.exception()  # seen: it is what the cancel made of it
+            raise
+
+    def state(self) -> State:
+        return self._runtime.state()
+
+    def messages(self) -> tuple[MessageShape, ...]:
+        return self._runtime.messages()
+
+    def full_messages(self) -> tuple[Message, ...]:
+        return self._runtime.full_messages()
+
+    def set_messages(self, messages: Iterable[Message | MessageShape]) -> None:
+        self._runtime.set_messages(messages)
+
+    def clear(self) -> None:
+        self._runtime.clear()
+
+    async def set_model(self, model: str) -> None:
+        await asyncio.to_thread(self._runtime.set_model, model)
+
+    def set_reasoning(self, level: Level) -> None:
+        self._runtime.set_reasoning(level)
+
+    def cost(self) -> UsageShape:
+        return self._runtime.cost()
+
+    async def list_models(self) -> tuple[ModelShape, ...]:
+        return await asyncio.to_thread(self._runtime.list_models)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._runtime.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

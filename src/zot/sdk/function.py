@@ -1,0 +1,194 @@
+"""A tool from a typed function, and a guard from a function: one line each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from copy import copy
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, overload
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct
+
+from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.types import Json, ToolCall
+
+Function = Callable[..., Any]
+Guard = Callable[[ToolCall], "Allow | Block | ReplaceArgs | str | bool | dict[str, Json] | None"]
+
+_ARGS_HEADING = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_NEXT_HEADING = re.compile(r"^[A-Z][a-z]+:\s*$")
+_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+
+
+class FunctionTool:
+    """A function as a Tool. It can still be called as the function it was."""
+
+    def __init__(self, function: Function, name: str = "", description: str = "") -> None:
+        self.name: str = name or function.__name__
+        documented, arguments = read_docstring(inspect.getdoc(function) or "")
+        self.description: str = description or documented
+        if not self.description:
+            raise TypeError(f"{self.name!r} needs a docstring: it tells the model what it is for")
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{self.name!r} is async: tools run in a thread, make it a plain def")
+        self._function = function
+        self._context_name = ""
+        self._arguments = self._argument_struct(function, arguments)
+        self.schema: dict[str, Json] = object_schema(self._arguments)
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        try:
+            values = msgspec.structs.asdict(msgspec.convert(args, self._arguments))
+        except msgspec.ValidationError as error:
+            raise ToolError(f"invalid arguments for {self.name!r}: {error}") from error
+        if self._context_name:
+            values[self._context_name] = context
+        return as_output(self._function(**values))
+
+    def _argument_struct(self, function: Function, described: dict[str, str]) -> type[Struct]:
+        """The arguments as a type: msgspec makes the schema of it, and checks against it."""
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except NameError as error:
+            raise TypeError(f"{self.name!r}: an annotation cannot be resolved: {error}") from error
+        fields: list[tuple[str, Any, Any]] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            hint = hints.get(name)
+            if hint is ToolContext:
+                self._context_name = name
+                continue
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(f"{self.name!r}: *{name} cannot be described to a model")
+            if hint is None:
+                raise TypeError(f"{self.name!r}: the argument {name!r} needs a type annotation")
+            shown = with_description(hint, described.get(name, ""))
+            fields.append((name, shown, field_default(parameter)))
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def function_tool(function: Function) -> FunctionTool:
+    """The function as a tool.
+
+    Raises:
+        TypeError: it has no docstring, or an argument without a type that JSON has.
+    """
+    return function if isinstance(function, FunctionTool) else FunctionTool(function)
+
+
+@overload
+def tool(function: Function, /) -> FunctionTool: ...
+@overload
+def tool(*, name: str = "", description: str = "") -> Callable[[Function], FunctionTool]: ...
+def tool(
+    function: Function | None = None, /, *, name: str = "", description: str = ""
+) -> FunctionTool | Callable[[Function], FunctionTool]:
+    """Make a tool of a typed function with a docstring.
+
+    The docstring tells the model what the tool is for, its `Args:` section what each argument is.
+    An argument of type ToolContext is not shown to the model: it brings progress and cancel.
+    """
+    if function is None:
+        return lambda decorated: FunctionTool(decorated, name, description)
+    return FunctionTool(function, name, description)
+
+
+class FunctionGuard(Hook):
+    """A function that is asked before each tool call."""
+
+    def __init__(self, function: Guard) -> None:
+        self._function = function
+
+    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        verdict = self._function(call)
+        match verdict:
+            case None | True:
+                return ALLOW
+            case False:
+                return Block(f"the call of {call.name!r} was refused")
+            case str():
+                return Block(verdict)
+            case dict():
+                return ReplaceArgs(verdict)
+            case Allow() | Block() | ReplaceArgs():
+                return verdict
+            case _:
+                raise TypeError(f"a guard answered {verdict!r}: use None, a reason, or arguments")
+
+
+def guard(function: Guard) -> FunctionGuard:
+    """A guard: the function gets the call and answers with None (allow), a text (block, and why),
+    or a dict (run it with these arguments instead). A guard that raises blocks.
+    """
+    return FunctionGuard(function)
+
+
+def object_schema(struct: type[Struct]) -> dict[str, Json]:
+    """The JSON Schema of the arguments: one object, with what it refers to in `$defs`."""
+    try:
+        (root,), parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
+    except TypeError as error:
+        raise TypeError(f"an argument has a type that JSON does not have: {error}") from error
+    schema: dict[str, Json] = parts.pop(root["$ref"].removeprefix("#/$defs/"))
+    schema.pop("title", None)
+    if parts:
+        schema["$defs"] = parts
+    return schema
+
+
+def field_default(parameter: inspect.Parameter) -> Any:
+    default = parameter.default
+    if default is parameter.empty:
+        return NODEFAULT
+    if isinstance(default, list | dict | set):  # a fresh one for each call
+        return msgspec.field(default_factory=lambda: copy(default))
+    return default
+
+
+def with_description(hint: Any, description: str) -> Any:
+    """The type with a description; `Annotated[str, "what it is"]` says it in place."""
+    if get_origin(hint) is Annotated:
+        hint, *notes = get_args(hint)
+        for note in notes:
+            if isinstance(note, str):
+                description = note
+            else:
+                hint = Annotated[hint, note]
+    return Annotated[hint, Meta(description=description)] if description else hint
+
+
+def as_output(value: Any) -> ToolOutput | str:
+    if isinstance(value, str | ToolOutput):
+        return value
+    if value is None:
+        return "done"
+    return msgspec.json.encode(value).decode()
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What a docstring says of the function, and of each argument in its `Args:` section."""
+    said: list[str] = []
+    arguments: dict[str, str] = {}
+    inside, last = False, ""
+    for line in text.split("\n"):
+        if _ARGS_HEADING.match(line):
+            inside = True
+        elif inside and _NEXT_HEADING.match(line):
+            inside = False
+            said.append(line)
+        elif not inside:
+            said.append(line)
+        elif found := _ARGUMENT.match(line.strip()):
+            last = found[1]
+            arguments[last] = found[2]
+        elif last and line.strip():
+            arguments[last] += " " + line.strip()
+    return "\n".join(said).strip(), arguments

@@ -1,0 +1,55 @@
+"""Messages of the wire's shape back into those the model sees."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import assert_never
+
+from zot.agent.wire.frames import (
+    ContentBlock,
+    ImageBlock,
+    MessageShape,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+from zot.errors import CommandError
+from zot.provider.types import Block, Message, Text, ToolCall, ToolResult
+
+
+def full_message(message: Message | MessageShape) -> Message:
+    """A message for the transcript.
+
+    Raises:
+        CommandError: it has an image without data, or a time that is none.
+    """
+    if isinstance(message, Message):
+        return message
+    try:
+        time = datetime.fromisoformat(message.time).timestamp()
+    except ValueError as error:
+        raise CommandError(f"invalid_params: not a time: {message.time!r}") from error
+    return Message(message.role, tuple(_block(block) for block in message.content), time)
+
+
+def _block(block: ContentBlock) -> Block:
+    match block:
+        case TextBlock(text):
+            return Text(text)
+        case ToolCallBlock(id, name, args):
+            return ToolCall(id, name, args)
+        case ToolResultBlock(call_id, is_error, content):
+            return ToolResult(call_id, tuple(_text(part) for part in content), is_error)
+        case ImageBlock():
+            return _text(block)
+        case _:
+            assert_never(block)
+
+
+def _text(block: TextBlock | ImageBlock) -> Text:
+    if isinstance(block, ImageBlock):
+        raise CommandError(
+            "invalid_params: a message shows an image only as a count of bytes; "
+            "set_messages needs the data: keep full_messages() instead of messages()"
+        )
+    return Text(block.text)

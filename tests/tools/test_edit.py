@@ -1,10 +1,14 @@
+import errno
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from zot.agent.tools.edit import Edit
 from zot.agent.tools.endings import Normalized
 from zot.agent.tools.replace import apply
 from zot.agent.tools.textdiff import diff
+from zot.agent.tools.write import Write
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 
@@ -302,6 +307,110 @@ def test_two_processes_that_edit_one_file_lose_no_update(tmp_path: Path) -> None
     ]
     assert [agent.wait(60) for agent in agents] == [0, 0]
     assert (tmp_path / "f").read_text() == "left 60.\nright 60.\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.fixture
+def shared_place() -> Iterator[Path]:
+    """A directory that another user can reach; what runs in the test is that other user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become someone else")
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    yield place
+    os.seteuid(0)
+    shutil.rmtree(place)
+
+
+NOBODY = 65534
+
+
+def test_a_file_in_a_directory_that_cannot_be_written_is_written_in_place(
+    shared_place: Path,
+) -> None:
+    path = shared_place / "f"
+    path.write_text("a long text\n")
+    os.chown(path, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    call(Edit(str(shared_place)), path="f", edits=[pair("a long text", "short")])
+    assert path.read_text() == "short\n"
+
+
+def test_a_file_of_someone_else_keeps_its_owner(shared_place: Path) -> None:
+    shared_place.chmod(0o777)
+    path = shared_place / "f"
+    path.write_text("a")
+    path.chmod(0o666)
+    os.seteuid(NOBODY)
+    call(Edit(str(shared_place)), path="f", edits=[pair("a", "b")])
+    assert path.read_text() == "b"
+    assert path.stat().st_uid == 0
+    assert [each.name for each in shared_place.iterdir()] == ["f"]
+
+
+def test_a_read_only_file_stays_as_it_is(shared_place: Path) -> None:
+    shared_place.chmod(0o777)
+    path = shared_place / "f"
+    path.write_text("a")
+    path.chmod(0o444)
+    os.seteuid(NOBODY)
+    with pytest.raises(ToolError, match="permission denied"):
+        call(Edit(str(shared_place)), path="f", edits=[pair("a", "b")])
+    with pytest.raises(ToolError, match="permission denied"):
+        call(Write(str(shared_place)), path="f", content="b")
+    assert path.read_text() == "a"
+    shared_place_only = shared_place / "closed"
+    os.seteuid(0)
+    shared_place_only.mkdir(0o755)
+    os.seteuid(NOBODY)
+    for path_argument in ("closed/new", "closed/deep/new"):
+        with pytest.raises(ToolError, match="permission denied"):
+            call(Write(str(shared_place)), path=path_argument, content="b")
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path) -> None:
+    before = files.load
+    calls: list[int] = []
+
+    def load(where: Path) -> bytes | None:
+        calls.append(1)
+        found = before(where)
+        if len(calls) == 1:
+            where.write_text("theirs\r\n")
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "load", load)
+        output = call(Write(str(tmp_path)), path="f", content="ours\n")
+    assert "-theirs\n+ours" in text(output)
+    assert (tmp_path / "f").read_bytes() == b"ours\r\n"
+
+
+def test_file_systems_without_hard_links_or_locks(
+    edit: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    call(Write(str(tmp_path)), path="f", content="a")
+    call(edit, path="f", edits=[pair("a", "b")])
+    assert (tmp_path / "f").read_text() == "b"
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(
+    edit: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_text("a")
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ToolError, match="no space left on device"):
+        call(edit, path="f", edits=[pair("a", "b")])
+    assert (tmp_path / "f").read_text() == "a"
     assert [each.name for each in tmp_path.iterdir()] == ["f"]
 
 

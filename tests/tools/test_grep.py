@@ -204,7 +204,7 @@ LINES = st.lists(st.lists(WORDS, max_size=3).map("".join), max_size=6).map("\n".
 
 @pytest.mark.skipif(RG is None, reason="needs rg to compare with")
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     files=st.dictionaries(

@@ -43,7 +43,7 @@ def ours(root: Path) -> list[str]:
 
 @pytest.mark.skipif(GIT is None, reason="needs git to compare with")
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(LINES, max_size=5), st.lists(LINES, max_size=3), st.lists(LINES, max_size=3))
 def test_the_same_files_as_git(

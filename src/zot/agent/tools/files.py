@@ -127,8 +127,8 @@ def _try_lock(fd: int) -> bool:
 def _replace(path: Path, before: bytes | None, after: bytes) -> bool:
     """Write the new content unless the file is no longer what it was; False if so."""
     status = None if before is None else path.stat()
-    if status is not None and not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, "the file is read-only")
+    if status is not None:
+        os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))  # a rename would not ask for the right
     if status is not None and status.st_nlink > 1:
         return _write_in_place(path, before, after)
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")

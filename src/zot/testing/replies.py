@@ -89,14 +89,15 @@ def history(dialect: Dialect, body: dict[str, Any]) -> Iterator[tuple[str, str]]
                 if text := text_of(parts):
                     yield "user", text
         return
+    before = ""
     for message in body.get("messages") or []:
-        content = message.get("content")
-        results = isinstance(content, list) and any(
-            block.get("type") == "tool_result" for block in content
-        )
-        role = message.get("role")
+        content, role = message.get("content"), message.get("role")
+        kinds = {block.get("type") for block in content} if isinstance(content, list) else set()
+        if "tool_result" in kinds or (before == "tool" and "image_url" in kinds):
+            role = "tool"  # on the chat wire, images of results follow as if the user sent them
         if role != "system":
-            yield ("tool" if results else role), text_of(content)
+            yield role, text_of(content)
+        before = role
 
 
 def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> Call:

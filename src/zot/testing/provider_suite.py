@@ -1,0 +1,270 @@
+"""The promises of the Provider protocol as checks, for people who write a model client.
+
+`stream_problems` judges the events of any call. `run_suite` drives a client that speaks HTTP
+through answers, faults and aborts of the fake server, and says what it got wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import (
+    BadResponse,
+    Cancelled,
+    ContextTooLong,
+    NetworkError,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    Refused,
+    Rejected,
+)
+from zot.provider.types import (
+    Finished,
+    Image,
+    Message,
+    Model,
+    Provider,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    StreamEvent,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    ToolSpec,
+)
+from zot.testing.fakeserver import FakeServer
+from zot.testing.rules import problems
+
+ABORT_SECONDS = 1.0
+TOOL = ToolSpec(
+    "bash",
+    "Run a command.",
+    {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+)
+
+Make = Callable[[str], Provider]
+"""A client for the server at that URL."""
+
+
+class Answer(Struct, frozen=True):
+    """What a prompt must come to: the text, the arguments of the calls, and the reason to stop."""
+
+    prompt: str
+    text: str = ""
+    calls: tuple[dict[str, str] | None, ...] = ()
+    stop: str = "end"
+
+
+class Failure(Struct, frozen=True):
+    """What a prompt must fail with; `text` is what was streamed before."""
+
+    prompt: str
+    kinds: tuple[type[ProviderError], ...]
+    text: str = ""
+
+
+ANSWERS = (
+    Answer("say:one two", "one two"),
+    Answer("say:ok\ntool:bash:ls", "ok", ({"command": "ls"},), "tool_use"),
+    Answer("tools:3", "", ({"command": "true"},) * 3, "tool_use"),
+    Answer("think:3 text:1", "abcd "),
+    Answer("stop:max_tokens text:1", "abcd ", (), "length"),
+    Answer("chop:1 say:slow", "slow"),
+    Answer("crlf pings say:odd lines", "odd lines"),
+    Answer("surrogate", "a\ufffdb"),
+    Answer("nousage say:x", "x"),
+    Answer("toolid:same tools:2", "", ({"command": "true"},) * 2, "tool_use"),
+    Answer("toolid:empty tools:1", "", ({"command": "true"},), "tool_use"),
+)
+FAILURES = (
+    Failure("status:400", (Rejected,)),
+    Failure("status:401", (Rejected,)),
+    Failure("status:413", (ContextTooLong,)),
+    Failure("status:400 overflow", (ContextTooLong,)),
+    Failure("status:429", (RateLimited,)),
+    Failure("status:500", (Overloaded,)),
+    Failure("status:529", (Overloaded,)),
+    Failure("cut:0", (NetworkError,)),
+    Failure("cut:2 text:4", (NetworkError, BadResponse), "abcd abcd "),
+    Failure("nostop text:2", (NetworkError, BadResponse), "abcd abcd "),
+    Failure("error text:4", (Overloaded,), "abcd abcd "),
+    Failure("refuse text:1", (Refused,), "abcd "),
+    Failure("html", (BadResponse,)),
+    Failure("blank", (BadResponse,)),
+    Failure("json", (BadResponse,)),
+    Failure("gzip", (BadResponse,)),
+    Failure("junk", (BadResponse, NetworkError)),
+    Failure("garbage text:3", (BadResponse,)),
+)
+ABORTS = ("hang", "hang:headers", "hang:2 text:4", "ttft:60000 text:1", "delay:60000 text:3")
+
+
+def run_suite(make: Make, model: Model) -> list[str]:
+    """What the client got wrong, one sentence each; nothing when it passes."""
+    wrong: list[str] = []
+
+    def note(about: str, found: Iterator[str]) -> None:
+        wrong.extend(f"{about}: {text}" for text in found)
+
+    with FakeServer() as server:
+        for answer in ANSWERS:
+            note(repr(answer.prompt), check_answer(make, model, server, answer))
+        for failure in FAILURES:
+            note(repr(failure.prompt), check_failure(make, model, server, failure))
+        for prompt in ABORTS:
+            note(f"abort in {prompt!r}", check_abort(make, model, server, prompt))
+        note("conversation", check_conversation(make, model, server))
+        note("redirect", check_redirect(make, model, server))
+    return wrong
+
+
+def stream_problems(events: Sequence[StreamEvent]) -> list[str]:
+    """What is wrong with the events of a call that ended well."""
+    if not events or not isinstance(events[-1], Finished):
+        return ["the last event is not Finished"]
+    last = events[-1]
+    before = events[:-1]
+    opened = [event.id for event in before if isinstance(event, ToolCallStart)]
+    closed = [event.id for event in before if isinstance(event, ToolCallEnd)]
+    pieces = {event.id for event in before if isinstance(event, ToolCallArgs)}
+    thoughts = "".join(event.text for event in before if isinstance(event, ReasoningDelta))
+    calls = [block.id for block in last.content if isinstance(block, ToolCall)]
+    said = "".join(block.text for block in last.content if isinstance(block, Text))
+    thought = "".join(block.text for block in last.content if isinstance(block, Reasoning))
+    checks = {
+        "Finished is not the last event": not any(isinstance(e, Finished) for e in before),
+        "two calls have the same id": len(set(opened)) == len(opened),
+        "arguments of a call that was not announced": pieces <= set(opened),
+        "the text deltas are not the text of the message": text_of(before) == said,
+        "the reasoning deltas are not the reasoning of the message": thoughts == thought,
+        "the calls announced are not the calls of the message": calls == opened,
+        "a call was not ended exactly once": sorted(closed) == sorted(opened),
+        "the stop reason does not fit the calls": last.stop == "length"
+        or bool(calls) == (last.stop == "tool_use"),
+    }
+    return [text for text, good in checks.items() if not good]
+
+
+def ask(model: Model, *messages: Message | str) -> Request:
+    said = tuple(
+        Message("user", (Text(message),), 0.0) if isinstance(message, str) else message
+        for message in messages
+    )
+    return Request(model, "be brief", said, (TOOL,))
+
+
+def play(make: Make, url: str, request: Request) -> tuple[list[StreamEvent], ProviderError | None]:
+    """The events of a call as far as it came, and what ended it."""
+    provider = make(url)
+    events: list[StreamEvent] = []
+    try:
+        for event in provider.stream(request, Cancel()):
+            events.append(event)
+    except ProviderError as error:
+        return events, error
+    finally:
+        provider.close()
+    return events, None
+
+
+def text_of(events: Sequence[StreamEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def check_answer(make: Make, model: Model, server: FakeServer, wanted: Answer) -> Iterator[str]:
+    events, error = play(make, server.url, ask(model, wanted.prompt))
+    if error is not None:
+        yield f"failed with {error!r}"
+        return
+    yield from stream_problems(events)
+    last = events[-1]
+    assert isinstance(last, Finished)
+    calls = tuple(block.args for block in last.content if isinstance(block, ToolCall))
+    if (text_of(events), calls, last.stop) != (wanted.text, wanted.calls, wanted.stop):
+        yield f"gave {text_of(events)!r}, {calls!r}, {last.stop!r}"
+    yield from refused(server)
+
+
+def check_failure(make: Make, model: Model, server: FakeServer, wanted: Failure) -> Iterator[str]:
+    events, error = play(make, server.url, ask(model, wanted.prompt))
+    if not isinstance(error, wanted.kinds):
+        yield f"ended with {error!r}"
+    if not text_of(events).startswith(wanted.text):
+        yield f"lost the text before the failure: {text_of(events)!r}"
+    if any(isinstance(event, Finished) for event in events):
+        yield "said that it finished"
+
+
+def check_abort(make: Make, model: Model, server: FakeServer, prompt: str) -> Iterator[str]:
+    provider, cancel = make(server.url), Cancel()
+    timer = threading.Timer(0.2, cancel.set)
+    timer.start()
+    start = time.monotonic()
+    try:
+        for _ in provider.stream(ask(model, prompt), cancel):
+            pass
+        yield "ended without Cancelled"
+    except Cancelled:
+        took = time.monotonic() - start - 0.2
+        if took > ABORT_SECONDS:
+            yield f"took {took:.1f} s"
+    except ProviderError as error:
+        yield f"raised {error!r} instead of Cancelled"
+    finally:
+        timer.cancel()
+        provider.close()
+
+
+def check_conversation(make: Make, model: Model, server: FakeServer) -> Iterator[str]:
+    """An answer with calls, an image and an error go back, and the server takes them."""
+    first, error = play(make, server.url, ask(model, "think:1\ntools:2"))
+    if error is not None or not isinstance(first[-1], Finished):
+        yield f"failed with {error!r}"
+        return
+    content = first[-1].content
+    ids = [block.id for block in content if isinstance(block, ToolCall)]
+    if len(ids) != 2:
+        yield f"gave {len(ids)} calls where two were asked for"
+        return
+    results = (
+        ToolResult(ids[0], (Text("out"), Image("image/png", b"\x89PNG"))),
+        ToolResult(ids[1], (Text("bad"),), is_error=True),
+    )
+    request = ask(
+        model,
+        "tools:2\nthen\nsay:end",
+        Message("assistant", content, 0.0),
+        Message("tool", results, 0.0),
+    )
+    events, error = play(make, server.url, request)
+    if error is not None or text_of(events) != "end":
+        yield f"came to {text_of(events)!r}, {error!r}"
+    yield from refused(server)
+
+
+def check_redirect(make: Make, model: Model, server: FakeServer) -> Iterator[str]:
+    with FakeServer() as elsewhere:
+        _, error = play(make, server.url, ask(model, f"redirect:{elsewhere.url}/v1/messages"))
+        if error is None or elsewhere.requests:
+            yield "was followed: the key and the prompt went along"
+
+
+def refused(server: FakeServer) -> Iterator[str]:
+    """What a real server would refuse in the last request."""
+    if not server.requests:
+        yield "no request came"
+        return
+    seen = server.requests[-1]
+    if seen.dialect is not None:
+        yield from problems(seen.dialect, seen.body)

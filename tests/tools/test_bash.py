@@ -195,6 +195,7 @@ def test_no_descriptor_leaks_into_the_command(bash: Bash) -> None:
 def test_secrets_are_not_in_the_environment(bash: Bash, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_KEY", "sk-canary")
     monkeypatch.setenv("ZOTCORE_RPC_TOKEN", "token-canary")
+    monkeypatch.setenv("OTHER_NAME", "token-canary")
     monkeypatch.setenv("HARMLESS", "kept")
     output = text(call(bash, command="env; cat /proc/$PPID/environ"))
     assert "canary" not in output

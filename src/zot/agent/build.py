@@ -32,15 +32,20 @@ def build_runtime(
     warn: Callable[[str], None] | None = None,
     own_tools: Sequence[Tool] = (),
     own_hooks: Sequence[Hook] = (),
+    owns_process: bool = False,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
     `keep` writes a session file also where no flag asked for one; `warn` hears what is wrong with
     extensions. They start with the first prompt, or with `runtime.extensions.start()`. An
     embedder's own tools and hooks come first: such a tool replaces the built-in one of its name.
+    `owns_process`: secrets may be wiped from what the system shows of this process.
     """
     session = session or session_for(setup, keep=keep)
     supervisor = SharedSupervisor()
+    if owns_process:
+        supervisor.hidden_names = secret_names()
+        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
     skills = find_skills(setup)
     extensions, tools = tools_for(setup, supervisor, skills, warn, own_tools)
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)

@@ -37,7 +37,7 @@ def run(find_setup: Callable[[], Setup], prompt: str, *, as_json: bool) -> int:
     fd = claim_stdout()
     try:
         setup = find_setup()
-        runtime = build_runtime(setup, keep=True, approval=_approval(setup))
+        runtime = build_runtime(setup, keep=True, approval=_approval(setup), owns_process=True)
     except ZotError as error:
         if as_json:
             write_all(fd, encode_line(frames.Error(str(error))) + encode_line(frames.Done()))

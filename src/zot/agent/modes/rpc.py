@@ -259,7 +259,9 @@ class Server(LineServer):
                 options = self._setup.options
                 self._approval = approval_for_client(options.approve, yolo=options.yolo)
                 self._tell_approval()
-                runtime = build_runtime(self._setup, approval=self._approval, warn=warn)
+                runtime = build_runtime(
+                    self._setup, approval=self._approval, warn=warn, owns_process=True
+                )
                 runtime.listeners.append(self._event)
                 runtime.wait_for_listeners = self.writer.wait
                 self.built = runtime

@@ -19,10 +19,16 @@ MAX_TIMEOUT = 86_400 * 7
 
 
 def child_env(secret_names: frozenset[str]) -> dict[str, str]:
-    """The user's environment for a command: without zot's secrets, with its markers."""
+    """The user's environment for a command: without zot's secrets, under whatever name they stand,
+    and with zot's markers."""
     hidden = secret_names | {TOKEN}
-    kept = {name: value for name, value in os.environ.items() if name not in hidden}
-    return kept | MARKERS
+    # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
+    values = {value for name in hidden if len(value := os.environ.get(name, "")) >= 8}
+    return MARKERS | {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and value not in values and name not in MARKERS
+    }
 
 
 class Bash:

@@ -22,11 +22,20 @@ class SharedSupervisor:
 
     def __init__(self) -> None:
         self._supervisor: Supervisor | None = None
+        self.hidden_names: frozenset[str] = frozenset()
+        """Variables to wipe from what the system shows of this process before a command runs.
+        Set only by a program that owns the whole process: see hide.py."""
+        self.hidden_values: tuple[str, ...] = ()
+        """Likewise, parts of its command line."""
 
     def get(self) -> Supervisor:
         if self._supervisor is None:
             from zot.agent.tools.process import Supervisor  # start-up budget
 
+            if self.hidden_names or self.hidden_values:
+                from zot.agent.tools.hide import hide_secrets
+
+                hide_secrets(self.hidden_names, self.hidden_values)
             self._supervisor = Supervisor()
         return self._supervisor
 

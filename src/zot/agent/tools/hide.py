@@ -1,0 +1,59 @@
+"""Wipes secrets from what the system shows of this process: its environment and command line.
+
+A command's own environment has none of them, but it can read `/proc/PID/environ` of every process
+of its user, and zot is one of its ancestors. Only for a process that is zot's own: C code in it
+finds the variables empty afterwards. `os.environ` keeps its copy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+SHORT = 8
+"""A shorter value ("1", "none") is no secret and would hit words of the command line."""
+
+
+def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
+    """Wipe the variables with these names, and arguments that hold these values."""
+    if sys.platform != "linux":
+        return
+    try:
+        stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        arguments, environment = (Path(f"/proc/self/{name}") for name in ("cmdline", "environ"))
+        # Fields 48 and 50 of proc(5): where the arguments and the environment begin.
+        _wipe(int(stat[45]), arguments.read_bytes(), _arguments(arguments.read_bytes(), values))
+        _wipe(int(stat[47]), environment.read_bytes(), _variables(environment.read_bytes(), names))
+    except (OSError, IndexError, ValueError):
+        return  # a system that shows less than this has nothing to hide
+
+
+def _variables(data: bytes, names: Collection[str]) -> list[tuple[int, int]]:
+    """Where the values of these variables are: (start, length)."""
+    wanted = {name.encode() for name in names}
+    found, at = [], 0
+    for entry in data.split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name in wanted and value:
+            found.append((at + len(name) + 1, len(value)))
+        at += len(entry) + 1
+    return found
+
+
+def _arguments(data: bytes, values: Collection[str]) -> list[tuple[int, int]]:
+    found = []
+    for value in (value.encode() for value in values if len(value) >= SHORT):
+        at = data.find(value)
+        while at >= 0:
+            found.append((at, len(value)))
+            at = data.find(value, at + 1)
+    return found
+
+
+def _wipe(address: int, data: bytes, places: list[tuple[int, int]]) -> None:
+    if not places or ctypes.string_at(address, len(data)) != data:
+        return  # a program changed its title: not the memory we were told of
+    for start, length in places:
+        ctypes.memset(address + start, 0, length)

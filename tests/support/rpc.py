@@ -261,6 +261,7 @@ class Zot:
         self.check_secrets()
         self.check_transcript()
         check_turns(self.events())
+        self._at = len(self.frames)
 
     def run_count(self) -> int:
         return sum("started" in (frame.get("data") or {}) for frame in self.answers())

@@ -16,7 +16,7 @@ import time
 import uuid
 from pathlib import Path
 
-CANARIES = ("sk-canary-0123456789", "ghp_canary0123456789")
+CANARIES = ("sk-canary-0123456789", "sk-canary-9876543210")
 PATIENCE = 20.0
 """Seconds; far more than anything takes, and less than the limit of a test."""
 
@@ -35,10 +35,10 @@ def environment(folder: Path, mark: str = "", **changes: str | None) -> dict[str
         ZOT_HOME=str(folder / "zot-home"),
         LANG="C.UTF-8",
         ANTHROPIC_API_KEY=CANARIES[0],
-        GITHUB_TOKEN=CANARIES[1],
+        OPENAI_API_KEY=CANARIES[1],
         ZOT_TEST_MARK=mark,
-        **changes,
     )
+    env.update(changes)
     return {name: value for name, value in env.items() if value is not None}
 
 
@@ -88,7 +88,7 @@ class Zot:
                 cwd=self.cwd,
                 env=environment(folder, self.mark, **(env or {})),
             )
-        self.raw = b""
+        self.raw = bytearray()
         self.frames: list[dict] = []
         self.bad_lines: list[bytes] = []
         self.sent = 0

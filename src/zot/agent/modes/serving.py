@@ -87,14 +87,11 @@ class LineServer:
     def _read(self) -> int:
         """Answer line after line; the exit code when there are no more."""
         splitter = LineSplitter()
-        wake, both = select.poll(), select.poll()
-        wake.register(self._wake_read, select.POLLIN)
-        both.register(self._wake_read, select.POLLIN)
-        both.register(0, select.POLLIN)
+        poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(0, select.POLLIN)
         while True:
-            # A client that asks and never reads is not listened to until it has read.
-            waits = wake if self.writer.overfull else both
-            ready = [fd for fd, _ in waits.poll()]
+            ready = [fd for fd, _ in poll.poll()]
             if self._wake_read in ready and (code := self._woken()) is not None:
                 return code
             if 0 in ready:
@@ -102,6 +99,10 @@ class LineServer:
                 if not data:
                     return self._end_of_input(splitter)
                 for line in splitter.feed(data):
+                    # A client that asks and never reads is not answered until it has read.
+                    while self.writer.overfull:
+                        if (code := self._woken()) is not None:
+                            return code
                     self.take_line(line)
 
     def _end_of_input(self, splitter: LineSplitter) -> int:

@@ -9,10 +9,11 @@ SRC = Path(__file__).parent.parent / "src" / "zot"
 ALLOWED = {
     "zot": set(),
     "zot.errors": set(),
+    "zot.bugs": {"zot.errors"},
     "zot.cancel": {"zot.errors"},
     "zot.files": {"zot.errors"},
     "zot.provider": {"zot.errors", "zot.cancel", "zot.files", "zot"},
-    "zot.core": {"zot.errors", "zot.cancel", "zot.provider"},
+    "zot.core": {"zot.bugs", "zot.errors", "zot.cancel", "zot.provider"},
     "zot.observe": set(),
     # An extension is one small program: its door must not load the agent.
     "zot.ext": {"zot", "zot.agent.wire.ndjson", "zot.agent.extensions.proto"},

@@ -4,9 +4,7 @@ every one of them ends in exactly one Done. Every mode and the SDK stand on this
 
 from __future__ import annotations
 
-import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
@@ -16,6 +14,7 @@ from msgspec.structs import replace
 
 from zot.agent.extending import Extensions
 from zot.agent.tools.registry import SharedSupervisor
+from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Agent, Limits, UserInput
@@ -175,12 +174,6 @@ class Run:
 
 
 Listener = Callable[[Event, Run | None], None]
-
-
-def internal_error(error: BaseException) -> ZotError:
-    """A bug of ours as an error for the client; the traceback goes to stderr."""
-    traceback.print_exception(error, file=sys.stderr)
-    return ZotError(f"internal error: {type(error).__name__}: {error}")
 
 
 class Runtime:
@@ -447,9 +440,9 @@ class Runtime:
             for listener in self.listeners:
                 try:
                     listener(event, run)
-                except Exception:
+                except Exception as error:
                     # A listener that fails must not end the run, nor keep others from hearing.
-                    traceback.print_exc(file=sys.stderr)
+                    report_bug(error)
 
     # --- inside ------------------------------------------------------------------------------
 

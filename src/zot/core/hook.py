@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
 from msgspec import Struct
 
+from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.provider.types import Json, Message, ToolCall
@@ -68,5 +67,5 @@ def asked(ask: Callable[[], Verdict]) -> Verdict | Block:
         return ask()
     except Exception as error:
         # A bug in a guard: the reason for whoever is blocked, the traceback on stderr for us.
-        traceback.print_exc(file=sys.stderr)
+        report_bug(error)
         return Block(f"a guard failed: {type(error).__name__}: {error}")

@@ -4,9 +4,7 @@ sees; only an abort ends the batch.
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
@@ -14,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.check import problem
@@ -112,7 +111,7 @@ class Toolbox:
         except BaseException as error:
             # A bug in a tool: the model gets one line, the developer the traceback on stderr.
             # SystemExit too: a tool must not be able to end the run's thread.
-            traceback.print_exc(file=sys.stderr)
+            report_bug(error)
             return _failure(f"the tool crashed: {type(error).__name__}: {error}")
 
     def _output(self, call: ToolCall, io: CallIO) -> ToolOutput:

@@ -115,8 +115,11 @@ class Line:
     ) -> socket.socket:
         """Connect to the first address that answers; no single one may eat all of the time."""
         end = time.monotonic() + timeout
-        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
-        last: OSError = OSError(f"no address for {address[0]!r}")
+        host, port = address
+        # As bytes: a name in ASCII needs no IDNA, whose tables take milliseconds to load.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        last: OSError = OSError(f"no address for {host!r}")
         for index, (family, kind, protocol, _, where) in enumerate(found):
             left = end - time.monotonic()
             if left <= 0:

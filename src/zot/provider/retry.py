@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
@@ -34,6 +33,8 @@ class RetryPolicy(Struct, frozen=True):
     def delay(self, attempt: int, retry_after: float | None) -> float:
         """Seconds to wait after the attempt of this number failed."""
         backoff: float = min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1))
+        import random  # deferred: most calls are never retried
+
         jitter = backoff * random.uniform(0.0, 0.25)
         return max(backoff, retry_after or 0.0) + jitter
 

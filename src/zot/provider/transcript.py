@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Literal, TypeGuard
 
 from msgspec import Struct
@@ -161,15 +160,20 @@ def wire_id(id: str, limit: int = 64) -> str:
     )
     if safe == id and 0 < len(id) <= limit:
         return id
-    digest = sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{safe[: limit - 13]}_{digest[:12]}"
+    return f"{safe[: limit - 13]}_{_digest(id)[:12]}"
 
 
 def short_id(id: str) -> str:
     """A tool id of nine letters and digits, which is all that Mistral takes."""
     if len(id) == 9 and id.isascii() and id.isalnum():
         return id
-    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+    return _digest(id)[:9]
+
+
+def _digest(id: str) -> str:
+    from hashlib import sha256  # deferred: few ids need it, and OpenSSL is slow to load
+
+    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def args_of(call: ToolCall) -> dict[str, Json]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -306,6 +305,8 @@ class Extension:
             else:
                 self._handle(frame)
         except Exception:  # whatever a frame does, the next one is read
+            import traceback  # deferred: only for a bug
+
             self.log.note("zot failed on a frame: " + traceback.format_exc())
 
     def _handle(  # noqa: C901  # one flat match over every frame

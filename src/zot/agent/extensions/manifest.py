@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -63,7 +62,9 @@ class Installed(Struct, frozen=True):
             if not path.is_file():
                 raise ExtensionError(f"exec {program!r}: no file {path}")
             return [str(path), *self.manifest.args]
-        found = shutil.which(program)
+        from shutil import which  # deferred: loads compression, on the way to the first delta
+
+        found = which(program)
         if found is None:
             raise ExtensionError(f"exec {program!r} is not on the PATH; write './{program}'?")
         return [found, *self.manifest.args]

@@ -23,6 +23,7 @@ from zot.agent.setup import Setup
 from zot.agent.wire import zot
 from zot.agent.wire.ndjson import LineTooLong
 from zot.agent.wire.zot import Incoming
+from zot.bugs import internal_error
 from zot.errors import CommandError, ZotError
 
 if TYPE_CHECKING:
@@ -90,10 +91,7 @@ class Server(LineServer):
         except ZotError as error:
             self._fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
-            import traceback
-
-            traceback.print_exc()
-            self._fail(incoming, ZotError(f"internal error: {type(error).__name__}: {error}"))
+            self._fail(incoming, internal_error(error))
 
     def _authenticate(self, incoming: Incoming) -> None:
         import hmac  # deferred: only where a token is set

@@ -12,6 +12,7 @@ from zot.agent.extending import Extensions
 from zot.agent.runtime import Runtime
 from zot.agent.wire import frames
 from zot.agent.wire.zot import Incoming
+from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
 
@@ -92,10 +93,7 @@ class ExtensionCommands:
         except Cancelled:
             self._fail(incoming, ClosedError("the runtime was closed"))
         except Exception as error:  # around an extension: its bug, or ours, ends this command only
-            import traceback
-
-            traceback.print_exc()
-            self._fail(incoming, ZotError(f"internal error: {type(error).__name__}: {error}"))
+            self._fail(incoming, internal_error(error))
 
     def _commands(self) -> frames.Commands:
         found = self._extensions.commands(self._cancel)

@@ -71,7 +71,7 @@ messages = st.builds(
 providers = st.sampled_from(sorted(set(PROVIDERS) - {"scripted"}))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     providers,
     st.lists(messages, max_size=6),
@@ -94,8 +94,8 @@ def test_any_conversation_encodes_to_a_valid_request(
     wire.headers(request, quirks)
 
 
-@settings(deadline=None)
-@given(st.lists(messages, max_size=8))
+@settings(max_examples=40, deadline=None)
+@given(st.lists(messages, max_size=5))
 def test_encoding_twice_gives_the_same_bytes(said):
     # Prompt caches match prefixes: a body must not depend on anything but the request.
     request = ask(model_of("anthropic"), *said)

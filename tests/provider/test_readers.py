@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot.errors import BadResponse, ContextTooLong, Overloaded, ProviderError, Refused
@@ -353,7 +353,14 @@ def test_tool_arguments_are_an_object_or_nothing(raw, args):
     assert parse_args(raw) == args
 
 
-@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+@settings(max_examples=50, deadline=None)
+@given(
+    st.recursive(
+        st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+        max_leaves=6,
+    )
+)
 def test_any_text_survives_json_with_escapes(value):
     body = {"v": value}
     data = json.dumps(body)  # lone halves as escapes

@@ -269,6 +269,8 @@ def test_tool_choice_in_every_api():
     for provider in ("anthropic", "groq", "openai", "google"):
         for choice in ("none", "required"):
             assert body_of(provider, tool_choice=choice)
+    assert "tool_choice" not in body_of("groq")
+    assert body_of("groq", tool_choice="none")["tool_choice"] == "none"
     assert body_of("anthropic", tool_choice="required")["tool_choice"] == {"type": "any"}
     both = body_of("anthropic", tool_choice="required", reasoning="high")
     assert "tool_choice" not in both
@@ -461,6 +463,30 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(server):
             made.stream(ask(model_of("anthropic"), "hi"), __import__("zot.cancel").cancel.Cancel())
         )
     assert "secr" not in str(caught.value)
+
+
+def test_a_key_may_be_fetched_for_each_request(server):
+    keys = iter(["first-key", "second-key"])
+    model = model_of("groq")
+    made = connect(PROVIDERS["groq"], model, lambda: next(keys), server.url)
+    for _ in range(2):
+        run(made, ask(model, "say:hi"))
+    made.close()
+    sent = [seen.headers["authorization"] for seen in server.requests[-2:]]
+    assert sent == ["Bearer first-key", "Bearer second-key"]
+
+
+def test_a_login_token_of_anthropic_travels_as_one(server):
+    model = model_of("anthropic")
+    made = connect(PROVIDERS["anthropic"], model, "sk-ant-oat01-x", server.url)
+    run(made, ask(model, "say:hi", reasoning="low"))
+    run(made, ask(model, "say:hi"))
+    made.close()
+    first, second = (seen.headers for seen in server.requests[-2:])
+    assert first["authorization"] == "Bearer sk-ant-oat01-x"
+    assert "x-api-key" not in first
+    assert first["anthropic-beta"] == "interleaved-thinking-2025-05-14,oauth-2025-04-20"
+    assert second["anthropic-beta"] == "oauth-2025-04-20"
 
 
 def test_scripted_is_no_wire():

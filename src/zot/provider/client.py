@@ -9,17 +9,20 @@ from zot.errors import BadResponse, ProviderError
 from zot.provider.assemble import Reader, Wire, encode
 from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Answer, Http, check_header
-from zot.provider.providers import ProviderInfo, Quirks, resolve_quirks
+from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Provider, Request, Started, StreamEvent
 
+BETA = "anthropic-beta"
+ANTHROPIC_TOKEN = "sk-ant-oat"
+"""How tokens of a login begin, as against keys: they travel in another header."""
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class Client:
     """Speaks one API to one host. Safe for several threads."""
 
-    def __init__(self, info: ProviderInfo, wire: Wire, api: Api, key: str, http: Http) -> None:
+    def __init__(self, info: ProviderInfo, wire: Wire, api: Api, key: Key, http: Http) -> None:
         self.name = info.name
         self._info = info
         self._wire = wire
@@ -68,8 +71,12 @@ class Client:
             **self._wire.headers(request, quirks),
             **{name.lower(): value for name, value in self._info.headers.items()},
             **{name.lower(): value for name, value in (request.model.headers or {}).items()},
-            **auth_headers(self._info, self._key),
         }
+        key = (self._key if isinstance(self._key, str) else self._key()).strip()
+        self._http.secret = key
+        for name, value in auth_headers(self._info, key).items():
+            # A beta that the key needs stands beside the one that the request needs.
+            headers[name] = f"{headers[name]},{value}" if name == BETA in headers else value
         if quirks.session_header and request.cache_key:
             headers[quirks.session_header] = request.cache_key
         for name, value in headers.items():
@@ -122,9 +129,10 @@ def check_head(name: str, answer: Answer) -> None:
 
 def auth_headers(info: ProviderInfo, key: str) -> dict[str, str]:
     """The key's header. None without a key, so that a local server is not given an empty one."""
-    key = key.strip()
     if not key or info.auth == "none":
         return {}
+    if info.auth == "x-api-key" and key.startswith(ANTHROPIC_TOKEN):
+        return {"authorization": f"Bearer {key}", BETA: "oauth-2025-04-20"}
     return {"authorization": f"Bearer {key}"} if info.auth == "bearer" else {info.auth: key}
 
 
@@ -169,7 +177,7 @@ def load_wire(api: Api) -> Wire:
 def open_client(
     info: ProviderInfo,
     api: Api,
-    key: str,
+    key: Key,
     base_url: str,
     *,
     idle_seconds: float = 120.0,
@@ -179,7 +187,6 @@ def open_client(
     http = Http(
         info.name,
         base_url,
-        secret=key.strip(),
         connect_seconds=connect_seconds,
         idle_seconds=idle_seconds,
     )

@@ -264,7 +264,8 @@ class Http:
         self.address = parse_url(base_url)
         self.idle_seconds = idle_seconds
         self.connect_seconds = connect_seconds
-        self._secret = secret
+        self.secret = secret
+        """The key of the last request: it must not appear in an error."""
         self._proxy = proxy_for(self.address, os.environ)
         self._lock = threading.Lock()
         self._kept: Line | None = None
@@ -318,7 +319,7 @@ class Http:
 
     def redact(self, text: str) -> str:
         """The text without the key, should a server have sent it back."""
-        return text.replace(self._secret, "[key]") if len(self._secret) > 3 else text
+        return text.replace(self.secret, "[key]") if len(self.secret) > 3 else text
 
     def new_connection(self, dial: Callable[..., socket.socket]) -> http.client.HTTPConnection:
         """A connection that is not open yet, through the proxy if there is one."""

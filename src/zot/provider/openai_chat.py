@@ -75,7 +75,8 @@ class Chat:
             body["tools"] = [
                 encode_tool(tool.name, tool.description, tool.schema) for tool in request.tools
             ]
-            body["tool_choice"] = request.tool_choice
+            if request.tool_choice != "auto":  # the default, and unknown to some servers
+                body["tool_choice"] = request.tool_choice
             if quirks.tool_stream:
                 body["tool_stream"] = True
         if quirks.cache_key and request.cache_key:

@@ -65,8 +65,6 @@ class Responses:
             "stream": True,
             "store": False,
         }
-        if request.system.strip():
-            body["instructions"] = request.system
         if request.tools:
             body["tools"] = [
                 {
@@ -109,6 +107,10 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
 
 def encode_turns(request: Request) -> list[dict[str, Json]]:
     items: list[dict[str, Json]] = []
+    if request.system.strip():
+        # Not as `instructions`: xAI refuses that field.
+        content: list[dict[str, Json]] = [{"type": "input_text", "text": request.system}]
+        items.append({"type": "message", "role": "system", "content": content})
     for turn in turns(request):
         match turn:
             case UserTurn(blocks=blocks):
@@ -154,7 +156,8 @@ def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
     item = (block.opaque or {}).get("item")
     if not same or block.api != API or not isinstance(item, dict):
         return []
-    return [item]
+    # Without its content the server would look the item up, and it was never stored.
+    return [item] if item.get("encrypted_content") else []
 
 
 def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:

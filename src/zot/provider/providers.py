@@ -5,7 +5,7 @@ On the start-up path of `zot rpc`: imports nothing but msgspec; API files load w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -86,11 +86,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     """Fields of the server's own, added to every request on the OpenAI Chat wire."""
 
 
-COPILOT_HEADERS = {
-    "editor-version": "zot/1.0",
-    "copilot-integration-id": "vscode-chat",
-    "openai-intent": "conversation-edits",
-}
+Key = str | Callable[[], str]
+"""A key, or how to get the one that is good now: a token may have to be refreshed."""
 
 _ROWS = (
     ProviderInfo(
@@ -327,7 +324,7 @@ _ROWS = (
         base_url="https://api.individual.githubcopilot.com",
         env=("COPILOT_GITHUB_TOKEN", "GITHUB_COPILOT_TOKEN"),
         default_model="claude-sonnet-5",
-        headers=COPILOT_HEADERS,
+        headers={"openai-intent": "conversation-edits"},
         catalog="github-copilot",
         aliases=("copilot",),
         paths={"openai-chat": "/chat/completions", "openai-responses": "/responses"},
@@ -513,7 +510,7 @@ def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str
 def connect(
     info: ProviderInfo,
     model: Model,
-    key: str,
+    key: Key,
     base_url: str | None = None,
     *,
     idle_seconds: float = 120.0,
@@ -522,6 +519,7 @@ def connect(
 ) -> Provider:
     """A client for the provider, ready to stream; nothing is sent yet.
 
+    `key` may be a function, called before each request; it may raise AuthError.
     `script` is the file that the scripted provider plays.
 
     Raises:

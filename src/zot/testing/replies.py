@@ -68,27 +68,43 @@ def text_of(content: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def history(dialect: Dialect, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Who spoke, message by message: user with the text, assistant, tool."""
-    if dialect == "responses":
-        for item in body.get("input") or []:
-            kind = item.get("type", "message")
-            if kind == "message":
-                yield item["role"], text_of(item.get("content"))
-            else:
-                yield ("tool" if kind.endswith("_output") else "assistant"), ""
-        return
-    if dialect == "google":
-        for content in body.get("contents") or []:
-            parts = content.get("parts") or []
-            if content.get("role") == "model":
-                yield "assistant", ""
-            else:
-                if any("functionResponse" in part for part in parts):
-                    yield "tool", ""
-                if text := text_of(parts):
-                    yield "user", text
-        return
+Said = tuple[str, str]
+"""Who spoke (user, assistant, tool), and the text when it was the user."""
+
+
+def history(dialect: Dialect, body: dict[str, Any]) -> Iterator[Said]:
+    """The conversation of a request, message by message."""
+    match dialect:
+        case "responses":
+            return responses_history(body)
+        case "google":
+            return google_history(body)
+        case "anthropic" | "chat":
+            return messages_history(body)
+
+
+def responses_history(body: dict[str, Any]) -> Iterator[Said]:
+    for item in body.get("input") or []:
+        kind = item.get("type", "message")
+        if kind != "message":
+            yield ("tool" if kind.endswith("_output") else "assistant"), ""
+        elif item["role"] not in ("system", "developer"):
+            yield item["role"], text_of(item.get("content"))
+
+
+def google_history(body: dict[str, Any]) -> Iterator[Said]:
+    for content in body.get("contents") or []:
+        parts = content.get("parts") or []
+        if content.get("role") == "model":
+            yield "assistant", ""
+            continue
+        if any("functionResponse" in part for part in parts):
+            yield "tool", ""
+        if text := text_of(parts):
+            yield "user", text
+
+
+def messages_history(body: dict[str, Any]) -> Iterator[Said]:
     before = ""
     for message in body.get("messages") or []:
         content, role = message.get("content"), message.get("role")

@@ -16,7 +16,7 @@ print("kept", os.environ["CANARY_KEY"], sys.argv[2])
 
 
 def test_a_child_sees_no_secret_of_its_parent() -> None:
-    env = os.environ | {"CANARY_KEY": "sk-canary-1", "AFTER": "still here"}
+    env = os.environ | {"CANARY_KEY": "sk-canary-1", "ALIAS": "sk-canary-1", "AFTER": "still here"}
     said = subprocess.run(
         [sys.executable, "-c", SCRIPT, "--api-key", "sk-canary-2", "--model=x"],
         env=env, capture_output=True, text=True, check=True,

@@ -128,6 +128,16 @@ def alive(pid: int) -> bool:
     return state != b"Z"
 
 
+def test_a_command_that_kills_all_its_supervisors_at_once_leaves_nothing(
+    supervisor: Supervisor,
+) -> None:
+    helper = "$(awk '{print $4}' /proc/$PPID/stat)"
+    result, _ = run(supervisor, f"setsid sleep 300 & kill -9 {helper} $PPID; sleep 300")
+    assert result.end == "supervisor_killed"
+    assert not marked(MARKER)
+    assert run(supervisor, "echo on")[1] == b"on\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_the_helper_ignores_polite_signals(supervisor: Supervisor, number: signal.Signals) -> None:
     run(supervisor, "true")

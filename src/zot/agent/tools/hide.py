@@ -31,14 +31,15 @@ def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
 
 
 def _variables(data: bytes, names: Collection[str]) -> list[tuple[int, int]]:
-    """Where the values of these variables are: (start, length)."""
+    """Where the values of these variables are, under whatever name: (start, length)."""
     wanted = {name.encode() for name in names}
+    entries = [entry.partition(b"=") for entry in data.split(b"\0")]
+    values = {value for name, _, value in entries if name in wanted and len(value) >= SHORT}
     found, at = [], 0
-    for entry in data.split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name in wanted and value:
+    for name, equals, value in entries:
+        if value and (name in wanted or value in values):
             found.append((at + len(name) + 1, len(value)))
-        at += len(entry) + 1
+        at += len(name) + len(equals) + len(value) + 1
     return found
 
 

@@ -34,6 +34,9 @@ MAX_PROCESSES = 2000
 """A command that starts more at once is taken for a fork bomb and ended."""
 DRAIN = 4 << 20
 """What is read of a pipe after the command's end: more than a pipe holds."""
+MARK = "ZOT_COMMAND"
+"""A variable that every process of a command has, unless it empties its environment."""
+SWEEP_SECONDS = 1.0
 LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor; supervisor.main()"
 
 End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
@@ -100,7 +103,9 @@ class Supervisor:
             ToolError: the command could not be started.
         """
         started = time.monotonic()
-        body = marshal.dumps((list(argv), str(cwd), dict(env), timeout, self._max_processes))
+        mark = os.urandom(8).hex()
+        marked = {**env, MARK: mark}
+        body = marshal.dumps((list(argv), str(cwd), marked, timeout, self._max_processes))
         for _ in range(ATTEMPTS):
             try:
                 control, output = self._start(body)
@@ -115,6 +120,8 @@ class Supervisor:
                 os.close(output)
             # A helper that was just killed may take a command with it; then nothing has run.
             if command.started or cancel.is_set():
+                if report is None:
+                    _sweep(f"{MARK}={mark}")
                 return _result(report, time.monotonic() - started)
         raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
 
@@ -309,6 +316,27 @@ def _widen(pipe: int) -> None:
         pass
 
 
+def _sweep(mark: str) -> None:
+    """Kill what is left of a command that killed all its supervisors at once. Nobody inherited
+    its processes, so they are known only by their environment."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while (found := _marked(mark.encode())) and time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                _signal(pid, number)
+
+
+def _marked(mark: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended, or belongs to someone else
+    return found
+
+
 def _result(report: Report | None, seconds: float) -> Result:
     if report is None:
         return Result(end="supervisor_killed", exit_code=None, seconds=seconds)
@@ -342,7 +370,7 @@ def _alive(connection: socket.socket) -> bool:
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         pass
 
 

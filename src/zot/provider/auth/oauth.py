@@ -41,6 +41,8 @@ class Server(Struct, frozen=True, kw_only=True):
     """0: any free one; some servers know only one port."""
     callback_path: str = "/callback"
     redirect_param: str = "redirect_uri"
+    state_in_redirect: bool = False
+    """Does not hand the state back by itself: it must be part of the address to go back to."""
     manual_redirect: str = ""
     """Where the server shows the code to people who paste it; empty: the callback's address."""
     params: dict[str, str] = {}
@@ -77,6 +79,7 @@ SERVERS: Mapping[str, Server] = {
         body="json",
         callback_host="localhost",
         redirect_param="callback_url",
+        state_in_redirect=True,
         key_field="key",
         needs_client_id=False,
     ),
@@ -139,13 +142,15 @@ def begin(server: Server, redirect_uri: str) -> Attempt:
         raise AuthError("this OAuth server has no page to log in; use --device")
     verifier = secrets.token_urlsafe(48)
     state = secrets.token_urlsafe(24)
+    if server.state_in_redirect:
+        redirect_uri = f"{redirect_uri}?{urlencode({'state': state})}"
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
         "response_type": "code",
         "client_id": server.client_id,
         server.redirect_param: redirect_uri,
         "scope": " ".join(server.scopes),
-        "state": state,
+        "state": "" if server.state_in_redirect else state,
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
         "code_challenge_method": "S256",
         **server.params,

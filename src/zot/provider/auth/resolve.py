@@ -129,19 +129,37 @@ def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> s
 
 def key_from_keyring(provider: str) -> str:
     """Raises AuthError when the system's keyring does not have it."""
-    try:
-        import keyring
-    except ImportError:
-        raise AuthError(
-            f"the key of {provider!r} is in the keyring: install zot[keyring]"
-        ) from None
-    try:
-        key = keyring.get_password("zot", provider)
-    except keyring.errors.KeyringError as error:
-        raise AuthError(f"the keyring does not answer: {type(error).__name__}") from error
+    key = _keyring("get_password", provider)
     if not key:
         raise AuthError(f"the keyring has no key of {provider!r}; run `zot login {provider}`")
     return str(key)
+
+
+def put_in_keyring(provider: str, key: str) -> None:
+    """Raises AuthError when there is no keyring."""
+    _keyring("set_password", provider, key)
+
+
+def take_from_keyring(provider: str) -> None:
+    """Raises AuthError when the keyring does not answer."""
+    _keyring("delete_password", provider)
+
+
+def _keyring(action: str, *words: str) -> object:
+    try:
+        import keyring  # optional
+        from keyring.errors import KeyringError, PasswordDeleteError
+    except ImportError:
+        raise AuthError("the keyring needs another package: pip install 'zot[keyring]'") from None
+    try:
+        return getattr(keyring, action)("zot", *words)
+    except PasswordDeleteError:
+        return None  # it was gone already
+    except KeyringError as error:
+        # Not its text: it is not ours, and may say too much.
+        raise AuthError(
+            f"the keyring does not answer ({type(error).__name__}); log in without --keyring"
+        ) from None
 
 
 def masked(key: str) -> str:

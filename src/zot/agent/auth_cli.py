@@ -13,6 +13,7 @@ from contextlib import closing
 import msgspec
 
 from zot.agent.home import home_dir
+from zot.agent.known import with_token
 from zot.agent.models import Models
 from zot.cancel import Cancel
 from zot.errors import AuthError, ZotError
@@ -90,11 +91,11 @@ def _provider(name: str) -> ProviderInfo:
 def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> None:
     def take(key: str) -> str:
         if not arguments.no_probe:
-            verdict, words = probe(info, key)
-            if verdict == "refused":
-                return words
-            if verdict == "unknown":
-                sys.stderr.write(f"zot: the key was not tried: {words}\n")
+            probed = probe(info, key)
+            if probed.verdict == "refused":
+                return probed.reason
+            if probed.verdict == "unknown":
+                sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
         if arguments.keyring:
             put_in_keyring(info.name, key)
             file.put(info.name, Credential(keyring=True))
@@ -241,6 +242,7 @@ def _status(info: ProviderInfo, *, ask: bool) -> Status | None:
         return None
     words = ""
     if ask and found.key:
-        verdict, reason = probe(info, found.key)
-        words = f"{verdict}: {reason}" if reason else verdict
+        asked = with_token(info) if found.source == "oauth" else info
+        probed = probe(asked, found.key)
+        words = f"{probed.verdict}: {probed.reason}" if probed.reason else probed.verdict
     return Status(info.name, found.source, found.where, masked(found.key), words)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.agent.flags import LEVEL_WORDS, Options
@@ -98,19 +99,37 @@ def _from_config(options: Options, config: Config) -> dict[str, Json]:
     return said
 
 
-def find_key(info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> str:
-    """The provider's key, or an empty text.
+class Key(Struct, frozen=True):
+    """What opens a provider."""
+
+    text: str = ""
+    is_token: bool = False
+    """Of an OAuth login: it ends one day, and travels in another header."""
+
+
+def find_key(info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
+    """The provider's key; empty when there is none.
 
     Raises:
         AuthError: there is one, but it cannot be had.
     """
     if key := flag or env_key(info, environ):
-        return key
+        return Key(key)
     if info.auth == "none" or not _has_logged_in():
-        return ""
-    from zot.provider.auth.resolve import credential  # start-up budget
+        return Key()
+    from zot.provider.auth.resolve import find_credential  # start-up budget
 
-    return credential(info, flag, environ, home_dir()) or ""
+    found = find_credential(info, flag, environ, home_dir())
+    return Key() if found is None else Key(found.key, found.source == "oauth")
+
+
+def with_token(info: ProviderInfo) -> ProviderInfo:
+    """The provider as it is asked with a token instead of a key."""
+    from zot.provider.auth.oauth import SERVERS  # only where somebody has logged in
+
+    server = SERVERS.get(info.name)
+    headers = {**info.headers, **(server.headers if server else {})}
+    return replace(info, auth="bearer", headers=headers)
 
 
 def stored_providers() -> Sequence[str]:

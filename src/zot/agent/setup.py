@@ -6,13 +6,13 @@ Nothing here changes a file, whatever the user typed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from zot.agent.choose import Choice, choose
 from zot.agent.flags import Options
-from zot.agent.known import Known, configured, find_key, stored_providers
+from zot.agent.known import Known, configured, find_key, stored_providers, with_token
 from zot.errors import AuthError, ConfigError
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
@@ -35,6 +35,8 @@ class Setup(Struct, frozen=True):
     """Which provider was chosen and why, when the user named none."""
     warnings: tuple[str, ...] = ()
     """What of the user's and the project's files was not used."""
+    renew: Callable[[], str] | None = None
+    """Gives a token that is good for a while, where the key is one."""
 
     # --- where the runtime finds models (agent.runtime.Models) -------------------------------
 
@@ -52,15 +54,22 @@ class Setup(Struct, frozen=True):
         return self.known.all(self.info.name)
 
     def connect(self, model: Model) -> Provider:
-        options = self.options
         if self.info.name == LOCAL:
             from zot.agent.local.provider import open_local
 
             return open_local(model)
+        if self.renew is not None:
+            from zot.agent.renewing import RenewingProvider  # only where somebody has logged in
+
+            return RenewingProvider(self.renew, lambda key: self._connect(model, key), self.key)
+        return self._connect(model, self.key)
+
+    def _connect(self, model: Model, key: str) -> Provider:
+        options = self.options
         return connect(
             self.info,
             model,
-            self.key,
+            key,
             self.base_url or None,
             idle_seconds=options.idle_timeout or 120.0,
             script=options.script,
@@ -82,11 +91,14 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
     model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
     key = find_key(info, options.api_key, environ)
-    if not key and info.auth != "none" and not info.key_optional:
+    if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
+    asked, renew = info, None
+    if key.is_token:
+        asked, renew = with_token(info), lambda: find_key(info, "", environ).text
     notice = choice.line(model.id) if choice.because else ""
     warnings = (*ignored, *known.warnings)
-    return Setup(options, info, model, key, base_url, cwd, known, notice, warnings)
+    return Setup(options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew)
 
 
 def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:

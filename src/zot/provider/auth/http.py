@@ -39,17 +39,12 @@ def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> Ans
     return _send(urllib.request.Request(url, data, {"content-type": kind}))
 
 
-def get(url: str, headers: dict[str, str], seconds: float = SECONDS) -> Answer:
-    """Raises AuthError when the server cannot be reached."""
-    return _send(urllib.request.Request(url, headers=headers), seconds)
-
-
-def _send(request: urllib.request.Request, seconds: float = SECONDS) -> Answer:
+def _send(request: urllib.request.Request) -> Answer:
     request.add_header("accept", "application/json")
     request.add_header("user-agent", "zot")
     opener = urllib.request.build_opener(_NoRedirect)
     try:
-        with opener.open(request, timeout=seconds) as response:
+        with opener.open(request, timeout=SECONDS) as response:
             return Answer(response.status, _object(response.read(MAX_ANSWER)))
     except urllib.error.HTTPError as error:
         with error:

@@ -350,7 +350,7 @@ def test_a_python_that_does_not_start_is_a_clear_error(
 
 @pytest.fixture
 def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = process.LAUNCH.replace("supervisor.main", "supervisor.LINUX = False; supervisor.main")
+    patched = process.LAUNCH.replace("supervisor.main", "supervisor.TREES = False; supervisor.main")
     assert patched != process.LAUNCH
     monkeypatch.setattr(process, "LAUNCH", patched)
 
@@ -363,3 +363,22 @@ def test_other_systems_kill_the_process_group(supervisor: Supervisor) -> None:
     assert run(supervisor, "trap '' TERM; sleep 300 & sleep 300", timeout=0.1)[0].timed_out
     assert run(supervisor, "true")[0].leftovers == ()
     assert none_left(MARKER)
+
+
+def test_a_command_that_closes_its_output_goes_on(supervisor: Supervisor) -> None:
+    result, output = run(supervisor, "echo x; exec >&- 2>&-; sleep 0.1; exit 5")
+    assert (result.exit_code, output) == (5, b"x\n")
+
+
+def test_blocked_and_ignored_signals_of_the_host_are_not_inherited() -> None:
+    supervisor = Supervisor()
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2])
+    try:
+        _, output = run(supervisor, "grep -E 'Sig(Blk|Ign)' /proc/self/status")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGUSR1, before)
+        supervisor.close()
+    masks = [int(line.split()[1], 16) & 0x7FFFFFFF for line in output.splitlines()]
+    assert masks == [0, 0]

@@ -186,6 +186,7 @@ class Supervisor:
                     sys.executable,
                     [sys.executable, "-I", "-S", "-c", LAUNCH, folder, "3"],
                     {},
+                    setsigmask=[],
                     file_actions=[
                         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
                         (os.POSIX_SPAWN_DUP2, 0, 1),

@@ -30,7 +30,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing and collections.abc would double the time to start
     from collections.abc import Callable
 
-LINUX = sys.platform == "linux"
+TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
+"""Whether process trees can be followed here; if not, process groups must do."""
 NATURAL_END = 0.1
 """Seconds that what a shell left behind may take to finish by itself: `cmd > >(tee log)`."""
 TERM_GRACE = 0.2
@@ -47,7 +48,7 @@ EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 def subreaper() -> Callable[[], object]:
     """A function that makes its caller the one who inherits orphans; looked up once, because
     every keeper calls it."""
-    if not LINUX:
+    if not TREES:
         return lambda: None
     import ctypes  # only in the helper: zot itself imports this file too
 
@@ -84,7 +85,7 @@ class Wake:
 def parents() -> dict[int, tuple[int, str]]:
     """pid to (parent, state) of every process; nothing where there is no /proc."""
     found: dict[int, tuple[int, str]] = {}
-    if not LINUX:
+    if not TREES:
         return found
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -246,7 +247,7 @@ class Keeper:
         """Leave no process; the names of those the shell had left running, and of survivors."""
         if why == EXITED:
             self.settle(NATURAL_END)
-        if not LINUX:
+        if not TREES:
             return self.finish_group(why), []
         if not reap(self.statuses):
             return [], []
@@ -280,11 +281,10 @@ class Keeper:
 
 def spawn(argv: list[str], env: dict[str, str]) -> int:
     """Start a program in a session of its own, with signals as a login shell has them."""
-    default = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD]
-    default += [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these two
-    if LINUX:
-        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigdef=default)
-    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigdef=default)
+    default = [each for each in range(1, 32) if each not in (signal.SIGKILL, signal.SIGSTOP)]
+    if TREES:
+        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
+    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
 
 
 def tasks() -> int:
@@ -449,16 +449,25 @@ def exactly(source: socket.socket, size: int) -> bytes | None:
     return body
 
 
+def close_others(kept: int) -> None:
+    """What zot inherited is not for commands."""
+    try:
+        inherited = [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:
+        inherited = list(range(256))
+    for fd in inherited:
+        if fd > 2 and fd != kept:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the one that listed them
+
+
 def main() -> None:
     fd = int(sys.argv[1])
     os.setsid()
     os.chdir("/")
-    for name in os.listdir("/dev/fd"):  # what zot inherited is not for commands
-        if int(name) > 2 and int(name) != fd:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass  # the one that listed them
+    close_others(fd)
     os.set_inheritable(fd, False)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

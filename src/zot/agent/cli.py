@@ -57,7 +57,12 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         return code
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
-    options = parse(argv)
+    if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
+        from zot.agent.pi_flags import parse_pi
+
+        options = parse_pi(argv)
+    else:
+        options = parse(argv)
     if options.help:
         from zot.agent.help import help_text
 
@@ -82,6 +87,10 @@ def _run_mode(options: Options) -> int:
         from zot.agent.modes.rpc import serve
 
         return serve(_resolved(options), token)
+    if options.mode == "rpc":
+        from zot.agent.modes import pi_rpc
+
+        return pi_rpc.serve(_resolved(options))
     from zot.agent.modes import once
 
     prompt = once.prompt_text(options.words)
@@ -90,6 +99,10 @@ def _run_mode(options: Options) -> int:
             "there is no prompt: zot -p 'what does this project do?', or pipe it to zot -p; "
             "`zot --help` shows all modes"
         )
+    if options.mode == "json":
+        from zot.agent.modes import pi_json
+
+        return pi_json.run(_resolved(options), prompt, options.pi_protocol)
     return once.run(lambda: _resolved(options), prompt, as_json=options.json)
 
 

@@ -78,16 +78,22 @@ class Options(Struct, frozen=True):
     replay: str = ""
     mode: str = ""
     pi_protocol: str = ""
+    models: str = ""
+    session_dir: str = ""
+    session_id: str = ""
+    session_name: str = ""
 
 
 FLAGS: tuple[Flag, ...] = (
     Flag(("-p", "--print"), "print", "yes", "Modes", "answer once; only the final text on stdout"),
     Flag(("--json",), "json", "yes", "Modes", "answer once; every event as a JSON line, last done"),
     Flag(("--rpc",), "rpc", "yes", "Modes", "the same as `zot rpc`: commands in, events out"),
-    Flag(("--mode",), "mode", "text", "Modes", "`--mode rpc` speaks pi's protocol", "rpc"),
-    Flag(
-        ("--pi-protocol",), "pi_protocol", "text", "Modes", "pin pi's protocol generation", "a|b|c"
-    ),
+    Flag(("--mode",), "mode", "text", "pi", "speak pi's protocol, see docs/pi.md", "rpc|json|text"),
+    Flag(("--pi-protocol",), "pi_protocol", "text", "pi", "pin its generation", "a|b|c"),
+    Flag(("--models",), "models", "text", "pi", "what cycle_model goes through", "a,b"),
+    Flag(("--session-dir",), "session_dir", "text", "pi", "where sessions are kept", "DIR"),
+    Flag(("--session-id",), "session_id", "text", "pi", "the id of a new session", "ID"),
+    Flag(("--name",), "session_name", "text", "pi", "the name of the session", "TEXT"),
     Flag(("--list-models",), "list_models", "yes", "Modes", "the models of the provider"),
     Flag(("-h", "--help"), "help", "yes", "Modes", "this text"),
     Flag(("-v", "--version"), "version", "yes", "Modes", "the version"),
@@ -173,6 +179,12 @@ FLAGS: tuple[Flag, ...] = (
 )
 
 _BY_NAME = {name: flag for flag in FLAGS for name in flag.names}
+
+
+def known_flags() -> dict[str, bool]:
+    """Every flag, and whether it takes a value."""
+    return {name: flag.kind != "yes" for name, flag in _BY_NAME.items()}
+
 
 LEVEL_WORDS: dict[str, Level] = {
     **{level: level for level in LEVELS},

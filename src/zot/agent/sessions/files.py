@@ -158,7 +158,11 @@ class FileStore:
         return before + jsonl.encode_entry(entry, self.meta, kept)
 
     def _head(self) -> bytes:
-        return jsonl.encode_meta(self.meta) if self._pi is None else pi.header(self.meta)
+        return (
+            jsonl.encode_meta(self.meta)
+            if self._pi is None
+            else pi.header(self.meta, self.meta.parent or "")
+        )
 
     def _write(self, fd: int, line: bytes) -> None:
         try:

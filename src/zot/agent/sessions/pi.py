@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from zot.agent.sessions.jsonl import BadRow, decode_object, without_surrogates
 from zot.agent.sessions.pi_messages import (
@@ -96,6 +97,10 @@ class Encoder:
         self._first[entry.id] = first or at
         self._last[entry.id] = at
         return b"".join(rows)
+
+    def row_of(self, entry_id: str) -> str | None:
+        """The row that stands for an entry that was encoded."""
+        return self._last.get(entry_id, entry_id)
 
     def _values(self, entry: Entry) -> list[dict[str, Json]]:
         match entry.body:
@@ -226,6 +231,7 @@ class PiTranscript:
             model=_text(row, "modelId"),
             provider=_text(row, "provider"),
             started=_text(row, "timestamp"),
+            parent=_text(row, "parentSession") or UNSET,
         )
 
     def _take(self, row: dict[str, Json], number: int) -> None:

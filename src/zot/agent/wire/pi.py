@@ -90,6 +90,11 @@ def _explained(error: CommandError, name: str) -> CommandError:
     return CommandError(text)
 
 
+def pinned(word: str) -> Generation | None:
+    """What `--pi-protocol` says; nothing pins nothing."""
+    return msgspec.convert(word, Generation) if word else None
+
+
 class Peer:
     """Who is at the other end, as far as it has shown itself."""
 

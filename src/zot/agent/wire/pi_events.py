@@ -231,7 +231,11 @@ class EventEncoder:
     def _begin(self) -> list[Frame]:
         head = self._head("end")
         head["stopReason"] = "pending" if self._peer.generation == "c" else "stop"
-        self._stream = Stream(head, None if self._peer.generation == "c" else self._budget)
+        self._stream = Stream(
+            head,
+            None if self._peer.generation == "c" else self._budget,
+            as_documented=self._peer.generation == "a",
+        )
         return [*self._open_turn(keep=True), {"type": "message_start", "message": head}]
 
     def _head(self, stop: Stop, error: str | None = None) -> dict[str, Json]:
@@ -301,7 +305,7 @@ class EventEncoder:
         if self._turn is None:  # the last of those closed it
             return out
         shown = [result_to_pi(result, round(at * 1000)) for result, at in turn.results.values()]
-        self._turn = None
+        self._turn, self._usage = None, Usage()
         return [*out, {"type": "turn_end", "message": turn.message, "toolResults": shown}]
 
     def _turn_end(self, stop: Stop, error: str | None) -> list[Frame]:

@@ -45,7 +45,7 @@ class MessageUpdate(
     Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message_update"
 ):
     assistantMessageEvent: Piece
-    usage: Raw = UNSET  # type: ignore[assignment]  # always given; UNSET only so that 0 is sent
+    usage: Raw | UnsetType = UNSET
     message: Raw | UnsetType = UNSET
 
 
@@ -94,8 +94,15 @@ class Block:
 class Stream:
     """One assistant message. Every method returns the updates that are due."""
 
-    def __init__(self, head: dict[str, Json], budget: Budget | None) -> None:
-        """`head` is the message without content; no `budget` means deltas only."""
+    def __init__(
+        self, head: dict[str, Json], budget: Budget | None, *, as_documented: bool = False
+    ) -> None:
+        """`head` is the message without content; no `budget` means deltas only.
+
+        `as_documented` leaves out what newer generations added.
+        """
+        self._usage: Raw | UnsetType = UNSET if as_documented else _NO_USAGE
+        self._named = not as_documented
         self._head = head
         self._budget = budget
         self._blocks: list[Block] = []
@@ -160,7 +167,7 @@ class Stream:
         out = self._flush()
         self._blocks.append(block)
         index = len(self._blocks) - 1
-        if block.kind == "toolcall":
+        if block.kind == "toolcall" and self._named:
             piece = Piece(
                 type="toolcall_start", contentIndex=index, id=block.id, toolName=block.name
             )
@@ -174,7 +181,7 @@ class Stream:
         self._size += len(delta)
         if self._budget is None:
             piece = Piece(type=f"{block.kind}_delta", contentIndex=index, delta=delta)
-            return [MessageUpdate(piece, _NO_USAGE)]
+            return [MessageUpdate(piece, self._usage)]
         out = self._flush() if self._waiting and self._waiting_for != index else []
         self._waiting.append(delta)
         self._waiting_for = index
@@ -208,11 +215,11 @@ class Stream:
 
     def _update(self, piece: Piece) -> MessageUpdate:
         if self._budget is None:
-            return MessageUpdate(piece, _NO_USAGE)
+            return MessageUpdate(piece, self._usage)
         snapshot = Raw(encode_line(self.message())[:-1])
         self._budget.spend(len(bytes(snapshot)))
         piece = msgspec.structs.replace(piece, partial=snapshot)
-        return MessageUpdate(piece, _NO_USAGE, snapshot)
+        return MessageUpdate(piece, self._usage, snapshot)
 
 
 _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")

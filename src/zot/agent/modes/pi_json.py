@@ -1,0 +1,76 @@
+"""`zot --mode json`: one prompt, pi's events as lines, then the end. The first line is the
+session's header.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+from zot.agent.build import build_runtime
+from zot.agent.modes import pi_actions
+from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
+from zot.agent.modes.serving import STOP_SECONDS
+from zot.agent.modes.standard import claim_stdout
+from zot.agent.runtime import Run
+from zot.agent.sessions import pi as pi_rows
+from zot.agent.sessions.rows import Meta, rfc3339
+from zot.agent.setup import Setup
+from zot.agent.wire import pi_replies
+from zot.agent.wire.ndjson import LineWriter, encode_line
+from zot.agent.wire.pi import Peer, pinned
+from zot.agent.wire.pi_events import EventEncoder
+from zot.core import events
+from zot.core.events import Event
+
+
+def run(setup: Setup, prompt: str, generation: str) -> int:
+    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
+    options = setup.options
+    directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
+    sessions = PiSessions(setup.cwd, None if options.no_session else directory)
+    session = pi_actions.first_session(options, sessions)
+    runtime = build_runtime(setup, session=session)
+
+    def reader_gone() -> None:
+        runtime.abort()
+
+    writer = LineWriter(claim_stdout(), gone=reader_gone)
+    encoder = EventEncoder(Peer(pinned(generation or "c")))
+    model = runtime.agent.model
+    encoder.use_model(model.provider, model.id, model.api)
+
+    def listen(event: Event, run: Run | None) -> None:
+        kind = run.kind if run is not None else None
+        frames = encoder.encode(event, kind, time.monotonic())
+        if isinstance(event, events.CompactDone):
+            frames += encoder.compacted(event, pi_replies.compaction(event, session))
+        if isinstance(event, events.Done):
+            frames += encoder.settled(aborted=event.stop == "aborted")
+        for frame in frames:
+            writer.put(encode_line(frame))
+
+    stopped_by: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        stopped_by.append(number)
+        runtime.abort()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    writer.put(pi_rows.header(Meta(session.id, setup.cwd, started=rfc3339(time.time()))))
+    runtime.wait_for_listeners = writer.wait
+    runtime.listeners.append(listen)
+    running = runtime.prompt(prompt)
+    while not running.ended.wait(0.5):
+        pass  # a wait without a limit would keep Python from running the signal handler
+    runtime.close()
+    runtime.release()
+    writer.close(STOP_SECONDS)
+    if stopped_by:
+        return 128 + stopped_by[0]
+    if running.error is not None:
+        sys.stderr.write(f"zot: {running.error}\n")
+    return 0 if running.stop == "end" else 1

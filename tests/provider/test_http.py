@@ -399,6 +399,39 @@ def test_a_kept_connection_that_dies_with_the_request_on_its_way_is_tried_once_m
         made._http.close()
 
 
+@pytest.mark.parametrize("last", [b"", b"data: x\n\n" * 9])
+def test_a_connection_whose_last_answer_did_not_end_is_given_up(last):
+    body = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+    body += b"data: [DONE]\n\n"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 9999\r\n\r\n"
+    with Raw(head + body + last, head + body, hold=True) as raw, client("openai", raw.url) as made:
+        for _ in range(2):
+            assert run(made, ask(model_of("openai"), "hi"))[1] is None
+
+
+def test_a_server_that_closes_after_each_answer(server):
+    with client("openai", server.url) as made:
+        for _ in range(2):
+            assert run(made, ask(model_of("openai"), "close say:hi"))[1] is None
+
+
+def test_an_old_connection_is_not_trusted(server, monkeypatch):
+    monkeypatch.setattr(http_module, "KEEP_SECONDS", -1.0)
+    with client("openai", server.url) as made:
+        for _ in range(2):
+            assert run(made, ask(model_of("openai"), "say:hi"))[1] is None
+
+
+def test_no_time_is_left_for_the_second_address(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = ("127.0.0.1", closed.getsockname()[1])
+    rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", dead)] * 2
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: rows)
+    with client("openai", "http://two.invalid", connect_seconds=0) as made:
+        _, error = run(made, ask(model_of("openai"), "hi"))
+    assert isinstance(error, NetworkError)
+
+
 def test_two_calls_at_once_use_two_connections(server):
     with client("openai", server.url) as made:
         results = []

@@ -130,7 +130,7 @@ def test_match_chooses_by_the_last_user_message():
     answers = [play(provider, text)[1].text for text in ("the weather?", "hi", "weather")]
     assert answers == ["sunny", "first", "sunny"]
     with pytest.raises(ProviderError):
-        list(provider.stream(Request(MODEL, "", ()), Cancel()))
+        list(provider.stream(Request(MODEL, "", (Message("tool", (), 0.0),)), Cancel()))
 
 
 def test_a_delay_ends_at_abort():

@@ -464,10 +464,12 @@ def aborted(server, api, prompt, *, after=0, policy=None):
         start = time.monotonic()
         seen = []
         with pytest.raises(Cancelled):
-            if not after:
+            if not after and not policy:
                 timer.start()
             for event in stream:
                 seen.append(event)
+                if isinstance(event, Retrying):
+                    timer.start()
                 if after and sum(isinstance(e, TextDelta) for e in seen) >= after:
                     cancel.set()
         timer.cancel()

@@ -187,6 +187,14 @@ def test_a_gateways_structured_thoughts_go_back_whole():
     assert body_of("openrouter", *said, model=model)["messages"][2]["reasoning_details"] == details
 
 
+def test_what_came_with_a_call_goes_back_with_it():
+    model = model_of("groq")
+    call = ToolCall("c", "bash", {}, "", {"extra_content": {"google": {"thought_signature": "s"}}})
+    said = (user("q"), assistant(model, call), tool(ToolResult("c", ())))
+    sent = body_of("groq", *said)["messages"][2]["tool_calls"][0]
+    assert sent["extra_content"] == {"google": {"thought_signature": "s"}}
+
+
 def test_cache_marks_go_through_a_gateway_that_takes_them():
     model = replace(model_of("openrouter"), api="openai-chat", compat={"cache_marks": True})
     body = body_of("openrouter", "hi", model=model)
@@ -334,6 +342,7 @@ def test_google_schemas_are_cut_to_what_it_knows():
             "d": {"type": "array"},
             "e": {"type": "array", "items": {"properties": {}}},
             "f": {"type": ["null"]},
+            "h": {"type": ["integer"]},
             "g": True,
         },
     }
@@ -351,6 +360,7 @@ def test_google_schemas_are_cut_to_what_it_knows():
         "d": {"type": "array", "items": {"type": "string"}},
         "e": {"type": "array", "items": {"properties": {}, "type": "object"}},
         "f": {"type": "string", "nullable": True},
+        "h": {"type": "integer"},
         "g": {"type": "string"},
     }
     deep = schema

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from zot.errors import Refused
+from zot.errors import BadResponse, Refused
 from zot.provider.assemble import Assembler, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
@@ -328,12 +328,10 @@ class GoogleReader:
         if not self._stop:
             raise self.out.cut()
         if self._stop in REFUSALS:
-            raise Refused(
-                f"{name}: the answer was stopped: {self._stop} {self._explained}".rstrip()
-            )
+            raise Refused(f"{name}: the answer was stopped: {self._why()}")
         if self._stop in BROKEN:
-            error = self.out.cut()
-            error.args = (f"{name}: the model broke off: {self._stop} {self._explained}".rstrip(),)
+            error = BadResponse(f"{name}: the model broke off: {self._why()}")
+            error.retryable = True
             raise error
         stop: StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
         return self.out.finished(stop)

@@ -1,0 +1,154 @@
+"""What a scenario works with: a fresh peer on demand, and a place to say what held."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from zot.conformance.peer import Frame, Peer, Unfinished, count_of
+from zot.testing.fakeserver import FakeServer
+
+Level = Literal["must", "should"]
+"""must: the documented wire; should: what this project decided where documents are silent."""
+
+KEY = "conformance-key"
+FLAGS = ("--provider", "anthropic", "--base-url", "{url}", "--api-key", "{key}")
+REPEATED = frozenset({"text_delta", "tool_use_args", "tool_progress"})
+ORDERED = REPEATED | {
+    "user_message",
+    "turn_start",
+    "assistant_start",
+    "tool_use_start",
+    "tool_use_end",
+    "usage",
+    "assistant_message",
+    "tool_call",
+    "turn_end",
+    "tool_result",
+    "error",
+    "done",
+    "compact_done",
+}
+"""Events whose order is compared; others may come at any time."""
+
+
+class Point(Struct, frozen=True):
+    """One thing that holds, or does not."""
+
+    id: str
+    level: Level
+    text: str
+    holds: bool
+    detail: str = ""
+
+
+class Kit:
+    """Runs scenarios against one command, one after the other."""
+
+    def __init__(self, command: Sequence[str], server: FakeServer, seconds: float) -> None:
+        self.server = server
+        self.points: list[Point] = []
+        self.seen: list[Frame] = []
+        """Every frame of every peer, for the checks of fields at the end."""
+        self._command = command
+        self._seconds = seconds
+        self._scenario = ""
+        self.cwd = ""
+
+    def run(self, scenario: Callable[[Kit], None]) -> None:
+        """One scenario in a directory of its own."""
+        self._scenario = scenario.__name__
+        with tempfile.TemporaryDirectory(prefix="zot-conformance-") as self.cwd:
+            try:
+                scenario(self)
+            except Unfinished as error:
+                self.check("completes", "the scenario runs to its end", False, str(error))
+
+    @contextmanager
+    def peer(self, token: str = "") -> Iterator[Peer]:
+        home = os.path.join(self.cwd, "home")  # noqa: PTH118  plain strings for a child
+        os.makedirs(home, exist_ok=True)  # noqa: PTH103
+        environment = {
+            **os.environ,
+            "HOME": home,
+            "ZOT_HOME": home,
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": self.server.url,
+        }
+        environment.pop("ZOTCORE_RPC_TOKEN", None)
+        if token:
+            environment["ZOTCORE_RPC_TOKEN"] = token
+        with Peer(self._filled(), self.cwd, environment, self._seconds) as peer:
+            try:
+                yield peer
+            finally:
+                self.seen += peer.frames
+
+    def check(
+        self, id: str, text: str, holds: bool, detail: object = "", level: Level = "must"
+    ) -> bool:
+        shown = "" if holds else str(detail)
+        self.points.append(Point(f"{self._scenario}.{id}", level, text, holds, shown))
+        return holds
+
+    def equal(self, id: str, text: str, got: Any, expected: Any, level: Level = "must") -> bool:
+        return self.check(id, text, got == expected, f"expected {expected!r}, got {got!r}", level)
+
+    def order(self, id: str, frames: Sequence[Frame], expected: str, level: Level = "must") -> bool:
+        """Whether the events come in this order; those that repeat count once."""
+        text = f"the events come in the order: {expected}"
+        return self.check(id, text, *compared(order_of(frames), expected.split()), level=level)
+
+    def one_done(self, peer: Peer, runs: int = 1) -> None:
+        """After the last event nothing more comes: a ping is the next thing answered."""
+        peer.send({"id": "after", "type": "ping"})
+        peer.response("after")
+        got = count_of(peer.frames, "done")
+        self.equal("one_done", f"{runs} run(s) end in exactly {runs} done", got, runs)
+
+    def _filled(self) -> list[str]:
+        command = list(self._command)
+        if not any("{url}" in word for word in command):
+            command += FLAGS
+        values = {"{url}": self.server.url, "{key}": KEY, "{cwd}": self.cwd}
+        for name, value in values.items():
+            command = [word.replace(name, value) for word in command]
+        return command
+
+
+def order_of(frames: Sequence[Frame]) -> list[str]:
+    order: list[str] = []
+    for frame in frames:
+        kind = frame.get("type")
+        if kind in ORDERED and not (kind in REPEATED and order[-1:] == [kind]):
+            order.append(str(kind))
+    return order
+
+
+def compared(got: Sequence[str], expected: Sequence[str]) -> tuple[bool, str]:
+    for position, (one, other) in enumerate(zip(got, expected, strict=False)):
+        if one != other:
+            return False, f"event {position + 1}: expected {other}, got {one}; all: {' '.join(got)}"
+    if len(got) < len(expected):
+        return False, f"missing at the end: {' '.join(expected[len(got) :])}"
+    if len(got) > len(expected):
+        return False, f"too much at the end: {' '.join(got[len(expected) :])}"
+    return True, ""
+
+
+def prompt(text: str, id: str = "1", **fields: Any) -> Frame:
+    return {"id": id, "type": "prompt", "message": text, **fields}
+
+
+def of_type(frames: Sequence[Frame], kind: str) -> list[Frame]:
+    return [frame for frame in frames if frame.get("type") == kind]
+
+
+def last_of(frames: Sequence[Frame], kind: str) -> Frame:
+    """The last frame of that type; an empty one if there is none."""
+    return next((frame for frame in reversed(frames) if frame.get("type") == kind), {})

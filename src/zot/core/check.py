@@ -20,6 +20,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "null": (type(None),),
 }
+_KINDS = [*_TYPES, "integer", "number"]
 
 
 def problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
@@ -30,18 +31,26 @@ def problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
 
 
 def _is_plain(schema: Any) -> bool:
+    """Whether the schema is well formed and has only what is checked here."""
     if not isinstance(schema, dict) or not _PLAIN.issuperset(schema):
         return False
-    if not isinstance(schema.get("type", "object"), str):
-        return False
     properties = schema.get("properties", {})
-    extra = schema.get("additionalProperties", True)
     return (
-        isinstance(properties, dict)
+        schema.get("type", "object") in _KINDS
+        and isinstance(properties, dict)
         and all(_is_plain(each) for each in properties.values())
-        and isinstance(extra, bool)
+        and isinstance(schema.get("additionalProperties", True), bool)
         and ("items" not in schema or _is_plain(schema["items"]))
+        and _are_texts(schema.get("required", []))
+        # Other values are the library's: for it 1 is 1.0 and not true, for Python it is both.
+        and _are_texts(schema.get("enum", []))
+        and all(type(schema.get(name, 0)) in (int, float) for name in ("minimum", "maximum"))
+        and type(schema.get("minItems", 0)) is int
     )
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _plain_problem(value: Json, schema: dict[str, Json], at: str) -> str | None:
@@ -102,7 +111,7 @@ def _is_of(value: Json, kind: str) -> bool:
         return isinstance(value, int) or (
             isinstance(value, float) and (kind == "number" or value.is_integer())
         )
-    return isinstance(value, _TYPES.get(kind, (object,)))
+    return isinstance(value, _TYPES[kind])
 
 
 def _name(value: Json) -> str:

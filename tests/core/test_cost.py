@@ -1,0 +1,36 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zot.core.cost import add, priced
+from zot.provider.types import Cost, Price, Usage
+
+counts = st.integers(0, 10**9)
+usages = st.builds(
+    Usage, counts, counts, counts, counts, st.none() | counts, cost_known=st.booleans()
+)
+
+
+def test_a_call_costs_what_its_price_says():
+    usage = priced(Usage(1_000_000, 2_000_000, 500_000, 100_000), Price(3.0, 15.0, 0.3, 3.75))
+    assert usage.cost == Cost(3.0, 30.0, 0.15, 0.375)
+    assert usage.cost.total == 33.525
+    assert usage.cost_known
+
+
+def test_an_unknown_price_is_said_to_be_unknown_unless_nothing_was_used():
+    assert priced(Usage(1), None).cost_known is False
+    assert priced(Usage(1), None).cost.total == 0
+    assert priced(Usage(), None).cost_known is True
+    assert priced(Usage(1), Price(0.0, 0.0)).cost_known is True
+
+
+@given(usages, usages)
+def test_a_sum_counts_everything_and_knows_its_cost_only_if_both_do(a, b):
+    total = add(a, b)
+    assert total.total == a.total + b.total
+    assert total.cost_known == (a.cost_known and b.cost_known)
+    assert add(b, a) == total
+    if a.reasoning is None and b.reasoning is None:
+        assert total.reasoning is None
+    else:
+        assert total.reasoning == (a.reasoning or 0) + (b.reasoning or 0)

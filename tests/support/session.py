@@ -1,0 +1,186 @@
+"""A runtime in this process, with a scripted model and small tools, for tests of the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from zot.agent.runtime import Runtime
+from zot.core import events
+from zot.core.agent import Agent, AgentSettings
+from zot.core.session import Session
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import SessionError
+from zot.provider.retry import RetryPolicy
+from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.types import Message, Text, ToolCall, ToolResult
+
+PATIENCE = 20.0
+FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)
+
+
+class SmallTool:
+    """A tool made of one function of its arguments and context."""
+
+    def __init__(self, name, run, schema=None):
+        self.name = name
+        self.description = f"The tool {name}."
+        self.schema = schema or {"type": "object"}
+        self._run = run
+        self.calls = []
+
+    def run(self, args, context: ToolContext) -> ToolOutput | str:
+        self.calls.append(args)
+        return self._run(args, context)
+
+
+class OneModel:
+    """The models of a runtime that has only one."""
+
+    def __init__(self, provider, model=MODEL):
+        self.provider, self.model = provider, model
+
+    def find(self, id):
+        return self.model
+
+    def all(self):
+        return [self.model]
+
+    def connect(self, model):
+        return self.provider
+
+
+class Recorder:
+    """A runtime and everything it told."""
+
+    def __init__(self, turns: Sequence, *, model=MODEL, store=None, session=None, **options):
+        settings = {"retry": FAST, **options.pop("settings", {})}
+        self.provider = options.pop("provider", None) or ScriptedProvider(turns)
+        self.session = session or Session(store=store)
+        self.agent = Agent(
+            provider=self.provider,
+            model=model,
+            session=self.session,
+            settings=AgentSettings(**settings),
+            **options,
+        )
+        self.runtime = Runtime(self.agent, OneModel(self.provider, model), cwd="/work")
+        self.events = []
+        self.runs = []
+        self._news = threading.Condition()
+        self.runtime.listeners.append(self._hear)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        assert self.runtime.close(timeout=PATIENCE)
+
+    def _hear(self, event, run):
+        with self._news:
+            self.events.append(event)
+            self.runs.append(run)
+            self._news.notify_all()
+
+    def wait_for(self, kind, count=1):
+        """Until that many events of a kind were told."""
+
+        def there():
+            return sum(isinstance(event, kind) for event in self.events) >= count
+
+        with self._news:
+            assert self._news.wait_for(there, PATIENCE), self.events[-10:]
+
+    def prompt(self, text="go", **options):
+        """Run a prompt to its end: its events, and what its run says."""
+        start = len(self.events)
+        run = self.runtime.prompt(text, **options)
+        assert run.ended.wait(PATIENCE)
+        return self.events[start:], run
+
+    def compact(self, instructions=""):
+        start = len(self.events)
+        run = self.runtime.compact(instructions)
+        assert run.ended.wait(PATIENCE)
+        return self.events[start:], run
+
+    @property
+    def requests(self):
+        return self.provider.requests
+
+
+class FullDisk:
+    """A store that fails at the appends of these numbers, and keeps the rest."""
+
+    def __init__(self, *fail_at, sync_fails=False):
+        self.fail_at = set(fail_at)
+        self.count = 0
+        self.sync_fails = sync_fails
+        self.entries = []
+
+    def append(self, entry):
+        self.count += 1
+        if self.count in self.fail_at:
+            raise SessionError("cannot write: no space left on device")
+        self.entries.append(entry)
+
+    def sync(self):
+        if self.sync_fails:
+            raise SessionError("cannot sync: input/output error")
+
+    def close(self):
+        pass
+
+
+def kinds(told) -> list[str]:
+    return [type(event).__name__ for event in told]
+
+
+def of(told, kind) -> list:
+    return [event for event in told if isinstance(event, kind)]
+
+
+def said(told) -> str:
+    return "".join(event.delta for event in told if isinstance(event, events.TextDelta))
+
+
+def last_turn_end(told):
+    return of(told, events.TurnEnd)[-1]
+
+
+def valid(messages: Sequence[Message]) -> bool:
+    """Whether a provider would take these messages: each call one result, right after it."""
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for message in messages:
+        calls = [b for b in message.content if isinstance(b, ToolCall)]
+        results = [b.call_id for b in message.content if isinstance(b, ToolResult)]
+        if message.role == "tool":
+            if results != waiting or not waiting or len(results) != len(message.content):
+                return False
+            waiting = []
+            continue
+        if waiting or results or (calls and message.role != "assistant") or not message.content:
+            return False
+        waiting = [call.id for call in calls]
+        if "" in waiting or len({*waiting}) != len(waiting) or seen & {*waiting}:
+            return False
+        seen |= {*waiting}
+    return not waiting
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),), 1.0)
+
+
+def assistant(text: str = "", *calls: ToolCall) -> Message:
+    blocks = (Text(text),) if text else ()
+    return Message("assistant", (*blocks, *calls), 2.0)
+
+
+def results(*ids: str) -> Message:
+    return Message("tool", tuple(ToolResult(id, (Text("out"),)) for id in ids), 3.0)
+
+
+def call(id: str, name: str = "tool") -> ToolCall:
+    return ToolCall(id, name, {})

@@ -1,0 +1,901 @@
+"""The loop and its supervisor: what is told, in which order, and what is left in the transcript."""
+
+import sys
+import threading
+
+import pytest
+from msgspec.structs import replace
+from support.session import (
+    PATIENCE,
+    FullDisk,
+    Recorder,
+    SmallTool,
+    kinds,
+    last_turn_end,
+    of,
+    said,
+    valid,
+)
+
+from zot.agent import runtime as runtime_module
+from zot.core import events
+from zot.core.agent import Limits
+from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
+from zot.core.repair import repaired
+from zot.core.tool import ToolOutput
+from zot.errors import (
+    BusyError,
+    ClosedError,
+    CommandError,
+    NetworkError,
+    ProviderError,
+    ToolError,
+)
+from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.types import (
+    Finished,
+    Image,
+    Price,
+    Started,
+    Text,
+    TextDelta,
+    ToolCall,
+    Usage,
+    UsageSeen,
+)
+
+OK = {"text": "ok", "repeat": True}
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+
+
+def echo(name="echo", schema=None):
+    return SmallTool(name, lambda args, context: f"{name}:{args}", schema)
+
+
+def calls(*names, **more):
+    tools = [{"name": name} if isinstance(name, str) else name for name in names]
+    return {"tools": tools, **more}
+
+
+def results_of(told):
+    return [
+        (event.result.is_error, event.result.content[0].text)
+        for event in of(told, events.ToolReturned)
+    ]
+
+
+def usable(it):
+    """The transcript is valid for the next request, and the next prompt works."""
+    assert valid(repaired(it.session.messages()))
+    told, run = it.prompt("next")
+    assert run.stop == "end", run.error
+    assert valid(it.requests[-1].messages)
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def test_a_plain_answer_in_order():
+    with Recorder(
+        [{"text": ["a", "b"], "thinking": "t", "usage": {"input": 2, "output": 1}}]
+    ) as it:
+        told, run = it.prompt("hi")
+        assert kinds(told) == [
+            *("UserMessage", "TurnStart", "AssistantStart", "ThinkingDelta", "TextDelta"),
+            *("TextDelta", "UsageReport", "AssistantMessage", "TurnEnd", "Done"),
+        ]
+        assert last_turn_end(told).stop == "end"
+        assert run.stop == "end"
+        message = it.session.messages()[-1]
+        assert message.origin.stop == "end"
+        assert message.origin.usage.total == 3
+
+
+def test_tools_run_in_call_order_after_the_turn_has_ended():
+    turn = calls({"name": "a", "id": "1"}, {"name": "b", "id": "2"}, text="x")
+    with Recorder([turn, OK], tools=[echo("b"), echo("a")]) as it:
+        told, _ = it.prompt()
+        assert kinds(told)[7:] == [
+            *("ToolUseStart", "ToolUseArgs", "ToolUseEnd", "UsageReport", "AssistantMessage"),
+            *("ToolCalled", "ToolCalled", "TurnEnd"),
+            *("ToolStarted", "ToolReturned", "ToolStarted", "ToolReturned"),
+            *("TurnStart", "AssistantStart", "TextDelta", "UsageReport", "AssistantMessage"),
+            *("TurnEnd", "Done"),
+        ]
+        assert [event.call.id for event in of(told, events.ToolReturned)] == ["1", "2"]
+        assert [spec.name for spec in it.requests[0].tools] == ["a", "b"]
+        usable(it)
+
+
+def test_of_two_tools_with_one_name_the_first_wins():
+    first, second = SmallTool("t", lambda *_: "first"), SmallTool("t", lambda *_: "second")
+    with Recorder([calls("t"), OK], tools=[first, second]) as it:
+        assert results_of(it.prompt()[0]) == [(False, "first")]
+
+
+# --- tools that go wrong -----------------------------------------------------------------------
+
+
+def test_an_unknown_tool_is_a_result_that_names_the_known_ones():
+    with Recorder([calls("reed"), OK], tools=[echo("read")]) as it:
+        ((failed, text),) = results_of(it.prompt()[0])
+        assert failed
+        assert "unknown tool 'reed'" in text
+        assert "read" in text
+        usable(it)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"args": {"n": "x"}}, "'n' must be of type integer"),
+        ({"args": {}}, "'n' is missing"),
+        ({"args": {"n": 1, "m": 2}}, "'m' is not an argument"),
+        ({"raw_args": '{"n": 1'}, "not a JSON object"),
+        ({"raw_args": "[1]"}, "not a JSON object"),
+        ({"raw_args": ""}, "not a JSON object"),
+    ],
+)
+def test_bad_arguments_never_reach_the_tool(fields, words):
+    tool = echo("t", NUMBER)
+    with Recorder([calls({"name": "t", **fields}), OK], tools=[tool]) as it:
+        ((failed, text),) = results_of(it.prompt()[0])
+        assert failed
+        assert words in text
+        assert tool.calls == []
+        usable(it)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ToolError("no such file"), "no such file"),
+        (ValueError("oops"), "the tool crashed: ValueError: oops"),
+        (SystemExit(3), "the tool crashed: SystemExit: 3"),
+        (KeyboardInterrupt(), "the tool crashed: KeyboardInterrupt"),
+        (MemoryError(), "the tool crashed: MemoryError"),
+        (RecursionError("deep"), "the tool crashed: RecursionError"),
+    ],
+)
+def test_a_tool_that_raises_fails_alone(error, words, capsys):
+    def run(args, context):
+        raise error
+
+    with Recorder([calls("bad", "good"), OK], tools=[SmallTool("bad", run), echo("good")]) as it:
+        told, run_ = it.prompt()
+        (failed, text), (good, _) = results_of(told)
+        assert failed
+        assert words in text
+        assert not good
+        assert run_.stop == "end"
+        usable(it)
+    assert ("Traceback" in capsys.readouterr().err) == (not isinstance(error, ToolError))
+
+
+def test_what_a_tool_gives_back_is_told_as_it_is():
+    picture = Image("image/png", b"x")
+    shown = ToolOutput((Text("t"), picture), is_error=True, details={"exit": 1})
+    empty = SmallTool("empty", lambda *_: ToolOutput(()))
+    tools = [SmallTool("full", lambda *_: shown), empty]
+    with Recorder([calls("full", "empty"), OK], tools=tools) as it:
+        first, second = (event.result for event in of(it.prompt()[0], events.ToolReturned))
+        assert first.content == (Text("t"), picture)
+        assert first.is_error
+        assert first.details == {"exit": 1}
+        assert second.content == (Text("(no output)"),)
+
+
+def test_progress_is_told_while_the_tool_runs_and_not_after_an_abort():
+    released = threading.Event()
+
+    def run(args, context):
+        context.progress("one")
+        context.progress("")
+        context.cancel.wait(PATIENCE)
+        context.progress("late")
+        released.set()
+        return "x"
+
+    with Recorder([calls("t"), OK], tools=[SmallTool("t", run)]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.ToolProgress)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert [event.text for event in of(it.events, events.ToolProgress)] == ["one"]
+        assert released.is_set()
+
+
+# --- abort -------------------------------------------------------------------------------------
+
+
+def test_an_abort_before_the_run_starts_still_ends_it():
+    with Recorder([OK]) as it:
+        blocker = threading.Event()
+        it.runtime.wait_for_listeners = lambda cancel: blocker.wait(PATIENCE)
+        first = it.runtime.prompt("one", tag="one")
+        second = it.runtime.prompt("two", tag="two")
+        assert it.runtime.tags() == ["one", "two"]
+        assert it.runtime.abort("two")
+        assert not it.runtime.abort("three")
+        blocker.set()
+        assert second.ended.wait(PATIENCE)
+        assert (first.stop, second.stop) == ("end", "aborted")
+        mine = [event for event, run in zip(it.events, it.runs, strict=True) if run is second]
+        assert kinds(mine) == ["TurnEnd", "Done"]
+        usable(it)
+
+
+def test_abort_of_a_batch_gives_every_call_a_result_and_runs_no_other():
+    def run(args, context):
+        context.cancel.sleep(PATIENCE)
+        return "x"
+
+    later = echo("later")
+    with Recorder([calls("wait", "later"), OK], tools=[SmallTool("wait", run), later]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.ToolStarted)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert results_of(it.events) == [(True, "aborted"), (True, "not run: the turn was aborted")]
+        assert later.calls == []
+        assert kinds(it.events)[-2:] == ["TurnEnd", "Done"]
+        assert last_turn_end(it.events).stop == "aborted"
+        usable(it)
+
+
+def test_a_tool_that_ignores_the_abort_is_given_up_and_its_late_output_dropped(monkeypatch):
+    monkeypatch.setattr(runtime_module, "ABORT_GRACE", 0.05)
+    started, release, finished = threading.Event(), threading.Event(), threading.Event()
+
+    def stubborn(args, context):
+        started.set()
+        release.wait(PATIENCE)
+        try:
+            context.progress("late")
+            return "too slow"
+        finally:
+            finished.set()
+
+    tools = [echo("quick"), SmallTool("stubborn", stubborn), echo("later")]
+    with Recorder([calls("quick", "stubborn", "later"), OK], tools=tools) as it:
+        run_ = it.runtime.prompt("go")
+        assert started.wait(PATIENCE)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert run_.stop == "aborted"
+        told = len(it.events)
+        assert kinds(it.events)[-2:] == ["TurnEnd", "Done"]
+        release.set()
+        assert finished.wait(PATIENCE)
+        usable(it)
+        assert "too slow" not in str(it.session.messages())
+        assert kinds(it.events[told:])[0] == "UserMessage"
+        # What the first tool of the batch gave was kept.
+        assert "quick:{}" in str(it.requests[-1].messages)
+        assert run_.stop == "aborted"
+
+
+def test_an_abort_in_the_stream_keeps_the_text_and_drops_the_calls():
+    turn = {"text": ["a", "b"] * 200, "delay_ms": 5, "tools": [{"name": "t"}]}
+    with Recorder([turn, OK]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.TextDelta, 2)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert kinds(it.events)[-3:] == ["AssistantMessage", "TurnEnd", "Done"]
+        message = it.session.messages()[-1]
+        assert message.content == (Text(said(it.events)),)
+        assert message.origin.stop == "aborted"
+        usable(it)
+
+
+def test_an_abort_in_a_guard_that_asks_runs_no_tool():
+    asked = threading.Event()
+
+    class Asks(Hook):
+        def before_tool(self, call, context):
+            asked.set()
+            context.cancel.wait(PATIENCE)
+            return ALLOW
+
+    tool = echo("t")
+    with Recorder([calls("t"), OK], tools=[tool], hooks=[Asks()]) as it:
+        run_ = it.runtime.prompt("go")
+        assert asked.wait(PATIENCE)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert tool.calls == []
+        assert last_turn_end(it.events).stop == "aborted"
+
+
+def test_abort_when_nothing_runs_is_no_news():
+    with Recorder([OK]) as it:
+        assert it.runtime.abort() is False
+        assert it.events == []
+
+
+# --- provider faults ---------------------------------------------------------------------------
+
+FAULTS = {
+    "400": {"error": {"status": 400}},
+    "401": {"error": {"status": 401}},
+    "404": {"error": {"status": 404}},
+    "no class": {"error": {"message": "odd"}},
+    "after text": {"text": "partial", "error": {"status": 500}},
+    "cut at once": {"text": "abc", "cut_after": 0},
+    "cut in the text": {"text": ["abc", "def"], "cut_after": 1},
+    "cut in a call": {"text": "abc", "tools": [{"name": "t"}], "cut_after": 1},
+    "cut after a call": {"tools": [{"name": "t", "args": {"a": "b" * 200}}], "cut_after": 5},
+    "thinking only, then cut": {"thinking": ["hm", "so"], "cut_after": 1},
+}
+
+
+@pytest.mark.parametrize("turn", FAULTS.values(), ids=FAULTS)
+def test_every_fault_ends_in_one_done_and_a_usable_transcript(turn):
+    tool = echo("t")
+    with Recorder([{**turn, "match": "fault", "repeat": True}, OK], tools=[tool]) as it:
+        told, run_ = it.prompt("fault")
+        assert run_.stop == "error"
+        assert kinds(told)[-3:] == ["TurnEnd", "ErrorRaised", "Done"]
+        assert len(of(told, events.TurnEnd)) == 1
+        assert last_turn_end(told).error == str(run_.error)
+        assert tool.calls == []
+        if said(told):
+            assert it.session.messages()[-1].content == (Text(said(told)),)
+            assert it.session.messages()[-1].origin.error
+        usable(it)
+
+
+def test_a_failure_that_passes_is_retried_and_told():
+    busy = {"error": {"status": 503, "message": "busy"}}
+    with Recorder([busy, busy, "fine"]) as it:
+        told, run_ = it.prompt()
+        assert run_.stop == "end"
+        assert [event.attempt for event in of(told, events.Retry)] == [1, 2]
+        assert len(of(told, events.TurnStart)) == len(of(told, events.TurnEnd)) == 1
+        assert len(it.requests) == 3
+
+
+def test_an_abort_in_a_retry_pause_is_an_abort():
+    busy = {"error": {"status": 503, "retry_after": 50}, "match": "go"}
+    with Recorder([busy, OK]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.Retry)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert last_turn_end(it.events).stop == "aborted"
+        usable(it)
+
+
+def test_the_next_model_answers_when_one_fails_for_good():
+    other = ScriptedProvider(["from the other"])
+    priced = replace(MODEL, id="other", price=Price(1.0, 1.0))
+    turns = [{"error": {"status": 400, "message": "gone"}}]
+    with Recorder(turns, settings={"fallbacks": ((other, priced),)}) as it:
+        told, run_ = it.prompt()
+        assert said(told) == "from the other"
+        (event,) = of(told, events.Fallback)
+        assert (event.failed, event.model) == ("scripted", "other")
+        assert it.session.messages()[-1].origin.model == "other"
+
+
+class OddProvider:
+    """Plays stream events as they are given, and raises exceptions among them."""
+
+    name = "odd"
+
+    def __init__(self, *streams):
+        self._streams = list(streams)
+        self.requests = []
+        self.closed = 0
+
+    def stream(self, request, cancel):
+        self.requests.append(request)
+        for event in self._streams.pop(0) if self._streams else fine():
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+
+    def close(self):
+        self.closed += 1
+
+
+def fine(*content, stop="end"):
+    return [Started(), TextDelta("ok"), Finished((Text("ok"), *content), stop, Usage(1, 1))]
+
+
+def test_a_stream_without_an_end_is_an_error_and_its_text_is_kept():
+    with Recorder([], provider=OddProvider([Started(), TextDelta("half")])) as it:
+        told, run_ = it.prompt()
+        assert run_.error.code == "bad_response"
+        assert it.session.messages()[-1].content == (Text("half"),)
+        usable(it)
+
+
+@pytest.mark.parametrize("bug", [ValueError("bug"), SystemExit(1), KeyError("x")])
+def test_a_bug_in_a_provider_is_an_error_of_this_run_only(bug, capsys):
+    with Recorder([], provider=OddProvider([Started(), bug])) as it:
+        told, run_ = it.prompt()
+        assert run_.stop == "error"
+        assert "internal error" in str(run_.error)
+        assert kinds(told)[-3:] == ["TurnEnd", "ErrorRaised", "Done"]
+        usable(it)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_what_an_aborted_or_cut_call_used_is_counted():
+    cut = [Started(), UsageSeen(Usage(100, 3)), TextDelta("x"), NetworkError("cut")]
+    price = replace(MODEL, price=Price(1.0, 1.0))
+    with Recorder([], provider=OddProvider(cut), model=price) as it:
+        told, _ = it.prompt()
+        (report,) = of(told, events.UsageReport)
+        assert report.usage.total == 103
+        assert report.cumulative.cost.total == pytest.approx(103e-6)
+        assert it.runtime.state().usage == report.cumulative
+
+
+def test_calls_with_the_wrong_stop_word_still_run():
+    wanted = ToolCall("1", "t", {})
+    with Recorder([], provider=OddProvider(fine(wanted, stop="end")), tools=[echo("t")]) as it:
+        told, _ = it.prompt()
+        assert [event.stop for event in of(told, events.TurnEnd)] == ["tool_use", "end"]
+        assert results_of(told) == [(False, "t:{}")]
+
+
+def test_a_tool_turn_without_calls_is_an_end():
+    with Recorder([], provider=OddProvider(fine(stop="tool_use"))) as it:
+        told, run_ = it.prompt()
+        assert last_turn_end(told).stop == "end"
+        assert run_.stop == "end"
+
+
+def test_calls_of_an_answer_cut_at_its_length_do_not_run():
+    tool = echo("t")
+    with Recorder([calls("t", text="long", stop="length"), OK], tools=[tool]) as it:
+        told, run_ = it.prompt()
+        assert last_turn_end(told).stop == "length"
+        assert of(told, events.ToolCalled) == []
+        assert tool.calls == []
+        assert it.session.messages()[-1].content == (Text("long"),)
+        usable(it)
+
+
+def test_an_empty_answer_leaves_no_empty_message():
+    with Recorder([{"text": ""}, OK]) as it:
+        told, run_ = it.prompt()
+        assert run_.stop == "end"
+        assert len(it.session.messages()) == 1
+        usable(it)
+
+
+def test_calls_that_share_an_id_do_not_poison_the_transcript():
+    same = [{"name": "t", "id": "x"}, {"name": "t", "id": "x"}]
+    with Recorder([{"tools": same}, {"tools": same}, OK], tools=[echo("t")]) as it:
+        assert it.prompt()[1].stop == "end"
+        assert all(valid(request.messages) for request in it.requests)
+        usable(it)
+
+
+# --- steering and follow-ups -------------------------------------------------------------------
+
+
+def test_steering_skips_the_rest_of_the_batch():
+    entered, go = threading.Event(), threading.Event()
+
+    def wait(args, context):
+        entered.set()
+        go.wait(PATIENCE)
+        return "x"
+
+    later = echo("later")
+    turns = [calls("wait", "later"), {"match": "left", "text": "turned"}]
+    with Recorder(turns, tools=[SmallTool("wait", wait), later]) as it:
+        run_ = it.runtime.prompt("go")
+        assert entered.wait(PATIENCE)
+        assert it.runtime.steer("left") is True
+        go.set()
+        assert run_.ended.wait(PATIENCE)
+        assert said(it.events) == "turned"
+        assert later.calls == []
+        assert results_of(it.events)[1] == (True, "not run: the user sent a message first")
+        updates = of(it.events, events.QueueUpdate)
+        assert [update.steering for update in updates] == [("left",), ()]
+
+
+def test_follow_ups_come_one_by_one_or_all_at_once():
+    for all_at_once in (True, False):
+        gate = threading.Event()
+        turns = [calls("wait"), {"text": "ok", "repeat": True}]
+        wait = SmallTool("wait", lambda *_, gate=gate: str(gate.wait(PATIENCE)))
+        with Recorder(turns, tools=[wait]) as it:
+            it.runtime.take_all["follow_up"] = all_at_once
+            run_ = it.runtime.prompt("go")
+            it.wait_for(events.ToolStarted)
+            it.runtime.follow("one")
+            it.runtime.follow("two")
+            gate.set()
+            assert run_.ended.wait(PATIENCE)
+            assert len(of(it.events, events.UserMessage)) == 3
+            assert len(of(it.events, events.TurnStart)) == (3 if all_at_once else 4)
+
+
+def test_a_message_for_nobody_is_refused_or_kept():
+    with Recorder([OK]) as it:
+        assert it.runtime.steer("x") is False
+        assert it.runtime.follow("y") is False
+        assert it.runtime.clear_queue() == ([], [])
+        assert it.runtime.steer("kept", keep=True) is False
+        told, _ = it.prompt("go")
+        texts = [event.message.content[0].text for event in of(told, events.UserMessage)]
+        assert texts == ["go", "kept"]
+        with pytest.raises(CommandError, match="empty"):
+            it.runtime.steer("  ")
+
+
+def test_the_queue_of_messages_is_bounded():
+    with Recorder([OK]) as it:
+        for _ in range(runtime_module.MAX_QUEUE):
+            it.runtime.steer("x", keep=True)
+        with pytest.raises(CommandError, match="queue_full"):
+            it.runtime.steer("x", keep=True)
+        steering, follow_up = it.runtime.clear_queue()
+        assert (len(steering), follow_up) == (runtime_module.MAX_QUEUE, [])
+
+
+def test_no_message_is_lost_when_it_comes_as_the_run_ends():
+    with Recorder([OK]) as it:
+        heard = 0
+        for number in range(200):
+            run_ = it.runtime.prompt("p")
+            if it.runtime.steer(f"s{number}"):
+                heard += 1
+            assert run_.ended.wait(PATIENCE)
+        texts = [event.message.content[0].text for event in of(it.events, events.UserMessage)]
+        assert sum(text.startswith("s") for text in texts) == heard
+        assert it.runtime.clear_queue() == ([], [])
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def looping(**usage):
+    return [{"tools": [{"name": "t"}], "usage": usage, "repeat": True}]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(max_steps=3), "max steps (3) exceeded"),
+        (Limits(max_tokens=1000), "max tokens (1000) would be exceeded"),
+        (Limits(max_cost=0.001), "max cost (0.001 USD) would be exceeded"),
+        (Limits(max_seconds=0.0001), "max seconds (0.0001) exceeded"),
+    ],
+)
+def test_a_limit_ends_the_run_with_an_error_between_turns(limits, words):
+    priced = replace(MODEL, price=Price(1.0, 1.0))
+    with Recorder(looping(input=300, output=10), model=priced, tools=[echo("t")]) as it:
+        told, run_ = it.prompt(limits=limits)
+        assert run_.error.code == "limit"
+        assert words in str(run_.error)
+        assert kinds(told)[-2:] == ["ErrorRaised", "Done"]
+        assert len(of(told, events.TurnStart)) == len(of(told, events.TurnEnd))
+        assert valid(repaired(it.session.messages()))
+    if limits.max_steps:
+        assert len(of(told, events.TurnStart)) == 3
+
+
+def test_a_cost_limit_needs_a_price():
+    unknown = replace(MODEL, price=None)
+    with Recorder([OK], model=unknown, settings={"limits": Limits(max_cost=1.0)}) as it:
+        told, run_ = it.prompt()
+        assert "price of 'scripted' is not known" in str(run_.error)
+        assert it.requests == []
+
+
+def test_an_unknown_price_is_said_in_every_report():
+    unknown = replace(MODEL, price=None)
+    with Recorder([{"text": "x", "usage": {"input": 5}}], model=unknown) as it:
+        told, _ = it.prompt()
+        (report,) = of(told, events.UsageReport)
+        assert (report.usage.cost_known, report.cumulative.cost_known) == (False, False)
+        assert report.usage.cost.total == 0
+
+
+# --- guards ------------------------------------------------------------------------------------
+
+
+class Guard(Hook):
+    def __init__(self, **verdicts):
+        self.verdicts = verdicts
+        self.asked = []
+
+    def _answer(self, name, value):
+        self.asked.append((name, value))
+        verdict = self.verdicts.get(name, ALLOW)
+        if isinstance(verdict, BaseException):
+            raise verdict
+        return verdict
+
+    def before_start(self, system, context):
+        return self._answer("start", system)
+
+    def before_turn(self, step, context):
+        return self._answer("turn", step)
+
+    def before_tool(self, call, context):
+        return self._answer("tool", call.args)
+
+    def before_reply(self, message, context):
+        return self._answer("reply", message.content)
+
+
+BROKEN = RuntimeError("broken")
+
+
+def test_a_guard_that_allows_changes_nothing():
+    with Recorder([calls("t"), OK], tools=[echo("t")], hooks=[Hook()]) as it:
+        assert it.prompt()[1].stop == "end"
+
+
+@pytest.mark.parametrize("verdict", [Block("not now"), BROKEN])
+def test_a_blocked_turn_ends_with_its_reason(verdict, capsys):
+    with Recorder([OK], hooks=[Guard(turn=verdict)]) as it:
+        told, run_ = it.prompt()
+        assert kinds(told) == ["UserMessage", "TurnStart", "TurnEnd", "ErrorRaised", "Done"]
+        assert run_.error.code == "blocked"
+        words = "a guard failed: RuntimeError: broken" if verdict is BROKEN else "not now"
+        assert last_turn_end(told).error == words
+        assert it.requests == []
+    assert ("Traceback" in capsys.readouterr().err) == (verdict is BROKEN)
+
+
+@pytest.mark.parametrize("verdict", [Block("never"), BROKEN, Block("")])
+def test_a_blocked_start_asks_no_model(verdict, capsys):
+    with Recorder([OK], hooks=[Guard(start=verdict)]) as it:
+        told, run_ = it.prompt()
+        assert run_.error.code == "blocked"
+        assert it.requests == []
+
+
+@pytest.mark.parametrize("verdict", [Block("not this"), BROKEN, Block("")])
+def test_a_blocked_tool_does_not_run_and_the_model_hears_why(verdict, capsys):
+    tool = echo("t")
+    hooks = [Guard(tool=verdict), Guard(tool=ALLOW)]
+    with Recorder([calls("t"), OK], tools=[tool], hooks=hooks) as it:
+        told, run_ = it.prompt()
+        ((failed, text),) = results_of(told)
+        assert failed
+        assert text in ("not this", "a guard failed: RuntimeError: broken") or "refused" in text
+        assert tool.calls == []
+        assert run_.stop == "end"
+        assert ("tool", {}) not in hooks[1].asked
+        usable(it)
+
+
+def test_replaced_arguments_are_seen_by_the_next_guard_and_checked_again():
+    tool = echo("t", NUMBER)
+    second = Guard()
+    hooks = [Guard(tool=ReplaceArgs({"n": 7})), second]
+    turn = calls({"name": "t", "args": {"n": 1}})
+    with Recorder([turn, OK], tools=[tool], hooks=hooks) as it:
+        told, _ = it.prompt()
+        assert tool.calls == [{"n": 7}]
+        assert ("tool", {"n": 7}) in second.asked
+        assert of(told, events.ToolCalled)[0].call.args == {"n": 1}
+    with Recorder([turn, OK], tools=[tool], hooks=[Guard(tool=ReplaceArgs({"n": "x"}))]) as it:
+        ((failed, text),) = results_of(it.prompt()[0])
+        assert failed
+        assert "'n' must be of type integer" in text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (ReplaceText("better"), "better"),
+        (Block("rude"), "[reply withheld: rude]"),
+        (BROKEN, "[reply withheld: a guard failed: RuntimeError: broken]"),
+    ],
+)
+def test_a_reply_can_be_replaced_before_it_is_kept(verdict, text, capsys):
+    with Recorder([{"text": "raw"}, OK], hooks=[Guard(reply=verdict)]) as it:
+        told, _ = it.prompt()
+        assert said(told) == "raw"
+        assert of(told, events.AssistantMessage)[0].message.content == (Text(text),)
+        assert it.session.messages()[-1].content == (Text(text),)
+
+
+def test_the_system_prompt_is_made_once_a_conversation_and_guards_may_replace_it():
+    made = []
+
+    def system():
+        made.append(1)
+        return "base"
+
+    guard = Guard(start=ReplaceText("mine"))
+    with Recorder([calls("t"), OK], tools=[echo("t")], hooks=[guard], system=system) as it:
+        it.prompt()
+        it.prompt()
+        assert len(made) == 1
+        assert {request.system for request in it.requests} == {"mine"}
+        it.runtime.clear()
+        it.prompt()
+        assert len(made) == 2
+
+
+# --- the disk ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", range(1, 8))
+def test_a_full_disk_at_any_moment_ends_the_run_with_an_error(moment):
+    usage = {"input": 1, "output": 1}
+    turns = [
+        calls("t", "t", text="x", usage=usage),
+        {"text": "ok", "usage": usage, "repeat": True},
+    ]
+    with Recorder(turns, tools=[echo("t")], store=FullDisk(moment)) as it:
+        told, run_ = it.prompt()
+        assert run_.error.code == "session"
+        assert kinds(told)[-2:] == ["ErrorRaised", "Done"]
+        assert len(of(told, events.TurnStart)) == len(of(told, events.TurnEnd))
+        assert len(of(told, events.Done)) == 1
+        usable(it)
+
+
+def test_a_disk_that_cannot_sync_is_an_error_of_the_run():
+    with Recorder([OK], store=FullDisk(sync_fails=True)) as it:
+        told, run_ = it.prompt()
+        assert run_.error.code == "session"
+        assert kinds(told)[-2:] == ["ErrorRaised", "Done"]
+
+
+def test_a_store_with_a_bug_cannot_keep_a_run_from_its_end(capsys):
+    store = FullDisk()
+    with Recorder([OK], store=store) as it:
+        it.prompt()
+        store.sync = lambda: 1 / 0
+        told, run_ = it.prompt()
+        assert run_.stop == "error"
+        assert kinds(told)[-1] == "Done"
+        store.sync = lambda: None
+        assert it.prompt()[1].stop == "end"
+
+
+# --- the runtime -------------------------------------------------------------------------------
+
+
+def test_state_is_busy_exactly_until_done():
+    seen = []
+    with Recorder([OK]) as it:
+
+        def look(event, run):
+            if isinstance(event, events.TurnEnd):
+                seen.append(it.runtime.busy)
+
+        it.runtime.listeners.append(look)
+        it.prompt()
+        assert seen == [True]
+        assert it.runtime.busy is False
+        state = it.runtime.state()
+        assert (state.busy, state.queued, state.message_count) == (False, 0, 2)
+        assert state.cwd == "/work"
+
+
+def test_a_listener_may_ask_for_the_state_and_may_fail(capsys):
+    with Recorder([OK]) as it:
+        states = []
+
+        def nosy(event, run):
+            states.append(it.runtime.state())
+
+        def broken(event, run):
+            raise ValueError("broken listener")
+
+        it.runtime.listeners[:0] = [broken, nosy]
+        for _ in range(20):
+            assert it.prompt()[1].stop == "end"
+        assert states[-1].message_count == 40
+    assert "broken listener" in capsys.readouterr().err
+
+
+def test_what_changes_the_agent_needs_it_idle():
+    gate = threading.Event()
+    tool = SmallTool("t", lambda *_: str(gate.wait(PATIENCE)))
+    with Recorder([calls("t"), OK], tools=[tool]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.ToolStarted)
+        for change in (
+            it.runtime.clear,
+            lambda: it.runtime.set_model("scripted"),
+            lambda: it.runtime.set_reasoning("low"),
+            lambda: it.runtime.set_messages(()),
+        ):
+            with pytest.raises(BusyError, match="agent is busy"):
+                change()
+        gate.set()
+        assert run_.ended.wait(PATIENCE)
+        it.runtime.set_reasoning("low")
+        assert it.runtime.state().reasoning == "low"
+        it.runtime.set_messages(it.session.messages()[:1])
+        assert it.runtime.state().message_count == 1
+        assert it.runtime.set_model("scripted").id == "scripted"
+        it.runtime.clear()
+        assert it.runtime.state().message_count == 0
+        usable(it)
+
+
+def test_another_models_client_is_let_go():
+    other = OddProvider()
+    with Recorder([], provider=OddProvider()) as it:
+        before = it.agent.provider
+        it.runtime.models.provider = other
+        it.runtime.models.model = replace(MODEL, id="other")
+        it.runtime.set_model("other")
+        assert before.closed == 1
+        assert it.agent.provider is other
+
+
+def test_a_closed_runtime_takes_nothing_more():
+    it = Recorder([OK])
+    assert it.runtime.close()
+    with pytest.raises(ClosedError):
+        it.runtime.prompt("x")
+    it.runtime.release()
+    it = Recorder([{"text": "a", "delay_ms": 20, "repeat": True}])
+    runs = [it.runtime.prompt("x") for _ in range(5)]
+    assert it.runtime.close(drain=True, timeout=PATIENCE)
+    assert [run_.stop for run_ in runs] == ["end"] * 5
+    it = Recorder([{"text": ["a"] * 500, "delay_ms": 20, "repeat": True}])
+    runs = [it.runtime.prompt("x") for _ in range(5)]
+    assert it.runtime.close(timeout=PATIENCE)
+    assert [run_.stop for run_ in runs] == ["aborted"] * 5
+    assert len(of(it.events, events.Done)) == 5
+
+
+def test_a_system_without_threads_refuses_or_ends_what_it_cannot_run(monkeypatch):
+    def cannot(self):
+        raise RuntimeError("can't start new thread")
+
+    with Recorder([OK]) as it:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", cannot)
+            with pytest.raises(CommandError, match="no thread can be started"):
+                it.runtime.prompt("x")
+        assert it.prompt()[1].stop == "end"
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", cannot)
+            told, run_ = it.prompt()
+        assert "could not be started" in str(run_.error)
+        assert kinds(told) == ["ErrorRaised", "Done"]
+        assert it.prompt()[1].stop == "end"
+
+
+def test_deep_and_large_arguments_do_no_harm():
+    deep = "x"
+    for _ in range(150):
+        deep = {"d": deep}
+    turns = [calls({"name": "t", "args": {"deep": deep, "n": 10**30}}), OK]
+    with Recorder(turns, tools=[echo("t")]) as it:
+        assert it.prompt()[1].stop == "end"
+        usable(it)
+
+
+def test_one_large_delta_becomes_several():
+    with Recorder(["x" * 600_000]) as it:
+        told, _ = it.prompt()
+        assert [len(event.delta) for event in of(told, events.TextDelta)] == [262144, 262144, 75712]
+
+
+def test_the_tests_leave_no_thread_behind():
+    names = [t.name for t in threading.enumerate() if t.name.startswith("zot-")]
+    assert names == [], sys._current_frames()
+
+
+def test_a_failed_provider_error_is_a_provider_error():
+    with Recorder([{"error": {"message": "odd"}}]) as it:
+        _, run_ = it.prompt()
+        assert isinstance(run_.error, ProviderError)

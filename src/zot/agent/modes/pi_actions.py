@@ -13,7 +13,7 @@ from zot.agent.build import find_skills
 from zot.agent.flags import Options
 from zot.agent.modes.pi_bash import Shell, message
 from zot.agent.modes.pi_models import PiModels
-from zot.agent.modes.pi_sessions import PiSessions, path_of
+from zot.agent.modes.pi_sessions import PiSessions, path_of, same_file
 from zot.agent.runtime import ABORT_GRACE
 from zot.agent.wire import pi_commands as commands
 from zot.agent.wire import pi_replies
@@ -196,16 +196,17 @@ class Actions:
     def _use(self, model: Model) -> Model:
         """Go on with a model, from the next prompt on where one is running."""
         server = self._server
-        provider = server.models.connect(model)
+        agent = server.runtime.agent
+        provider = agent.provider if model == agent.model else server.models.connect(model)
 
         def use() -> None:
-            agent = server.runtime.agent
             before = agent.provider
             server.runtime.session.append(ModelChange(model.provider, model.id))
             agent.set_model(provider, model)
             server.wanted_model = None
             server.encoder.use_model(model.provider, model.id, model.api)
-            before.close()
+            if before is not provider:
+                before.close()
 
         server.wanted_model = model
         server.when_idle(use)
@@ -226,7 +227,9 @@ class Actions:
                 self._back_to_defaults()
                 return {"cancelled": False}
             case commands.SwitchSession(path):
-                self._use_session(server.sessions.open(path))
+                # The file that is open is locked, by us.
+                if not same_file(path, path_of(session)):
+                    self._use_session(server.sessions.open(path))
                 return {"cancelled": False}
             case commands.Fork(id):
                 entry = session.entries.get(id)

@@ -106,6 +106,11 @@ def path_of(session: Session) -> str:
     return session.store.path if isinstance(session.store, FileStore) else ""
 
 
+def same_file(path: str, other: str) -> bool:
+    path = os.path.expanduser(path)
+    return bool(other) and os.path.realpath(path) == os.path.realpath(other)
+
+
 def agent_directory(environ: Mapping[str, str]) -> str:
     """pi's own variable, else a folder of ours: zot does not write into pi's home unasked."""
     named = environ.get("PI_CODING_AGENT_DIR", "").strip()

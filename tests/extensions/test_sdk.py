@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
+from support.environment import uncovered
 
 import zot.ext
 from zot.ext import (
@@ -40,7 +41,8 @@ def test_the_import_is_cheap_and_needs_the_standard_library_only():
         "print([m for m in ('asyncio', 'http', 'inspect', 'msgspec', 'subprocess', 'tempfile', "
         "'logging', 'dataclasses', 'zot.agent', 'zot.core', 'zot.provider') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=uncovered())
     assert done.stdout == "[]\n"
 
 

@@ -38,7 +38,7 @@ def descendants() -> list[int]:
     """Live processes below this one."""
     below: dict[int, list[int]] = {}
     dead = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+    for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
@@ -123,14 +123,8 @@ class Keeper:
             self.settle(0.05)
 
     def tree(self) -> list[int]:
-        found = descendants()
-        if not found and self.status is None:  # no /proc: at least its process group
-            try:
-                os.killpg(self.child, 0)
-                return [-self.child]
-            except (ProcessLookupError, PermissionError):
-                return []
-        return found
+        """Whom to signal: all descendants, or without /proc at least the process group."""
+        return descendants() if os.path.isdir("/proc/self") else [-self.child]
 
     def settle(self, seconds: float) -> None:
         """Wait until there are no children, at most so long."""

@@ -434,10 +434,3 @@ def json_schema() -> dict[str, Any]:
             **dict(sorted(components.items())),
         },
     }
-
-
-if __name__ == "__main__":
-    import sys
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
-    sys.stdout.write("\n")

@@ -425,6 +425,16 @@ def test_silence_ends_at_the_idle_limit(server, api, when):
     assert "not a byte for 0.2 s" in str(error)
 
 
+def test_a_slow_stream_lives_as_long_as_bytes_come(server, api):
+    provider = BY_API[api]
+    with client(provider, server.url, idle_seconds=0.5) as made:
+        start = time.monotonic()
+        events, error = run(made, ask(model_of(provider), "chop:40 drip:60 text:4"))
+    assert error is None
+    assert time.monotonic() - start > 0.5
+    assert text_of(events) == "abcd " * 4
+
+
 def test_nobody_listening_is_a_network_error(server, api):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

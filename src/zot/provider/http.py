@@ -267,6 +267,8 @@ class Http:
         self.secret = secret
         """The key of the last request: it must not appear in an error."""
         self._proxy = proxy_for(self.address, os.environ)
+        if self.address.scheme == "https":
+            tls_context()  # now, while the client still thinks: it takes longer than connecting
         self._lock = threading.Lock()
         self._kept: Line | None = None
 

@@ -323,6 +323,7 @@ class Player:
         self._reply = reply
         self._options = turn.options
         self._chop = int(turn.options.get("chop", 0))
+        self._drip = int(turn.options.get("drip", 0)) / 1000
         self._framed = "close" not in turn.options
         self._buffer: list[bytes] = []
         self._size = 0
@@ -406,6 +407,8 @@ class Player:
             part = data[start : start + step]
             framed = b"%x\r\n%s\r\n" % (len(part), part) if self._framed else part
             self._connection.send(framed + (last if start + step >= len(data) else b""))
+            if self._drip:
+                self._connection.pause(self._drip)
         if not data and last:
             self._connection.send(last)
 

@@ -20,6 +20,7 @@ Content, in order:
 Shape of the answer:
     delay:MS         pause before each delta           ttft:MS    pause before the first one
     size:CHARS       characters of a text: delta       chop:N     write N bytes at a time
+    drip:MS          pause after each write of chop:
     pings            keep-alive comments               crlf       lines end with CRLF
     stop:REASON      another reason to stop            usage:I,O,R,W   other token counts
     nousage          no token counts                   noindex, noid, whole   calls as some servers
@@ -56,11 +57,12 @@ Content = tuple[Literal["text", "think"], tuple[str, ...]] | tuple[Literal["tool
 TO_END_OF_LINE = frozenset({"say", "tool", "read", "tools", "redirect"})
 NUMBER = r"\d+"
 FORMS = {
-    **dict.fromkeys(("text", "think", "big", "delay", "ttft", "size", "chop", "rounds"), NUMBER),
+    **dict.fromkeys(("text", "think", "big", "delay", "ttft", "size", "chop", "drip"), NUMBER),
     **dict.fromkeys(("unicode", "surrogate", "empty", "pings", "crlf", "loop", "garbage"), ""),
     **dict.fromkeys(("nostop", "badargs", "html", "blank", "json", "gzip", "junk", "nousage"), ""),
     **dict.fromkeys(("noindex", "noid", "whole", "nodone", "close", "overflow", "echo-key"), ""),
-    **dict.fromkeys(("refuse",), ""),
+    "refuse": "",
+    "rounds": NUMBER,
     **dict.fromkeys(("cut", "reset"), r"|\d+"),
     "hang": r"|\d+|headers",
     "error": r"|\w+",

@@ -119,7 +119,7 @@ def test_abort_ends_the_walk(tree: Path) -> None:
     [
         ({"pattern": ""}, "pattern is required"),
         ({"pattern": "[a"}, r"invalid glob pattern '\[a'"),
-        ({"pattern": "*", "path": "nope"}, "no such directory: '.*nope'"),
+        ({"pattern": "*", "path": "nope"}, "no such file or directory: '.*nope'"),
         ({"pattern": "*", "path": "main.py"}, "is not a directory"),
         ({"pattern": "*", "path": "a\0b"}, "NUL"),
     ],

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 from support.tools import call, text
 
 from zot.agent.tools import read as read_module
+from zot.agent.tools.glob import Glob
+from zot.agent.tools.grep import Grep
+from zot.agent.tools.process import Supervisor
 from zot.agent.tools.read import Read
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
@@ -245,6 +248,17 @@ def test_a_file_one_may_not_read(read: Read, tmp_path: Path) -> None:
     (tmp_path / "f").chmod(0)
     with pytest.raises(ToolError, match="permission denied"):
         call(read, path="f")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d").chmod(0)
+    try:
+        for path in ("d/x", "d/x/../y"):
+            with pytest.raises(ToolError, match="permission denied"):
+                call(read, path=path)
+        for tool in (Glob(str(tmp_path)), Grep(str(tmp_path), Supervisor())):
+            with pytest.raises(ToolError, match="permission denied"):
+                call(tool, pattern="x", path="d/x")
+    finally:
+        (tmp_path / "d").chmod(0o700)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

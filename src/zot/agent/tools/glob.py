@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,9 +32,7 @@ class Glob:
         if not isinstance(pattern, str) or not pattern:
             raise ToolError("pattern is required")
         root = paths.resolve(self.cwd, args.get("path") or ".")
-        if not root.exists():
-            raise ToolError(f"no such directory: {str(root)!r}")
-        if not root.is_dir():
+        if not stat.S_ISDIR(paths.mode(root)):
             raise ToolError(f"{str(root)!r} is not a directory")
         root, rest = split_base(root, pattern)
         search = Search(root, rest, pattern, hidden=bool(args.get("hidden")))

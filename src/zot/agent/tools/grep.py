@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -88,9 +89,10 @@ class Grep:
         if "\n" in pattern or "\0" in pattern:
             raise ToolError("pattern holds a newline or NUL; grep looks at one line at a time")
         root = paths.resolve(self.cwd, args.get("path") or ".")
-        if not root.exists():
-            raise ToolError(f"no such file or directory: {str(root)!r}")
-        if root.is_file() and root.stat().st_size > search.MAX_FILE:
+        mode = paths.mode(root)
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise ToolError(f"{str(root)!r} is {paths.kind(mode)}; grep searches files")
+        if stat.S_ISREG(mode) and root.stat().st_size > search.MAX_FILE:
             raise ToolError(f"{str(root)!r} is too large for grep; use grep in bash")
         return Arguments(
             pattern=pattern,

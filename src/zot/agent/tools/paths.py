@@ -39,10 +39,9 @@ def expand(argument: str) -> str:
 def _folds(path: Path) -> bool:
     if ".." not in path.parts:
         return True
-    index = path.parts.index("..")
-    return not any(parent.is_symlink() for parent in Path(*path.parts[:index]).parents) and not (
-        Path(*path.parts[:index]).is_symlink()
-    )
+    before = Path(*path.parts[: path.parts.index("..")])
+    # os.path, which takes what it may not see for no symlink; pathlib raises
+    return not any(os.path.islink(part) for part in (before, *before.parents))  # noqa: PTH114
 
 
 def shown(path: Path, cwd: Path) -> str:
@@ -59,19 +58,24 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str] | None = None) -
     A checked-out repository may bring its own `rg` or `git`; ours must not be that one.
     """
     search = (os.environ if environ is None else environ).get("PATH", os.defpath)
-    here = os.path.realpath(cwd)
+    here = Path(os.path.realpath(cwd))
     for folder in search.split(os.pathsep):
-        if not Path(folder).is_absolute():
+        candidate = Path(folder, name)
+        if not candidate.is_absolute() or not _is_program(candidate):
             continue
-        candidate = Path(folder) / name
-        real = os.path.realpath(candidate)
-        if os.path.commonpath([real, here]) == here and here != os.sep:
-            continue
-        if Path(folder).resolve().is_relative_to(here) and here != os.sep:
-            continue
-        if candidate.is_file() and os.access(candidate, os.X_OK):
+        real = Path(os.path.realpath(candidate))
+        home = Path(os.path.realpath(folder))
+        inside = real.is_relative_to(here) or home.is_relative_to(here)
+        if not inside or here == Path(here.anchor):
             return str(candidate)
     return None
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode) and os.access(path, os.X_OK)
+    except OSError:
+        return False  # not there, or in a folder we may not look into
 
 
 def shell(cwd: Path) -> str:
@@ -79,6 +83,20 @@ def shell(cwd: Path) -> str:
     if os.access("/bin/bash", os.X_OK):
         return "/bin/bash"
     return executable("bash", cwd) or "/bin/sh"
+
+
+def mode(path: Path) -> int:
+    """What is at the path, symlinks followed, as `st_mode`.
+
+    Raises:
+        ToolError: nothing is there, or nothing that may be seen.
+    """
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        raise ToolError(f"no such file or directory: {str(path)!r}") from None
+    except OSError as error:
+        raise ToolError(f"cannot look at {str(path)!r}: {reason(error)}") from error
 
 
 def kind(mode: int) -> str:

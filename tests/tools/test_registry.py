@@ -86,3 +86,14 @@ def test_the_helper_ends_with_a_host_that_never_closes_it() -> None:
     )
     assert said.stdout.strip()
     assert none_left(marker)
+
+
+def test_the_documentation_names_every_tool_and_argument() -> None:
+    page = (Path(__file__).parents[2] / "docs/tools.md").read_text()
+    rows = {line.split("`")[1]: line for line in page.split("\n") if line.startswith("| `")}
+    assert list(rows) == ALL
+    for tool in builtin_tools("/"):
+        for name in tool.schema["properties"]:
+            required = name in tool.schema["required"]
+            assert f"`{name}`{'*' if required else ''}" in rows[tool.name]
+            assert required == (f"`{name}`*" in rows[tool.name])

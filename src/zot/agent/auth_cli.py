@@ -242,7 +242,7 @@ def _status(info: ProviderInfo, *, ask: bool) -> Status | None:
         return None
     words = ""
     if ask and found.key:
-        asked = with_token(info) if found.source == "oauth" else info
+        asked = with_token(info, found.key) if found.source == "oauth" else info
         probed = probe(asked, found.key)
         words = f"{probed.verdict}: {probed.reason}" if probed.reason else probed.verdict
     return Status(info.name, found.source, found.where, masked(found.key), words)

@@ -8,13 +8,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from zot.provider.types import Level
+from zot.provider.types import Json, Level
 
-FEATURES = ("approvals", "codes", "queue", "retries", "seq", "thinking")
+FEATURES = ("approvals", "budgets", "codes", "queue", "retries", "seq", "sessions", "thinking")
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
 
 Count = Annotated[int, Meta(ge=0)]
+Whole = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(gt=0)]
 
 
 class Command(Struct, frozen=True, tag_field="type"):
@@ -35,6 +37,11 @@ class Hello(Command, frozen=True, tag="hello"):
 class Prompt(Command, frozen=True, tag="prompt"):
     message: str = ""
     images: tuple[ImageData, ...] | None = None
+    max_steps: Whole | None = None
+    max_cost: Amount | None = None
+    """US dollars; like the other limits for this prompt only, instead of the flag's."""
+    max_tokens: Whole | None = None
+    max_seconds: Amount | None = None
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -116,6 +123,75 @@ class PanelClose(Command, frozen=True, tag="panel_close"):
     panel_id: str
 
 
+class ListSessions(Command, frozen=True, tag="list_sessions"):
+    """What is kept of this directory, latest first."""
+
+    all: bool = False
+    """Of all directories."""
+    limit: Count = 100
+
+
+class LoadSession(Command, frozen=True, tag="load_session"):
+    """Go on with a kept session."""
+
+    session: str
+    """A path, the beginning or end of an id, or `latest`."""
+
+
+class ForkSession(Command, frozen=True, tag="fork_session"):
+    """Copy a session into a new file, and go on there."""
+
+    session: str = ""
+    """Empty: the current one."""
+    at: str | Count | None = None
+    """Up to this entry, or so many messages; by default all."""
+    load: bool = True
+    """Go on with the copy."""
+
+
+class ExportSession(Command, frozen=True, tag="export_session"):
+    session: str = ""
+    """Empty: the current one."""
+    format: Literal["zotsession", "json", "markdown", "html", "pi"] = "zotsession"
+    path: str = ""
+    """A file or directory to write to; empty: the answer carries the content."""
+
+
+class TextData(Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageBlockData(Struct, frozen=True, tag_field="type", tag="image"):
+    mime_type: str
+    data: bytes
+    """Base64 on the wire; here the picture itself is needed, not its size."""
+
+
+class ToolCallData(Struct, frozen=True, tag_field="type", tag="tool_call"):
+    id: str
+    name: str
+    args: dict[str, Json] = {}
+
+
+class ToolResultData(Struct, frozen=True, tag_field="type", tag="tool_result"):
+    call_id: str
+    content: tuple[TextData | ImageBlockData, ...]
+    is_error: bool = False
+
+
+class MessageData(Struct, frozen=True):
+    role: Literal["user", "assistant", "tool"]
+    content: tuple[TextData | ImageBlockData | ToolCallData | ToolResultData, ...]
+    time: str = ""
+    """RFC 3339; empty: now."""
+
+
+class SetMessages(Command, frozen=True, tag="set_messages"):
+    """Replace the transcript, by an embedder that keeps its own."""
+
+    messages: tuple[MessageData, ...]
+
+
 class Ping(Command, frozen=True, tag="ping"):
     pass
 
@@ -146,6 +222,11 @@ AnyCommand = (
     | ReloadExt
     | PanelKey
     | PanelClose
+    | ListSessions
+    | LoadSession
+    | ForkSession
+    | ExportSession
+    | SetMessages
     | Ping
     | Approve
 )

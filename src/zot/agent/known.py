@@ -123,13 +123,19 @@ def find_key(info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
     return Key() if found is None else Key(found.key, found.source == "oauth")
 
 
-def with_token(info: ProviderInfo) -> ProviderInfo:
-    """The provider as it is asked with a token instead of a key."""
-    from zot.provider.auth.oauth import SERVERS  # only where somebody has logged in
+def current_token(info: ProviderInfo, environ: Mapping[str, str]) -> str:
+    """The token of a login, renewed if it ends soon. Asked for before each request.
 
-    server = SERVERS.get(info.name)
-    headers = {**info.headers, **(server.headers if server else {})}
-    return replace(info, auth="bearer", headers=headers)
+    Raises:
+        AuthError: it has ended and cannot be renewed.
+    """
+    return find_key(info, "", environ).text
+
+
+def with_token(info: ProviderInfo, token: str) -> ProviderInfo:
+    """The provider as it is asked with a token instead of a key."""
+    # Anthropic's own tokens are known by their beginning, and need one header more (client.py).
+    return info if token.startswith("sk-ant-oat") else replace(info, auth="bearer")
 
 
 def stored_providers() -> Sequence[str]:

@@ -45,6 +45,11 @@ DATA: dict[type, Any] = {
     commands.ReloadExt: frames.Reloaded,
     commands.PanelKey: None,
     commands.PanelClose: None,
+    commands.ListSessions: frames.Sessions,
+    commands.LoadSession: frames.SessionLoaded,
+    commands.ForkSession: frames.SessionLoaded,
+    commands.ExportSession: frames.SessionExported,
+    commands.SetMessages: frames.MessagesSet,
     commands.Ping: zot.Pong,
     commands.Approve: None,
 }

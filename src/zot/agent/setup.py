@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from zot.agent.choose import Choice, choose
 from zot.agent.flags import Options
-from zot.agent.known import Known, configured, find_key, stored_providers, with_token
+from zot.agent.known import (
+    Known,
+    configured,
+    current_token,
+    find_key,
+    stored_providers,
+    with_token,
+)
 from zot.errors import AuthError, ConfigError
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
@@ -58,18 +66,11 @@ class Setup(Struct, frozen=True):
             from zot.agent.local.provider import open_local
 
             return open_local(model)
-        if self.renew is not None:
-            from zot.agent.renewing import RenewingProvider  # only where somebody has logged in
-
-            return RenewingProvider(self.renew, lambda key: self._connect(model, key), self.key)
-        return self._connect(model, self.key)
-
-    def _connect(self, model: Model, key: str) -> Provider:
         options = self.options
         return connect(
             self.info,
             model,
-            key,
+            self.renew or self.key,
             self.base_url or None,
             idle_seconds=options.idle_timeout or 120.0,
             script=options.script,
@@ -95,7 +96,8 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
         raise AuthError(missing_key(info))
     asked, renew = info, None
     if key.is_token:
-        asked, renew = with_token(info), lambda: find_key(info, "", environ).text
+        asked = with_token(info, key.text)
+        renew = partial(current_token, info, environ)
     notice = choice.line(model.id) if choice.because else ""
     warnings = (*ignored, *known.warnings)
     return Setup(options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from zot import __version__
 from zot.agent import commands
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from zot.agent.approval import Approval
     from zot.agent.modes.rpc_extensions import ExtensionCommands
     from zot.agent.runtime import Run, Runtime
+    from zot.core.agent import Limits
     from zot.core.events import Event
     from zot.provider.types import Image
 
@@ -144,6 +146,17 @@ class Server(LineServer):
                 self._look(incoming, command)
             case commands.GetCommands() | commands.RunCommand() | commands.ReloadExt():
                 self._extension_commands().start(incoming, command)
+            case (
+                commands.ListSessions()
+                | commands.LoadSession()
+                | commands.ForkSession()
+                | commands.ExportSession()
+                | commands.SetMessages()
+            ):
+                from zot.agent.modes import rpc_sessions  # deferred: few clients ask
+
+                data = rpc_sessions.answer(self.runtime, command)
+                self._answer(incoming, data, limit=MAX_ANSWER)
             case commands.PanelKey() | commands.PanelClose():
                 self._extension_commands().panel(command)
                 self._answer(incoming)
@@ -168,8 +181,15 @@ class Server(LineServer):
             command.message,
             checked_images(command.images),
             tag=incoming.id,
+            limits=self._limits(command),
             accepted=self._accepted(incoming),
         )
+
+    def _limits(self, command: commands.Prompt) -> Limits | None:
+        """The limits of this prompt, where it brings some of its own."""
+        fields = ("max_steps", "max_cost", "max_tokens", "max_seconds")
+        own = {name: value for name in fields if (value := getattr(command, name)) is not None}
+        return replace(self.runtime.agent.settings.limits, **own) if own else None
 
     def _abort(self, target: str | int | float | None) -> None:
         if target is None:
@@ -204,7 +224,12 @@ class Server(LineServer):
         runtime = self.runtime
         match command:
             case commands.GetState():
-                self._answer(incoming, zot_replies.state(runtime.state()))
+                state = zot_replies.state(runtime.state())
+                if self._features & {"budgets", "sessions"}:
+                    from zot.agent.modes import rpc_sessions  # deferred: few clients ask
+
+                    state = rpc_sessions.with_features(state, runtime, self._features)
+                self._answer(incoming, state)
             case commands.GetModels():
                 self._answer(incoming, zot_replies.models(runtime.models.all()))
             case commands.GetMessages(offset, limit):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -45,15 +44,24 @@ def render(path: str, format: ExportFormat) -> bytes:
     Raises:
         SessionError: it cannot be read.
     """
-    loaded = load(path)
-    writers: dict[ExportFormat, Callable[[str, Loaded], bytes]] = {
-        "zotsession": lambda path, loaded: portable(loaded),
-        "json": as_json,
-        "markdown": lambda path, loaded: to_markdown(loaded, describe(path, loaded)).encode(),
-        "html": lambda path, loaded: to_html(loaded, describe(path, loaded)).encode(),
-        "pi": lambda path, loaded: b"".join(pi.encode_all(loaded.meta, [*loaded.entries.values()])),
-    }
-    return writers[format](path, loaded)
+    return render_loaded(path, load(path), format)
+
+
+def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
+    """The same, of a session that was read already."""
+    match format:
+        case "zotsession":
+            return portable(loaded)
+        case "json":
+            return as_json(path, loaded)
+        case "markdown":
+            return to_markdown(loaded, describe(path, loaded)).encode()
+        case "html":
+            return to_html(loaded, describe(path, loaded)).encode()
+        case "pi":
+            return b"".join(pi.encode_all(loaded.meta, [*loaded.entries.values()]))
+        case _:
+            assert_never(format)
 
 
 def export(path: str, target: str, format: ExportFormat) -> str:
@@ -62,9 +70,14 @@ def export(path: str, target: str, format: ExportFormat) -> str:
     Raises:
         SessionError: it cannot be read or written.
     """
-    data = render(path, format)
+    return export_loaded(path, load(path), target, format)
+
+
+def export_loaded(path: str, loaded: Loaded, target: str, format: ExportFormat) -> str:
+    """The same, of a session that was read already."""
+    data = render_loaded(path, loaded, format)
     if os.path.isdir(target):
-        target = os.path.join(target, file_name(path, format))
+        target = os.path.join(target, file_name(path, loaded, format))
     elif format == "zotsession" and not target.endswith(SUFFIXES[format]):
         target += SUFFIXES[format]
     try:
@@ -74,9 +87,9 @@ def export(path: str, target: str, format: ExportFormat) -> str:
     return target
 
 
-def file_name(path: str, format: ExportFormat) -> str:
+def file_name(path: str, loaded: Loaded, format: ExportFormat) -> str:
     """`<started>-<id8>-<what it is about>` with the format's ending."""
-    summary = describe(path, load(path))
+    summary = describe(path, loaded)
     started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(rows.unix(summary.started)))
     words = re.sub(r"[^a-z0-9]+", "-", (summary.title or summary.first_text).lower()).strip("-")
     parts = [started, summary.id[-8:], words[:SLUG].strip("-")]

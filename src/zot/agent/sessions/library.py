@@ -262,13 +262,16 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None) -> s
         SessionError: there is no such entry, or the copy cannot be written.
     """
     loaded = load(path)
-    session = Session(entries=loaded.entries.values())
-    chosen = _up_to(session, at)
-    place = loaded.meta.cwd if cwd is None else cwd
+    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
+    return fork_into(beside, loaded, at, cwd=loaded.meta.cwd if cwd is None else cwd)
+
+
+def fork_into(directory: str, loaded: Loaded, at: str | int | None, *, cwd: str) -> str:
+    """The same, of a session that was read already."""
+    chosen = _up_to(Session(entries=loaded.entries.values()), at)
     count = sum(isinstance(entry.body, Message) for entry in chosen)
-    meta = new_meta(place, loaded.meta, parent=loaded.meta.id, fork_point=count)
-    directory = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
-    name = os.path.basename(automatic_path(place, meta.id, time.time()))
+    meta = new_meta(cwd, loaded.meta, parent=loaded.meta.id, fork_point=count)
+    name = os.path.basename(automatic_path(cwd, meta.id, time.time()))
     target = os.path.join(directory, name)
     write_session(target, meta, chosen, loaded.format)
     return target

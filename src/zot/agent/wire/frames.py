@@ -261,6 +261,54 @@ EventFrame = (
 # --- what responses carry ------------------------------------------------------------------------
 
 
+class LimitsShape(Struct, frozen=True):
+    """What one prompt may use up; null: no limit."""
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+class SessionShape(Struct, frozen=True, omit_defaults=True):
+    """A session at a glance."""
+
+    id: str
+    path: str
+    """Empty: it is kept in memory only."""
+    message_count: int
+    cwd: str = ""
+    title: str = ""
+    first_text: str = ""
+    """How it began."""
+    provider: str = ""
+    model: str = ""
+    started: str = ""
+    modified: str = ""
+    cost_usd: float = 0.0
+    parent: str = ""
+    """The session it was forked from."""
+
+
+class Sessions(Struct, frozen=True):
+    sessions: tuple[SessionShape, ...]
+
+
+class SessionLoaded(Struct, frozen=True):
+    session: SessionShape
+
+
+class SessionExported(Struct, frozen=True):
+    format: str
+    path: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    """Where no path was given."""
+
+
+class MessagesSet(Struct, frozen=True):
+    message_count: int
+
+
 class State(Struct, frozen=True):
     provider: str
     model: str
@@ -268,6 +316,10 @@ class State(Struct, frozen=True):
     message_count: int
     busy: bool
     usage: UsageShape
+    limits: LimitsShape | UnsetType = UNSET
+    """Feature `budgets`."""
+    session: SessionShape | UnsetType = UNSET
+    """Feature `sessions`."""
 
 
 class Messages(Struct, frozen=True):

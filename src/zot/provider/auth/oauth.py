@@ -50,8 +50,6 @@ class Server(Struct, frozen=True, kw_only=True):
     key_field: str = ""
     """The answer's field with a key that does not expire, where no token is given."""
     needs_client_id: bool = True
-    headers: dict[str, str] = {}
-    """What the provider wants to see with a token."""
 
 
 SERVERS: Mapping[str, Server] = {
@@ -60,7 +58,6 @@ SERVERS: Mapping[str, Server] = {
         token_url="https://console.anthropic.com/v1/oauth/token",
         body="json",
         callback_host="localhost",
-        headers={"anthropic-beta": "oauth-2025-04-20"},
     ),
     "openai": Server(
         authorize_url="https://auth.openai.com/oauth/authorize",

@@ -8,7 +8,7 @@ from support.tools import call, none_left, text
 
 from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.check import problem
-from zot.errors import ConfigError
+from zot.errors import ConfigError, ToolError
 
 ALL = ["read", "write", "edit", "bash", "glob", "grep"]
 
@@ -51,8 +51,12 @@ def test_each_tool_works_from_the_registry(tmp_path: Path) -> None:
         supervisor.close()
 
 
-def test_closing_what_never_ran_is_nothing() -> None:
-    SharedSupervisor().close()
+def test_after_closing_no_command_runs() -> None:
+    supervisor = SharedSupervisor()
+    supervisor.close()
+    [bash] = builtin_tools("/", ["bash"], supervisor=supervisor)
+    with pytest.raises(ToolError, match="closed"):
+        call(bash, command="true")
 
 
 def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:

@@ -4,6 +4,7 @@ a tool does is in a module of its own that is loaded with its first call.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ class SharedSupervisor:
 
     def __init__(self) -> None:
         self._supervisor: Supervisor | None = None
+        self._lock = threading.Lock()
+        self._closed = False
         self.hidden_names: frozenset[str] = frozenset()
         """Variables to wipe from what the system shows of this process before a command runs.
         Set only by a program that owns the whole process: see hide.py."""
@@ -29,20 +32,30 @@ class SharedSupervisor:
         """Likewise, parts of its command line."""
 
     def get(self) -> Supervisor:
-        if self._supervisor is None:
-            from zot.agent.tools.process import Supervisor  # start-up budget
+        with self._lock:
+            if self._supervisor is None:
+                self._supervisor = self._made()
+            return self._supervisor
 
-            if self.hidden_names or self.hidden_values:
-                from zot.agent.tools.hide import hide_secrets
+    def _made(self) -> Supervisor:
+        from zot.agent.tools.process import Supervisor  # start-up budget
 
-                hide_secrets(self.hidden_names, self.hidden_values)
-            self._supervisor = Supervisor()
-        return self._supervisor
+        if self.hidden_names or self.hidden_values:
+            from zot.agent.tools.hide import hide_secrets
+
+            hide_secrets(self.hidden_names, self.hidden_values)
+        supervisor = Supervisor()
+        if self._closed:
+            supervisor.close()
+        return supervisor
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""
-        if self._supervisor is not None:
-            self._supervisor.close()
+        with self._lock:
+            self._closed = True
+            supervisor = self._supervisor
+        if supervisor is not None:
+            supervisor.close()
 
 
 class Builtin:

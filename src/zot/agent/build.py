@@ -41,6 +41,12 @@ def build_runtime(
     embedder's own tools and hooks come first: such a tool replaces the built-in one of its name.
     `owns_process`: secrets may be wiped from what the system shows of this process.
     """
+    wrap_tool: Callable[[Tool], Tool] = _plain_tool
+    attach: Callable[[Runtime], None] = _nothing
+    if setup.options.record or setup.options.replay:
+        from zot.agent.record import taped  # only for tests of an embedder's own
+
+        setup, wrap_tool, attach = taped(setup)
     session = session or session_for(setup, keep=keep)
     supervisor = SharedSupervisor()
     if owns_process:
@@ -58,11 +64,21 @@ def build_runtime(
         hooks=hooks if approval is None else (*hooks, approval),
         system=lambda: prompt_for(setup, skills),
         settings=agent_settings(setup),
+        wrap_tool=wrap_tool,
     )
     agent.resume()
     runtime = Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)
     runtime.expand = lambda text: expand(text, skills)
+    attach(runtime)
     return runtime
+
+
+def _plain_tool(tool: Tool) -> Tool:
+    return tool
+
+
+def _nothing(runtime: Runtime) -> None:
+    """A run that is not recorded needs nothing more."""
 
 
 def tools_for(

@@ -84,6 +84,10 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
         AuthError: no key.
     """
+    if options.replay:
+        from zot.agent.record import replay_setup  # only for tests of an embedder's own
+
+        return replay_setup(options)
     cwd = working_directory(options.cwd)
     options, ignored = configured(options, environ, cwd)
     known = Known()

@@ -118,13 +118,16 @@ class Agent:
         hooks: Iterable[Hook] = (),
         system: Callable[[], str] = lambda: "",
         settings: AgentSettings = AgentSettings(),
+        wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
     ) -> None:
         self.provider = provider
         self.model = model
         self.session = session
         self.settings = settings
         self.hooks = tuple(hooks)
-        self.toolbox = Toolbox(tools, self.hooks)
+        self._wrap_tool = wrap_tool
+        """Puts itself before every tool, also those that come later: to record, to replay."""
+        self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = Usage()
         self._make_system = system
         self._system: str | None = None
@@ -141,7 +144,7 @@ class Agent:
 
     def set_tools(self, tools: Iterable[Tool]) -> None:
         """Go on with other tools; between runs only."""
-        self.toolbox = Toolbox(tools, self.hooks)
+        self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks)
         self._system = None  # whoever brings tools may want to say something about them
 
     def forget(self) -> None:

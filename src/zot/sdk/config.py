@@ -56,6 +56,10 @@ class Config(Struct, frozen=True, kw_only=True):
     """Seconds without a byte after which a model call fails."""
     compact_at: float | None = None
     """Percent of the model's window that starts a compaction; 0: never."""
+    record: str | os.PathLike[str] = ""
+    """Write a cassette of all runs to this file."""
+    replay: str | os.PathLike[str] = ""
+    """Answer from such a file: no network, no key, and no tool runs."""
     features: Sequence[str] = ()
     """More kinds of events, as a client of `zot rpc` asks for them in `hello`."""
 
@@ -85,6 +89,8 @@ class Settings(TypedDict, total=False):
     max_seconds: float | None
     idle_timeout: float | None
     compact_at: float | None
+    record: str | os.PathLike[str]
+    replay: str | os.PathLike[str]
     features: Sequence[str]
 
 
@@ -96,7 +102,7 @@ def setup_of(config: Config) -> Setup:
         AuthError: no key.
     """
     options = _options(config)
-    if isinstance(config.provider, str):
+    if isinstance(config.provider, str) or options.replay:
         return resolve(options, os.environ)
     provider = config.provider
     model = config.model or provider.name
@@ -180,6 +186,8 @@ def _options(config: Config) -> Options:
         idle_timeout=config.idle_timeout,
         compact_at=config.compact_at or None,
         no_auto_compact=config.compact_at == 0,
+        record=os.fspath(config.record),
+        replay=os.fspath(config.replay),
         ext=tuple(os.fspath(path) for path in config.extensions),
         no_ext=True,
         session=os.fspath(config.session) if config.session is not None else "",

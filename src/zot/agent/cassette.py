@@ -1,0 +1,173 @@
+"""The lines of a cassette: types to JSON and back, what of a request counts, what differs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from zot.core.tool import ToolOutput
+from zot.errors import ProviderError
+from zot.provider import types
+from zot.provider.types import Block, Image, Model, Request, ToolResult
+
+CWD = "<cwd>"
+KEY = b"<key>"
+DATE = re.compile(r"Current date: \d{4}-\d\d-\d\d")
+DIFF_LINES = 40
+Line = dict[str, Any]
+
+_TYPES: dict[str, type[Struct]] = {
+    name: value
+    for name, value in vars(types).items()
+    if isinstance(value, type) and issubclass(value, Struct)
+} | {"ToolOutput": ToolOutput}
+
+
+class Packer:
+    """Structs as JSON that names their type. The working directory becomes a placeholder, so that
+    a cassette can be replayed elsewhere.
+    """
+
+    def __init__(self, cwd: str, secret: str = "") -> None:
+        self._cwd = cwd if len(cwd) > 1 else "\0"  # "/" is in every path
+        self._secret = secret.encode()
+
+    def pack(self, value: Any) -> Any:
+        match value:
+            case Struct():
+                fields = {name: self.pack(getattr(value, name)) for name in value.__struct_fields__}
+                return {"$": type(value).__name__, **fields}
+            case bytes():
+                return {"$bytes": b64encode(value).decode()}
+            case tuple():
+                return [self.pack(item) for item in value]
+            case _:
+                return self.plain(value)
+
+    def unpack(self, value: Any) -> Any:
+        if isinstance(value, dict) and "$" in value:
+            kind = _TYPES[value["$"]]
+            return kind(**{k: self._field(v) for k, v in value.items() if k != "$"})
+        if isinstance(value, dict) and "$bytes" in value:
+            return b64decode(value["$bytes"])
+        return self.filled(value)
+
+    def _field(self, value: Any) -> Any:
+        # Sequences of our types are tuples; the lists of plain JSON are inside objects.
+        if isinstance(value, list):
+            return tuple(self.unpack(item) for item in value)
+        return self.unpack(value)
+
+    def plain(self, value: Any) -> Any:
+        """JSON with the placeholder for the working directory."""
+        return _replaced(value, self._cwd, CWD)
+
+    def filled(self, value: Any) -> Any:
+        """JSON with the working directory for the placeholder."""
+        return _replaced(value, CWD, self._cwd)
+
+    def without_secret(self, line: bytes) -> bytes:
+        return line.replace(self._secret, KEY) if len(self._secret) >= 8 else line
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, dict):
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(item, old, new) for item in value]
+    return value
+
+
+def unpacked_model(line: Line, packer: Packer) -> Model:
+    model = packer.unpack(line)
+    assert isinstance(model, Model)
+    return model
+
+
+# --- requests ------------------------------------------------------------------------------------
+
+
+def request_shape(request: Request, packer: Packer) -> Line:
+    """What of a request counts: no times, no ids of ours, images by their digest."""
+    return {
+        "model": request.model.id,
+        "reasoning": request.reasoning,
+        "max_output": request.max_output,
+        "tool_choice": request.tool_choice,
+        "tools": [tool.name for tool in request.tools],
+        "system": packer.plain(DATE.sub("Current date: <date>", request.system)).split("\n"),
+        "messages": [
+            {"role": message.role, "content": [_block(block, packer) for block in message.content]}
+            for message in request.messages
+        ],
+    }
+
+
+def _block(block: Block, packer: Packer) -> Line:
+    if isinstance(block, Image):
+        digest = hashlib.sha256(block.data).hexdigest()
+        return {"$": "Image", "mime_type": block.mime_type, "sha256": digest}
+    if isinstance(block, ToolResult):
+        content = [_block(part, packer) for part in block.content]
+        failed = {"is_error": block.is_error}
+        return {"$": "ToolResult", "call_id": block.call_id, "content": content, **failed}
+    packed: Line = packer.pack(block)
+    return packed
+
+
+def nearest(asked: Line, recorded: Sequence[Line]) -> str:
+    """The recorded request that is most like it, and what differs."""
+    wanted = _lines(asked)
+    texts = [_lines(request) for request in recorded]
+    # Lines in common, whatever their order: quick also for long transcripts.
+    scores = [difflib.SequenceMatcher(None, wanted, text).quick_ratio() for text in texts]
+    best = max(range(len(texts)), key=scores.__getitem__)
+    diff = difflib.unified_diff(texts[best], wanted, "recorded", "asked", n=1, lineterm="")
+    shown = list(diff)[2:]
+    if len(shown) > DIFF_LINES:
+        shown = [*shown[:DIFF_LINES], f"... and {len(shown) - DIFF_LINES} more lines"]
+    return f"the nearest one is call {best + 1}, which differs:\n" + "\n".join(shown)
+
+
+def _lines(request: Line) -> list[str]:
+    return msgspec.json.format(msgspec.json.encode(request), indent=1).decode().split("\n")
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def failure_shape(error: ProviderError) -> Line:
+    return {
+        "class": type(error).__name__,
+        "message": str(error),
+        "status": error.status,
+        "retry_after": error.retry_after,
+        "request_id": error.request_id,
+    }
+
+
+def failure_of(line: Line, places: Sequence[ModuleType | type[ProviderError]]) -> ProviderError:
+    """The error that was recorded; its class decides whether it is tried again."""
+    found: Any = ProviderError
+    for place in places:
+        if isinstance(place, type):
+            found = place if place.__name__ == line["class"] else found
+        else:
+            found = getattr(place, line["class"], found)
+    error: ProviderError = found(
+        line["message"],
+        status=line["status"],
+        retry_after=line["retry_after"],
+        request_id=line["request_id"],
+    )
+    return error

@@ -83,6 +83,10 @@ def _run_mode(options: Options) -> int:
         from zot.agent.modes.models import list_models
 
         return list_models(options)
+    if options.resume and not options.session:
+        from zot.agent.modes.resume import choose_session
+
+        options = choose_session(options)
     if options.rpc:
         from zot.agent.modes.rpc import serve
 

@@ -79,6 +79,26 @@ def configured(options: Options, environ: Mapping[str, str], cwd: str) -> tuple[
     return replace(options, **new), config.warnings
 
 
+def resumed(options: Options, cwd: str, known: Known) -> Options:
+    """The options, with the model the session was last used with, where no flag names one."""
+    if not (options.session or options.continue_) or options.provider or options.model:
+        return options
+    from zot.agent.sessions.open import latest_path, model_in  # only where a session is taken up
+
+    path = options.session or latest_path(cwd)
+    found = model_in(path) if path else None
+    if found is None:
+        return options
+    try:
+        info = known.provider(found[0])
+        known.find(info.name, found[1], unlisted=bool(options.base_url))
+    except ConfigError:
+        return options  # a model of yesterday: today's default goes on with the conversation
+    if info.api == "scripted":
+        return options  # prepared turns are of one run
+    return replace(options, provider=info.name, model=found[1])
+
+
 def _is_setting(variable: str) -> bool:
     return variable.startswith("ZOT_") and variable not in ("ZOT_HOME", "ZOT_FSYNC")
 

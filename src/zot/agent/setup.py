@@ -18,6 +18,7 @@ from zot.agent.known import (
     configured,
     current_token,
     find_key,
+    resumed,
     stored_providers,
     with_token,
 )
@@ -89,8 +90,8 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
 
         return replay_setup(options)
     cwd = working_directory(options.cwd)
-    options, ignored = configured(options, environ, cwd)
     known = Known()
+    options, ignored = configured(resumed(options, cwd, known), environ, cwd)
     choice = choose_provider(options, environ, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)

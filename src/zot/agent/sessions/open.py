@@ -18,6 +18,7 @@ from zot.agent.sessions.files import (
     open_checked,
     open_to_append,
 )
+from zot.agent.sessions.jsonl import BadRow, decode_object
 from zot.agent.sessions.rows import Meta, rfc3339
 from zot.core.session import ModelChange, Session, new_session_id
 from zot.errors import SessionError
@@ -122,6 +123,22 @@ def automatic_path(cwd: str, id: str, started: float) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
     # The last digits: those of a time-ordered id start alike for all sessions of a minute.
     return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
+
+
+def model_in(path: str) -> tuple[str, str] | None:
+    """Provider and model of a session file, by a look at its text: nothing else is parsed."""
+    found = b""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith((b'{"type":"meta"', b'{"type":"model_change"')):
+                    found = line
+        row = decode_object(found.rstrip(b"\r\n"))
+    except (OSError, BadRow):
+        return None
+    meta = row.get("meta", row)
+    provider, model = meta.get("provider"), meta.get("model", meta.get("modelId"))
+    return (provider, model) if provider and model and isinstance(model, str) else None
 
 
 def resumed_model(session: Session) -> tuple[str, str] | None:

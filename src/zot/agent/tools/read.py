@@ -101,7 +101,7 @@ def _read(file: BinaryIO, name: str, offset: int, limit: int, cancel: Cancel) ->
     window = Window(file, head, cancel)
     if not window.skip(offset - 1):
         raise ToolError(f"offset {offset} is past the end: {name} has {window.line} lines")
-    return window.take(name, limit)
+    return window.take(limit)
 
 
 def _sniff(file: BinaryIO) -> bytes:
@@ -184,46 +184,38 @@ class Window:
             self.line += 1  # the last line has no newline
         return False
 
-    def take(self, name: str, limit: int) -> str:
-        first, wanted = self.line + 1, min(limit, MAX_LINES)
-        lines: list[str] = []
-        room = MAX_BYTES
-        long = ""
-        while len(lines) < wanted:
-            taken = self._line(room)
-            if taken is None:
-                return _text(lines)
-            raw, whole = taken
-            if not whole and lines:
-                break  # it goes first in the next window, with all the room there is
-            lines.append(raw.decode("utf-8", "replace").replace("\0", "\ufffd"))
-            self.line += 1
-            room -= len(raw) + 1
-            if not whole:
-                long = self._long_note(len(raw))
-                break
-            if room <= 0:
-                break
-        return _text(lines, long, self._rest_note(first, limit, len(lines)))
+    def take(self, limit: int) -> str:
+        first = self.line + 1
+        window = self._gather()
+        lines = window.split(b"\n")
+        tail = lines.pop()
+        if tail and len(window) <= MAX_BYTES:
+            lines.append(tail)  # the end of the file, without a newline
+        if not lines:
+            return self._take_part(window, limit)
+        lines = lines[: min(limit, MAX_LINES)]
+        used = sum(len(line) + 1 for line in lines)
+        self._buffer = window[used:] + self._buffer
+        self.line += len(lines)
+        return _text(lines, self._rest_note(first, limit, len(lines)))
 
-    def _line(self, room: int) -> tuple[bytes, bool] | None:
-        """The next line without its ending, and whether it fits; None at the end of the file."""
-        if not self._buffer and not self._more():
-            return None
-        pieces = self._buffer
-        while (end := pieces.find(b"\n")) < 0 and len(pieces) <= room and self._more():
-            pieces += self._buffer
-        if end >= 0 and end <= room:
-            self._buffer = pieces[end + 1 :]
-            return pieces[:end].removesuffix(b"\r"), True
-        if end < 0 and len(pieces) <= room:
-            self._buffer = b""
-            return pieces, True
-        cut = room
-        while cut > 0 and pieces[cut] & 0xC0 == 0x80:  # not inside a character
+    def _gather(self) -> bytes:
+        """As much as a result may hold and one byte more; less only at the end of the file."""
+        window = self._buffer
+        while len(window) <= MAX_BYTES and self._more():
+            window += self._buffer
+        self._buffer = window[MAX_BYTES + 1 :]
+        return window[: MAX_BYTES + 1]
+
+    def _take_part(self, window: bytes, limit: int) -> str:
+        """The beginning of a line that is too long by itself."""
+        cut = MAX_BYTES
+        while cut > 0 and window[cut] & 0xC0 == 0x80:  # not inside a character
             cut -= 1
-        self._buffer = pieces[cut:]
-        return pieces[:cut], False
+        self._buffer = window[cut:] + self._buffer
+        self.line += 1
+        notes = self._long_note(cut), self._rest_note(self.line, limit, 1)
+        return _text([window[:cut]], *notes)
 
     def _long_note(self, shown: int) -> str:
         length = shown + self._drop_line()
@@ -269,6 +261,6 @@ class Window:
         return total + (last != b"\n")
 
 
-def _text(lines: list[str], *notes: str) -> str:
-    body = "\n".join(lines) + "\n" if lines else ""
-    return body + "".join(f"\n{note}" for note in notes if note)
+def _text(lines: list[bytes], *notes: str) -> str:
+    shown = b"\n".join(line.removesuffix(b"\r") for line in lines).decode("utf-8", "replace")
+    return shown.replace("\0", "\ufffd") + "\n" + "".join(f"\n{note}" for note in notes if note)

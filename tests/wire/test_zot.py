@@ -1,0 +1,280 @@
+import json
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from zot.agent.commands import AnyCommand
+from zot.agent.wire import frames, zot
+from zot.agent.wire.frames import EventFrame
+from zot.agent.wire.zot_events import frame, message_shape, timestamp, usage_shape
+from zot.agent.wire.zot_replies import least_size, messages
+from zot.core import events
+from zot.errors import CommandError
+from zot.provider.types import (
+    Cost,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+ALL = ("approvals", "codes", "queue", "retries", "seq", "thinking")
+CALL = ToolCall("c", "bash", {"command": "ls"})
+BAD_CALL = ToolCall("c", "bash", None, "{bad")
+SAID = Message("user", (Text("hi"), Image("image/png", b"1234"), Reasoning("x", "api")), 0.0)
+RESULT = ToolResult("c", (Text("out"), Image("image/gif", b"12")), is_error=True)
+USED = Usage(1, 2, 3, 4, cost=Cost(0.25, 0.5))
+TIME = "1970-01-01T00:00:00.000Z"
+CONTENT = [
+    {"type": "text", "text": "hi"},
+    {"type": "image", "mime_type": "image/png", "bytes": 4},
+]
+COUNTS = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "cost_usd": 0.75}
+
+# Every event, as a client sees it that asked for everything, and as one that asked for nothing.
+SAME = object()
+EVENTS = [
+    (events.UserMessage(SAID), {"type": "user_message", "content": CONTENT, "time": TIME}, SAME),
+    (events.TurnStart(3), {"type": "turn_start", "step": 3}, SAME),
+    (events.AssistantStart("p", "m", "a"), {"type": "assistant_start"}, SAME),
+    (events.TextDelta("x"), {"type": "text_delta", "delta": "x"}, SAME),
+    (events.ThinkingDelta("x"), {"type": "thinking_delta", "delta": "x"}, None),
+    (events.ToolUseStart("c", "n"), {"type": "tool_use_start", "id": "c", "name": "n"}, SAME),
+    (events.ToolUseArgs("c", "{"), {"type": "tool_use_args", "id": "c", "delta": "{"}, SAME),
+    (events.ToolUseEnd("c"), {"type": "tool_use_end", "id": "c"}, SAME),
+    (events.UsageReport(USED, USED), {"type": "usage", **COUNTS, "cumulative": COUNTS}, SAME),
+    (
+        events.AssistantMessage(Message("assistant", (Text("a"), CALL, BAD_CALL), 0.0)),
+        {
+            "type": "assistant_message",
+            "content": [
+                {"type": "text", "text": "a"},
+                {"type": "tool_call", "id": "c", "name": "bash", "args": {"command": "ls"}},
+                {"type": "tool_call", "id": "c", "name": "bash", "args": None},
+            ],
+            "time": TIME,
+        },
+        SAME,
+    ),
+    (
+        events.ToolCalled(CALL),
+        {"type": "tool_call", "id": "c", "name": "bash", "args": {"command": "ls"}},
+        SAME,
+    ),
+    (
+        events.TurnEnd("end"),
+        {"type": "turn_end", "stop": "end", "stop_reason": "end_turn"},
+        SAME,
+    ),
+    (
+        events.TurnEnd("error", "bad", "network"),
+        {
+            "type": "turn_end",
+            "stop": "error",
+            "stop_reason": "error",
+            "error": "bad",
+            "code": "network",
+        },
+        {"type": "turn_end", "stop": "error", "stop_reason": "error", "error": "bad"},
+    ),
+    (events.ToolStarted(CALL), None, None),
+    (events.ToolProgress("c", "o"), {"type": "tool_progress", "id": "c", "text": "o"}, SAME),
+    (
+        events.ToolReturned(CALL, RESULT, 1.0),
+        {
+            "type": "tool_result",
+            "id": "c",
+            "is_error": True,
+            "content": [
+                {"type": "text", "text": "out"},
+                {"type": "image", "mime_type": "image/gif", "bytes": 2},
+            ],
+        },
+        SAME,
+    ),
+    (
+        events.ErrorRaised("bad", "limit"),
+        {"type": "error", "message": "bad", "code": "limit"},
+        {"type": "error", "message": "bad"},
+    ),
+    (events.Done("aborted"), {"type": "done"}, SAME),
+    (events.CompactStart("manual"), {"type": "compact_start", "reason": "manual"}, SAME),
+    (events.CompactDone("s", "manual"), {"type": "compact_done", "summary": "s"}, SAME),
+    (events.CompactFailed("manual", "x"), None, None),
+    (
+        events.Retry(1, 4, 0.5, "busy"),
+        {"type": "retry", "attempt": 1, "max_attempts": 4, "delay_ms": 500, "reason": "busy"},
+        None,
+    ),
+    (
+        events.Fallback("a", "b", "p", "r"),
+        {"type": "fallback", "failed_model": "a", "provider": "p", "model": "b", "reason": "r"},
+        SAME,
+    ),
+    (
+        events.QueueUpdate(("a",), ()),
+        {"type": "queue_update", "steering": ["a"], "follow_up": []},
+        None,
+    ),
+    (
+        events.ApprovalRequest("r", CALL, "ls", 2.0),
+        {
+            "type": "approval_request",
+            "request_id": "r",
+            "id": "c",
+            "name": "bash",
+            "args": {"command": "ls"},
+            "preview": "ls",
+            "timeout_ms": 2000,
+        },
+        None,
+    ),
+    (
+        events.ApprovalResolved("r", "c", "deny", "timeout"),
+        {
+            "type": "approval_resolved",
+            "request_id": "r",
+            "id": "c",
+            "decision": "deny",
+            "source": "timeout",
+        },
+        None,
+    ),
+    (
+        events.ExtensionNotify("e", "info", "m"),
+        {"type": "ext_notify", "extension": "e", "level": "info", "message": "m"},
+        SAME,
+    ),
+    (
+        events.ExtensionDisplay("e", "t"),
+        {"type": "ext_display", "extension": "e", "text": "t"},
+        SAME,
+    ),
+    (
+        events.ExtensionPanel("e", "open", {"id": "p"}),
+        {"type": "ext_panel", "extension": "e", "action": "open", "panel": {"id": "p"}},
+        SAME,
+    ),
+    (events.SessionEntryAdded("e"), None, None),
+]
+
+
+@pytest.mark.parametrize(("event", "full", "plain"), EVENTS, ids=lambda value: type(value).__name__)
+def test_an_event_is_exactly_this_frame(event, full, plain):
+    for features, expected in ((ALL, full), ((), full if plain is SAME else plain)):
+        made = frame(event, features)
+        if expected is None:
+            assert made is None
+            continue
+        line = zot.encode(made)
+        assert json.loads(line) == expected
+        assert msgspec.json.decode(line, type=EventFrame) == made
+        assert made.to_wire() == expected
+
+
+def test_every_event_and_every_frame_is_in_the_table():
+    assert {type(event) for event, _, _ in EVENTS} == set(get_args(events.Event))
+    made = {type(frame(event, ALL)) for event, _, _ in EVENTS} - {type(None)}
+    assert made == set(get_args(EventFrame))
+
+
+def test_an_unknown_cost_is_the_only_one_mentioned():
+    unknown = Usage(1, cost_known=False)
+    shown = json.loads(zot.encode(frame(events.UsageReport(unknown, unknown))))
+    assert shown["cost_known"] is False
+    assert shown["cumulative"]["cost_known"] is False
+    assert shown["cost_usd"] == 0
+    assert "cost_known" not in json.loads(zot.encode(usage_shape(USED)))
+
+
+def test_times_are_utc_to_the_millisecond():
+    assert timestamp(0.9996) == "1970-01-01T00:00:01.000Z"
+    assert timestamp(1_789_000_000.1234) == "2026-09-10T00:26:40.123Z"
+
+
+def test_results_nest_in_messages():
+    shape = message_shape(Message("tool", (RESULT,), 0.0))
+    assert json.loads(zot.encode(shape))["content"][0] == {
+        "type": "tool_result",
+        "call_id": "c",
+        "is_error": True,
+        "content": [
+            {"type": "text", "text": "out"},
+            {"type": "image", "mime_type": "image/gif", "bytes": 2},
+        ],
+    }
+
+
+@given(st.text(max_size=50))
+def test_the_least_size_is_never_more_than_the_real_one(text):
+    said = (Message("user", (Text(text), RESULT), 0.0), Message("tool", (RESULT,), 0.0))
+    assert least_size(said) <= len(zot.encode(messages(said)))
+
+
+# --- lines to commands -------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_make_it_raise(line):
+    incoming = zot.decode(line)
+    assert (incoming.command is None) == (incoming.error is not None)
+
+
+fields = st.dictionaries(
+    st.sampled_from(["id", "type", "message", "images", "model", "features", "token", "offset"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+        max_leaves=4,
+    )
+    | st.sampled_from(sorted(zot.COMMANDS)),
+)
+
+
+@given(fields)
+def test_any_object_is_a_command_or_says_what_is_wrong_and_keeps_its_id(value):
+    incoming = zot.decode(json.dumps(value).encode())
+    answer = (
+        zot.success(incoming)
+        if incoming.command is not None
+        else zot.failure(incoming, incoming.error, codes=True)
+    )
+    shown = json.loads(zot.encode(answer))
+    assert shown["type"] == "response"
+    assert shown["success"] is (incoming.command is not None)
+    id = value.get("id")
+    if "id" in shown:
+        assert shown["id"] == id
+        assert type(shown["id"]) is type(id)
+    elif incoming.command is not None:
+        assert id in (None, "")
+
+
+def test_every_command_has_its_word():
+    assert {each.__struct_config__.tag for each in get_args(AnyCommand)} == zot.COMMANDS
+    assert {"hello", "prompt", "abort", "compact", "ping"} <= zot.COMMANDS
+
+
+def test_frames_are_stamped_without_being_parsed():
+    line = zot.encode(frames.Done())
+    assert json.loads(zot.stamped(line, 7, UNSET)) == {"type": "done", "seq": 7}
+    assert json.loads(zot.stamped(line, 8, Raw(b'"a"'))) == {
+        "type": "done",
+        "seq": 8,
+        "prompt_id": "a",
+    }
+    assert zot.stamped(line, 9, Raw(b"5")).endswith(b"}\n")
+
+
+def test_codes_are_only_for_who_asked():
+    incoming = zot.decode(b'{"id":1,"type":"fly"}')
+    error = CommandError("x", code="y")
+    assert "code" not in json.loads(zot.encode(zot.failure(incoming, error)))
+    assert json.loads(zot.encode(zot.failure(incoming, error, codes=True)))["code"] == "y"

@@ -1,0 +1,229 @@
+"""`zot -p` and `zot --json`: one prompt, then the end, and an exit code that says how it went."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from support.rpc import (
+    PATIENCE,
+    command,
+    environment,
+    make_folder,
+    marked,
+    run_zot,
+    types,
+    write_script,
+)
+
+TOOL = {"text": "looking", "tools": [{"name": "bash", "args": {"command": "echo out"}}]}
+SLOW = {"text": ["a"] * 4000, "delay_ms": 5}
+
+
+def frames_of(out: bytes) -> list[dict]:
+    assert out.endswith(b"\n")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_print_shows_the_last_answer_only(tmp_path):
+    ran = run_zot(tmp_path, ["-p", "do", "it"], turns=[TOOL, "the answer"])
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"the answer\n", b"")
+
+
+def test_print_adds_no_second_line_end_and_keeps_characters(tmp_path):
+    ran = run_zot(tmp_path, ["-p", "x"], turns=["naïve ☃\n"], env={"LC_ALL": "C"})
+    assert ran.stdout.decode() == "naïve ☃\n"
+
+
+def test_json_shows_every_event_and_ends_with_done(tmp_path):
+    ran = run_zot(tmp_path, ["--json", "x"], turns=[TOOL, "ok"])
+    frames = frames_of(ran.stdout)
+    assert ran.returncode == 0
+    assert types(frames)[0] == "user_message"
+    assert types(frames)[-1] == "done"
+    assert types(frames).count("tool_result") == 1
+    assert "response" not in types(frames)
+
+
+def test_what_is_piped_in_comes_before_the_words(tmp_path):
+    args, turns = ["--json", "review", "this"], ["ok"]
+    ran = run_zot(tmp_path, args, turns=turns, stdin=b"+ caf\xc3\xa9 \xff\n")
+    said = frames_of(ran.stdout)[0]["content"][0]["text"]
+    assert said == "+ café \ufffd\nreview this"
+    ran = run_zot(tmp_path, ["-p"], turns=turns, stdin=b"only this\n")
+    assert ran.stdout == b"ok\n"
+
+
+def test_words_that_are_no_characters_are_mended(tmp_path):
+    cwd, flags = make_folder(tmp_path), write_script(tmp_path, ["ok"])
+    argv = [os.fsencode(word) for word in [*command(), *flags, "--json"]]
+    ran = subprocess.run(
+        [*argv, b"a\xffb"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=cwd,
+        env=environment(tmp_path),
+        timeout=PATIENCE,
+    )
+    assert ran.returncode == 0
+    assert frames_of(ran.stdout)[0]["content"][0]["text"] == "a\ufffdb"
+
+
+@pytest.mark.parametrize("mode", ["-p", "--json"])
+def test_no_prompt_is_wrong_usage(tmp_path, mode):
+    for stdin in (None, b"", b" \n"):
+        ran = run_zot(tmp_path, [mode], turns=["ok"], stdin=stdin)
+        assert (ran.returncode, ran.stdout) == (2, b"")
+        assert ran.stderr.startswith(b"zot: there is no prompt")
+
+
+def test_too_much_on_stdin_is_refused(tmp_path):
+    ran = run_zot(tmp_path, ["-p", "x"], turns=["ok"], stdin=b"x" * (16 * 1024 * 1024 + 1))
+    assert ran.returncode == 2
+    assert b"longer than" in ran.stderr
+
+
+FAILURES = {
+    "refused": [{"error": {"status": 400, "message": "no"}}],
+    "cut": [{"text": ["half", "x"], "cut_after": 1}],
+}
+
+
+@pytest.mark.parametrize("turns", FAILURES.values(), ids=FAILURES)
+def test_a_failed_run_is_exit_code_one(tmp_path, turns):
+    ran = run_zot(tmp_path, ["-p", "x"], turns=turns)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert ran.stderr.startswith(b"zot: scripted: ")
+    assert b"Traceback" not in ran.stderr
+    ran = run_zot(tmp_path, ["--json", "x"], turns=turns)
+    assert ran.returncode == 1
+    assert types(frames_of(ran.stdout))[-3:] == ["turn_end", "error", "done"]
+
+
+def test_max_steps_ends_with_error_then_done(tmp_path):
+    turns = [{"tools": [{"name": "bash", "args": {"command": "true"}}], "repeat": True}]
+    ran = run_zot(tmp_path, ["--json", "--max-steps", "2", "x"], turns=turns)
+    frames = frames_of(ran.stdout)
+    assert ran.returncode == 1
+    assert types(frames)[-2:] == ["error", "done"]
+    assert frames[-2]["message"] == "max steps (2) exceeded"
+    assert types(frames).count("turn_start") == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--provider", "nope"],
+        ["--provider", "groq"],
+        ["--provider", "scripted", "--script", "/no/such/file"],
+        ["--provider", "anthropic", "--model", "nope"],
+    ],
+)
+def test_a_run_that_cannot_begin_says_so_on_both_streams(tmp_path, args):
+    ran = run_zot(tmp_path, [*args, "--json", "x"])
+    frames = frames_of(ran.stdout)
+    assert ran.returncode == 1
+    assert types(frames) == ["error", "done"]
+    assert ran.stderr.decode().strip().endswith(frames[0]["message"])
+    ran = run_zot(tmp_path, [*args, "-p", "x"])
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_aborts_and_json_still_ends_with_done(tmp_path, number):
+    cwd, flags = make_folder(tmp_path), write_script(tmp_path, [SLOW])
+    process = subprocess.Popen(
+        [*command(), *flags, "--json", "x"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=environment(tmp_path, f"once-{number}"),
+    )
+    with process:
+        lines = []
+        for line in process.stdout:
+            lines.append(json.loads(line))
+            if types(lines).count("text_delta") == 2:
+                process.send_signal(number)
+                break
+        rest, stderr = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 128 + number
+        assert types(frames_of(rest))[-2:] == ["turn_end", "done"]
+        assert b"Traceback" not in stderr
+    assert marked(f"once-{number}") == []
+
+
+def test_a_reader_that_leaves_ends_it(tmp_path):
+    cwd, flags = make_folder(tmp_path), write_script(tmp_path, [SLOW])
+    with subprocess.Popen(
+        [*command(), *flags, "--json", "x"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=environment(tmp_path),
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 1
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_an_answer_that_cannot_be_written_is_an_error(tmp_path):
+    cwd, flags = make_folder(tmp_path), write_script(tmp_path, ["ok"])
+    for mode in ("-p", "--json"):
+        with open("/dev/full", "wb") as full:  # noqa: PTH123  a device
+            ran = subprocess.run(
+                [*command(), *flags, mode, "x"],
+                stdin=subprocess.DEVNULL,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                cwd=cwd,
+                env=environment(tmp_path),
+                timeout=PATIENCE,
+            )
+        assert ran.returncode == 1
+        assert b"Traceback" not in ran.stderr
+
+
+def test_help_version_and_models_need_nothing(tmp_path):
+    ran = run_zot(tmp_path, ["--help"])
+    assert ran.returncode == 0
+    assert ran.stdout.startswith(b"zot: ")
+    ran = run_zot(tmp_path, ["--version"])
+    assert ran.stdout.startswith(b"zot ")
+    ran = run_zot(tmp_path, ["--list-models", "--provider", "anthropic"])
+    assert ran.returncode == 0
+    assert b"claude" in ran.stdout
+    ran = run_zot(tmp_path, ["--list-models", "--provider", "anthropic", "--json"])
+    assert json.loads(ran.stdout)["models"]
+    assert not (tmp_path / "zot-home").exists()
+
+
+def test_a_working_directory_that_is_gone_is_said_plainly(tmp_path):
+    make_folder(tmp_path)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    flags = write_script(tmp_path, ["ok"])
+    ran = subprocess.run(
+        ["sh", "-c", 'rmdir "$0" && exec "$@"', str(gone), *command(), *flags, "-p", "x"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=gone,
+        env=environment(tmp_path),
+        timeout=PATIENCE,
+    )
+    assert ran.returncode == 1
+    assert b"the working directory is gone" in ran.stderr
+    assert b"Traceback" not in ran.stderr
+
+
+def test_cwd_is_where_tools_work(tmp_path):
+    (tmp_path / "other").mkdir()
+    turns = [{"tools": [{"name": "bash", "args": {"command": "pwd"}}]}, "ok"]
+    ran = run_zot(tmp_path, ["--json", "--cwd", str(tmp_path / "other"), "x"], turns=turns)
+    (result,) = [f for f in frames_of(ran.stdout) if f["type"] == "tool_result"]
+    assert str(tmp_path / "other") in result["content"][0]["text"]

@@ -1,0 +1,218 @@
+"""pi's own clients, unmodified, drive zot: the RpcClient of two npm packages through every one of
+its methods, and the example of the protocol's document.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pi import PiServers
+
+CLIENTS = Path(__file__).parent / "clients"
+OLDEST = "@mariozechner/pi-coding-agent@0.73.1"
+# The newest when this was written; set the variable to try a newer one.
+NEWEST = f"@earendil-works/pi-coding-agent@{os.environ.get('ZOT_TEST_PI_VERSION', '1.5.0')}"
+INTERNAL = {
+    "createProcessExitError",
+    "getData",
+    "handleLine",
+    "rejectPendingRequests",
+    "send",
+}
+TURNS = (
+    {"match": "<conversation>", "text": "a summary", "usage": {"input": 5, "output": 2}},
+    {
+        "match": "tool please",
+        "text": "look",
+        "tools": [{"name": "bash", "args": {"command": "echo from-tool"}}],
+        "usage": {"input": 20, "output": 4},
+    },
+    {"match": "slow", "text": ["a", "b", "c", "d", "e", "f", "g", "h"], "delay_ms": 300},
+    {"text": ["Hel", "lo"], "usage": {"input": 10, "output": 3}, "repeat": True},
+)
+
+
+def node() -> str:
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed")
+    return found
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where packages are kept; a directory of the user's choice survives the test run."""
+    named = os.environ.get("ZOT_TEST_CACHE")
+    return Path(named) if named else tmp_path_factory.mktemp("npm")
+
+
+def rpc_client(package: str, cache: Path) -> Path:
+    """The client module of a published package, fetched once; nothing of it is kept here."""
+    folder = cache / package.rpartition("/")[2].replace("@", "-")
+    module = folder / "package" / "dist" / "modes" / "rpc" / "rpc-client.js"
+    if module.exists():
+        return module
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        packed = subprocess.run(
+            [npm, "pack", package, "--silent", "--pack-destination", str(folder)],
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("the package registry does not answer")
+    if packed.returncode != 0:
+        pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
+    with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
+        wanted = [each for each in archive if each.name.startswith("package/dist/modes/rpc/")]
+        wanted += [each for each in archive if each.name == "package/package.json"]
+        archive.extractall(folder, members=wanted, filter="data")
+    return module
+
+
+def drive(
+    servers: PiServers, client: Path, how: str, server: list[str], *args: str
+) -> dict[str, Any]:
+    arguments = ["--script", str(servers.script(*TURNS)), *args]
+    environment = servers.environment(
+        PROVIDER="scripted", MODEL="scripted", RPC_SERVER=json.dumps(server)
+    )
+    done = subprocess.run(
+        [node(), str(CLIENTS / "drive.mjs"), str(client), how, json.dumps(arguments)],
+        cwd=servers.cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def python_as_node(folder: Path) -> Path:
+    """A directory with a program named `node` that starts zot instead."""
+    folder.mkdir()
+    program = folder / "node"
+    program.write_text(f'#!/bin/sh\nshift\nexec "{sys.executable}" -m zot "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+def check(found: dict[str, Any], servers: PiServers, *, newest: bool) -> None:
+    results = found["results"]
+    refused = {name for name, each in results.items() if name != "stopMs" and not each["ok"]}
+    assert refused == {"setModelUnknown", "switchSessionMissing"}, results
+    said = {
+        name: each["value"] for name, each in results.items() if name != "stopMs" and each["ok"]
+    }
+    assert set(found["methods"]) - INTERNAL <= set(found["called"]) | {"abort", "waitForIdle"}
+    start = said["getState0"]
+    assert (start["model"]["provider"], start["model"]["id"]) == ("scripted", "scripted")
+    assert (start["isStreaming"], start["messageCount"]) == (False, 0)
+    assert "sessionName" not in start
+    assert said["getLastAssistantText0"] == "undefined"
+    assert said["getLastAssistantText"] == "Hello"
+    assert said["promptAndWait"].count("message_end") == 2
+    assert [each["role"] for each in said["getMessages"]] == ["user", "assistant"]
+    models = said["getAvailableModels"]
+    assert all(each["contextWindow"] > 0 and isinstance(each["reasoning"], bool) for each in models)
+    assert said["cycleThinkingLevel"] == {"level": "off"}
+    assert said["bash"] == {
+        "output": "hello\n",
+        "cancelled": False,
+        "truncated": False,
+        "exitCode": 0,
+    }
+    assert said["bashAborted"] == {"output": "", "cancelled": True, "truncated": False}
+    assert said["stateNamed"] == "my work"
+    assert said["compact"]["summary"] == "a summary"
+    assert said["compact"]["tokensBefore"] > 0
+    assert said["exportHtml"]["path"].endswith(".html")
+    assert Path(said["exportHtml"]["path"]).read_text().startswith("<!")
+    assert said["fork"] == {"text": "tool please", "cancelled": False}
+    assert said["clone"] == {"cancelled": False}
+    assert said["stateNew"] == 0
+    assert said["stateSwitched"] == 2
+    assert results["stopMs"] < 5000
+    if newest:
+        assert said["prompt"] == "started"
+        assert said["steer"] == "queued"
+        assert said["clearQueue"] == {"steering": ["steered"], "followUp": ["followed"]}
+        assert said["getAvailableThinkingLevels"][:2] == ["off", "minimal"]
+        assert said["getEntriesSince"] == 1
+        assert said["getTree"]["leafId"] == said["getEntries"]["leafId"]
+
+
+@pytest.mark.parametrize("package", [OLDEST, NEWEST])
+def test_rpc_client_drives_zot_through_a_shim(
+    servers: PiServers, cache: Path, package: str
+) -> None:
+    client = rpc_client(package, cache)
+    shim = str(CLIENTS / "shim.mjs")
+    found = drive(servers, client, shim, [sys.executable, "-m", "zot"])
+    check(found, servers, newest=package == NEWEST)
+    first = [json.loads(line) for line in servers.files()[0].read_text().splitlines()]
+    assert first[0]["type"] == "session"
+    assert first[0]["version"] == 3
+    roles = [row["message"]["role"] for row in first if row["type"] == "message"]
+    assert {"user", "assistant", "toolResult", "bashExecution"} <= set(roles)
+    types = [row["type"] for row in first]
+    assert types.count("compaction") == 1
+    assert types.count("session_info") == 1
+
+
+@pytest.mark.parametrize("package", [OLDEST, NEWEST])
+def test_rpc_client_drives_zot_in_the_place_of_node(
+    servers: PiServers, cache: Path, package: str, tmp_path: Path
+) -> None:
+    client = rpc_client(package, cache)
+    how = f"path:{python_as_node(tmp_path / 'bin')}"
+    check(drive(servers, client, how, []), servers, newest=package == NEWEST)
+
+
+def test_the_example_of_the_document_runs(servers: PiServers, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "pi"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -c '
+        "'import sys; from zot.__main__ import pi_main; sys.exit(pi_main())' \"$@\"\n"
+    )
+    program.chmod(0o755)
+    turns = (
+        {
+            "text": "I'll \u2028look",
+            "tools": [{"name": "bash", "args": {"command": "echo from-tool"}}],
+        },
+        {"text": ["Here ", "it is"]},
+    )
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [node(), str(CLIENTS / "spec_example.mjs"), *servers.arguments(turns, "--no-such-flag")],
+        cwd=servers.cwd,
+        env=servers.environment(PATH=path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split("\n") == [
+        "I'll \u2028look",
+        "[Tool: bash]",
+        "[Result: false true]",
+        "[Matched: bash false]",
+        "Here it is",
+        "[Exit: 0]",
+        "",
+    ], done.stderr

@@ -109,6 +109,8 @@ class Supervisor:
         for _ in range(ATTEMPTS):
             try:
                 control, output = self._start(body)
+            except (ConnectionError, TimeoutError):
+                continue  # the helper was killed, or hangs: a new one can do it
             except OSError as error:
                 raise ToolError(f"cannot run commands: {error.strerror or error}") from error
             try:
@@ -155,18 +157,14 @@ class Supervisor:
     def _send(self, body: bytes, fds: list[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         with self._lock:
-            for attempt in (1, 2):
-                helper = self._started()
-                _signal(self._pid, signal.SIGCONT)  # an earlier command may have stopped it
-                try:
-                    helper.sendmsg([len(body).to_bytes(4, "big")], rights)
-                    helper.sendall(body)
-                except OSError:  # it was killed a moment ago: a new one can do it
-                    self._stop()
-                    if attempt == 2:
-                        raise
-                else:
-                    return
+            helper = self._started()
+            _signal(self._pid, signal.SIGCONT)  # an earlier command may have stopped it
+            try:
+                helper.sendmsg([len(body).to_bytes(4, "big")], rights)
+                helper.sendall(body)
+            except OSError:
+                self._stop()
+                raise
 
     def _started(self) -> socket.socket:
         if self._closed:

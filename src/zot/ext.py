@@ -444,21 +444,43 @@ class Extension:
         sys.stderr.write(" ".join(map(str, parts)) + "\n")
         sys.stderr.flush()
 
+    def confirm(self, title: str, message: str = "", *, timeout: float = 300) -> bool:
+        """Ask the user a yes-or-no question; False when nobody answers."""
+        return bool(self._ask("confirm", timeout, title=title, message=message).get("confirmed"))
+
+    def select(self, title: str, options: Iterable[str], *, timeout: float = 300) -> str | None:
+        """Let the user choose; None when nobody does."""
+        answer = self._ask("select", timeout, title=title, options=list(options))
+        return None if answer.get("cancelled") else answer.get("value")
+
+    def input(self, title: str, placeholder: str = "", *, timeout: float = 300) -> str | None:
+        """Let the user type a line; None when nobody does."""
+        answer = self._ask("input", timeout, title=title, placeholder=placeholder)
+        return None if answer.get("cancelled") else answer.get("value")
+
+    def _ask(self, method: str, timeout: float, **fields: Json) -> dict[str, Json]:
+        if "ask" not in self.host.capabilities:  # an older zot
+            return {"cancelled": True}
+        return self._request("ask", timeout + 5, method=method, timeout=timeout, **fields)
+
     def submit(self, text: str) -> None:
         """Ask zot to start a run with this text, where the host allows that."""
         self.send("submit", text=text)
 
     def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
         """Run one of zot's own tools and wait for its result."""
+        parent = {} if call is None else {"parent_id": call.id}
+        return Result(self._request("call_tool", 65, name=name, args=dict(args), **parent))
+
+    def _request(self, type: str, seconds: float, /, **fields: Json) -> dict[str, Json]:
+        """Ask zot something and wait. Not in `on_hello`: the answer is read after it returns."""
         id = f"{self.name}-{next(self._ids)}"
         answers = self._answers[id] = queue.SimpleQueue()
-        parent = {} if call is None else {"parent_id": call.id}
-        self.send("call_tool", id=id, name=name, args=dict(args), **parent)
+        self.send(type, id=id, **fields)
         try:
-            return Result(answers.get(timeout=65))
+            return answers.get(timeout=seconds)
         except queue.Empty:
-            self.send("call_tool_cancel", id=id)
-            raise TimeoutError(f"zot did not answer the call of {name!r}") from None
+            raise TimeoutError(f"zot did not answer {type!r} within {seconds:g} s") from None
         finally:
             del self._answers[id]
 
@@ -524,7 +546,7 @@ class Extension:
                     events.put((panel.key, frame["key"], frame.get("text", "")))
             elif kind == "tool_cancel" and frame["id"] in self._calls:
                 self._calls[frame["id"]].cancel()
-            elif kind == "tool_result" and frame["id"] in self._answers:
+            elif kind in ("tool_result", "answer") and frame["id"] in self._answers:
                 self._answers[frame["id"]].put(frame)
             elif kind in ("tool_call", "command_invoked"):
                 run = self._run_tool if kind == "tool_call" else self._run_command
@@ -675,17 +697,25 @@ class Harness:
         cwd: str = ".",
         data_dir: str | None = None,
         tools: Mapping[str, Handler] | None = None,
+        answer: Callable[[dict[str, Json]], dict[str, Json]] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """`tools` are what `call_tool` finds: functions of the arguments that return text."""
+        """`tools` are what `call_tool` finds: functions of the arguments that return text.
+        `answer` plays the user: it gets an `ask` frame and returns the fields of the answer."""
         self.hello: dict[str, Json] = {}
         self.commands: dict[str, dict[str, Json]] = {}
         self.tools: dict[str, dict[str, Json]] = {}
         self.subscribed: dict[str, Json] = {"events": [], "intercept": [], "fail_closed": False}
         self.frames: list[dict[str, Json]] = []
         """All that the extension sent, in order."""
-        self._ack = {"protocol_version": 1, "zot_version": "test", "provider": "test"}
+        self._ack: dict[str, Json] = {
+            "protocol_version": 1,
+            "zot_version": "test",
+            "provider": "test",
+        }
         self._ack.update({"model": "test", "cwd": cwd, "extension_dir": cwd})
+        self._ack["capabilities"] = ["ask", "call_tool", "tool_cancel", "tool_progress"]
+        self._user = answer or (lambda ask: {"cancelled": True})
         self._host_tools = dict(tools or {})
         self._timeout = timeout
         self._changed = threading.Condition()
@@ -843,6 +873,8 @@ class Harness:
             self.subscribed.update(frame)
         elif kind == "call_tool":
             self._answer_call(frame)
+        elif kind == "ask":
+            self.send("answer", id=frame["id"], **self._user(frame))
         with self._changed:
             self.frames.append(frame)
             self._changed.notify_all()

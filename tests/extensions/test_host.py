@@ -524,3 +524,23 @@ sys.stderr.write("last words\\n")
     old = path.with_name("ext-x.log.1")
     assert "last words" in log_of(tmp_path, "x") + old.read_text()
     assert old.stat().st_mode & 0o777 == 0o600
+
+
+def test_questions_end_with_their_time_and_with_the_extension(tmp_path):
+    body = """
+hello()
+emit("ready")
+emit("ask", id="1", method="input", title="quick", timeout=0.05)
+for i in range(9): emit("ask", id=str(10 + i), method="confirm", title="t%d" % i)
+emit("ask", id="30", method="dance", title="no")
+for frame in frames():
+    if frame["type"] == "answer" and frame["cancelled"]:
+        emit("notify", level="info", message="cancelled " + frame["id"])
+"""
+    with running_host(tmp_path, write_extension(tmp_path, "x", body), ready=False) as (host, seen):
+        host.dialogs.can_answer = lambda: True
+        seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 1"))
+        seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 30"))
+        asked = seen.wait(lambda event: getattr(event, "title", "") == "t5")
+        host.reload()
+        assert not host.dialogs.answer(asked.id, confirmed=True)

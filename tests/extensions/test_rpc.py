@@ -422,3 +422,84 @@ def test_print_mode_has_extensions_too(tmp_path):
     )
     assert (done.returncode, done.stdout) == (0, "bye\n")
     assert "zot: [say] early" in done.stderr
+
+
+ASKING = f"""
+import sys; sys.path.insert(0, {str(Path(SDK).parents[1])!r})
+from zot.ext import Extension
+ext = Extension("asker")
+@ext.tool
+def echo(a: int) -> str:
+    return f"{{ext.confirm('sure?', 'really')}} {{ext.select('which?', ['x', 'y'], timeout=100)}}"
+ext.run()
+"""
+
+
+def test_an_extension_asks_a_client_that_shows_dialogs(tmp_path, rpc):
+    folder = write_extension(tmp_path, "asker", ASKING)
+    zot = rpc("--ext", str(folder), turns=[USE, BYE])
+    zot.ask("hello", features=["dialogs"])
+    zot.send(type="prompt", id="p", message="go")
+    first = zot.wait(lambda frame: frame["type"] == "ext_ask")
+    assert first == {
+        "type": "ext_ask",
+        "request_id": first["request_id"],
+        "extension": "asker",
+        "method": "confirm",
+        "title": "sure?",
+        "message": "really",
+        "timeout_ms": 300_000,
+    }
+    assert zot.ask("answer", request_id=first["request_id"], confirmed=True)["success"]
+    second = zot.wait(lambda frame: frame.get("method") == "select")
+    assert second["options"] == ["x", "y"]
+    assert zot.ask("answer", request_id=second["request_id"], value="y")["success"]
+    result = zot.wait(lambda frame: frame["type"] == "tool_result")
+    assert result["content"][0]["text"] == "True y"
+    again = zot.ask("answer", request_id=second["request_id"], value="y")
+    assert again["error"] == f"no question '{second['request_id']}' is open"
+
+
+def test_a_client_without_dialogs_is_not_asked(tmp_path, rpc):
+    folder = write_extension(tmp_path, "asker", ASKING)
+    zot = rpc("--ext", str(folder), turns=[USE, BYE])
+    frames = zot.until_done(type="prompt", id="p", message="go")
+    result = next(frame for frame in frames if frame["type"] == "tool_result")
+    assert result["content"][0]["text"] == "False None"
+    assert not [frame for frame in frames if frame["type"] == "ext_ask"]
+
+
+def test_a_client_of_pis_protocol_is_asked_as_pi_asks(tmp_path):
+    folder = write_extension(tmp_path, "asker", ASKING)
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"turns": [USE, BYE]}))
+    command = [sys.executable, "-m", "zot", "--mode", "rpc", "--no-session"]
+    command += ["--provider", "scripted", "--script", str(script), "--ext", str(folder)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "ZOT_HOME": str(tmp_path / "home")},
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def send(**command) -> None:
+            process.stdin.write(json.dumps(command).encode() + b"\n")
+            process.stdin.flush()
+
+        send(type="prompt", id="1", message="go")
+        for line in process.stdout:
+            frame = json.loads(line)
+            if frame["type"] == "extension_ui_request" and frame["method"] == "confirm":
+                assert (frame["title"], frame["message"]) == ("sure?", "really")
+                send(type="extension_ui_response", id=frame["id"], confirmed=True)
+            elif frame["type"] == "extension_ui_request" and frame["method"] == "select":
+                send(type="extension_ui_response", id=frame["id"], value="x")
+            elif frame["type"] == "tool_execution_end":
+                assert "True x" in json.dumps(frame["result"])
+                break
+        process.stdin.close()
+        for _ in process.stdout:
+            pass
+        assert process.wait(20) == 0

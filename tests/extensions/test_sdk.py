@@ -193,6 +193,10 @@ def make() -> Extension:  # noqa: C901  # one of everything
     def through(path: str, call: Call) -> str:
         return "zot said: " + ext.call_tool("read", {"path": path}, call=call).text
 
+    @ext.tool
+    def asks() -> str:
+        return f"{ext.confirm('sure?')} {ext.select('which?', ['a', 'b'])} {ext.input('name?')}"
+
     @ext.on("turn_start", "turn_end")
     def remember(event):
         seen.append(event.event)
@@ -310,6 +314,21 @@ def test_wrong_arguments_become_error_results(host):
     assert result.is_error
     assert "unexpected keyword argument 'nonsense'" in result.text
     assert host.call("missing").text == "KeyError: 'missing'"
+
+
+def test_questions_to_the_user_have_answers_or_none(host):
+    assert host.call("asks").text == "False None None"
+
+    def user(ask):
+        return {"confirmed": True} if ask["method"] == "confirm" else {"value": ask["title"]}
+
+    with Harness(make(), answer=user) as other:
+        assert other.call("asks").text == "True which? name?"
+
+
+def test_an_older_zot_is_not_asked():
+    ext = Extension("x")
+    assert ext.confirm("sure?") is False
 
 
 def test_a_cancelled_call_is_told(host):

@@ -10,7 +10,17 @@ from msgspec import Meta, Struct
 
 from zot.provider.types import Json, Level
 
-FEATURES = ("approvals", "budgets", "codes", "queue", "retries", "seq", "sessions", "thinking")
+FEATURES = (
+    "approvals",
+    "budgets",
+    "codes",
+    "dialogs",
+    "queue",
+    "retries",
+    "seq",
+    "sessions",
+    "thinking",
+)
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
 
@@ -192,6 +202,15 @@ class SetMessages(Command, frozen=True, tag="set_messages"):
     messages: tuple[MessageData, ...]
 
 
+class Answer(Command, frozen=True, tag="answer"):
+    """Answer an `ext_ask`."""
+
+    request_id: str
+    value: str | None = None
+    confirmed: bool = False
+    cancelled: bool = False
+
+
 class Ping(Command, frozen=True, tag="ping"):
     pass
 
@@ -227,6 +246,7 @@ AnyCommand = (
     | ForkSession
     | ExportSession
     | SetMessages
+    | Answer
     | Ping
     | Approve
 )

@@ -67,6 +67,8 @@ class Extensions(Hook):
         self._agent: Agent | None = None
         self._tell: Callable[[Event], None] = lambda event: None
         self._tools: tuple[Tool, ...] = ()
+        self.can_answer: Callable[[], bool] = lambda: False
+        """Whether somebody is there who sees the questions of extensions."""
         self._session = ""
         self._stale = False
         self._closed = False
@@ -145,6 +147,20 @@ class Extensions(Hook):
             raise CommandError(f"unknown extension command {name!r}", code="not_found")
         return host.run_command(name, args, cancel)
 
+    def answer(
+        self,
+        id: str,
+        *,
+        value: str | None = None,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> bool:
+        """Answer an ExtensionAsk; False if it is not open."""
+        host = self._host
+        return host is not None and host.dialogs.answer(
+            id, value=value, confirmed=confirmed, cancelled=cancelled
+        )
+
     @property
     def host(self) -> ExtensionHost | None:
         """The host, started; None when there are no extensions."""
@@ -184,6 +200,7 @@ class Extensions(Hook):
             warn=self._options.warn,
             run_tool=self._run_tool,
         )
+        host.dialogs.can_answer = lambda: self.can_answer()
         host.attach(self._tell)
         self._hook = host.hook()
         return host

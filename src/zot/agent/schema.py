@@ -45,6 +45,7 @@ DATA: dict[type, Any] = {
     commands.ReloadExt: frames.Reloaded,
     commands.PanelKey: None,
     commands.PanelClose: None,
+    commands.Answer: None,
     commands.ListSessions: frames.Sessions,
     commands.LoadSession: frames.SessionLoaded,
     commands.ForkSession: frames.SessionLoaded,

@@ -181,6 +181,21 @@ class ExtensionPanel(Struct, frozen=True):
     panel: dict[str, Json]
 
 
+class ExtensionAsk(Struct, frozen=True):
+    """An extension asks the person in front of zot something, and waits."""
+
+    id: str
+    extension: str
+    method: Literal["confirm", "select", "input", "editor"]
+    title: str
+    message: str = ""
+    options: tuple[str, ...] = ()
+    placeholder: str = ""
+    prefill: str = ""
+    timeout: float = 300.0
+    """Seconds."""
+
+
 class SessionEntryAdded(Struct, frozen=True):
     """The transcript grew by one entry; for dialects that mirror the session."""
 
@@ -216,5 +231,6 @@ Event = (
     | ExtensionNotify
     | ExtensionDisplay
     | ExtensionPanel
+    | ExtensionAsk
     | SessionEntryAdded
 )

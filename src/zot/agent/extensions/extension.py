@@ -65,6 +65,8 @@ class Owner(Protocol):
     def call_tool(self, extension: Extension, call: proto.CallTool) -> None: ...
     def cancel_tool(self, extension: Extension, id: str) -> None: ...
     def submit(self, extension: Extension, text: str) -> None: ...
+    def ask(self, extension: Extension, ask: proto.Ask) -> None: ...
+    def ended(self, extension: Extension) -> None: ...
 
 
 class Extension:
@@ -204,6 +206,7 @@ class Extension:
             lived = time.monotonic() - self._started
         for question in questions:
             question.put(Gone(reason))
+        self._owner.ended(self)
         if self._closing.is_set():
             self._set_state("stopped", reason)
             return
@@ -334,6 +337,8 @@ class Extension:
                 self._owner.call_tool(self, frame)
             case proto.CallToolCancel():
                 self._owner.cancel_tool(self, frame.id)
+            case proto.Ask():
+                self._owner.ask(self, frame)
             case proto.Submit():
                 self._owner.submit(self, frame.text)
             case proto.ShutdownAck():

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from zot.agent.extensions import deliver, proto
 from zot.agent.extensions.calls import HostCalls, RunTool
+from zot.agent.extensions.dialogs import Dialogs
 from zot.agent.extensions.extension import Extension, panel_dict
 from zot.agent.extensions.guard import ExtensionHook
 from zot.agent.extensions.limits import Limits
@@ -92,6 +93,7 @@ class ExtensionHost:
         self._warn = warn
         self._submit = submit
         self._calls = HostCalls(run_tool)
+        self.dialogs = Dialogs(self.emit)
         self._extensions: list[Extension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()
@@ -159,6 +161,7 @@ class ExtensionHost:
     def close(self) -> None:
         self._closed = True
         self._calls.close()
+        self.dialogs.drop()
         with self._life:
             self._stop_all("shutdown")
         self._set_settled(True)
@@ -463,6 +466,12 @@ class ExtensionHost:
 
     def cancel_tool(self, extension: Extension, id: str) -> None:
         self._calls.cancel(extension, id)
+
+    def ask(self, extension: Extension, ask: proto.Ask) -> None:
+        self.dialogs.ask(extension, ask)
+
+    def ended(self, extension: Extension) -> None:
+        self.dialogs.drop(extension)
 
     def submit(self, extension: Extension, text: str) -> None:
         if self._submit is None:

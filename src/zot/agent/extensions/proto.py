@@ -33,7 +33,7 @@ EVENTS = (
 INTERCEPTS = ("tool_call", "turn_start", "assistant_message", "before_agent_start")
 """What an extension can stop or change before it happens."""
 
-CAPABILITIES = ("call_tool", "fail_closed", "tool_cancel", "tool_progress")
+CAPABILITIES = ("ask", "call_tool", "fail_closed", "tool_cancel", "tool_progress")
 """What this host offers beyond the frames every host knows; sent in `hello_ack`."""
 
 
@@ -155,6 +155,22 @@ class Notify(Struct, frozen=True, tag_field="type", tag="notify"):
     level: str = "info"
 
 
+class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
+    """A question to the person in front of zot; answered by `answer`."""
+
+    id: str
+    method: str
+    """confirm, select, input or editor."""
+    title: str
+    message: str = ""
+    options: tuple[str, ...] = ()
+    """What `select` offers."""
+    placeholder: str = ""
+    prefill: str = ""
+    timeout: float = 300.0
+    """Seconds; then the question counts as cancelled."""
+
+
 class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
     """Start a run with this text, where the host allows it."""
 
@@ -193,6 +209,7 @@ FromExtension = (
     | PanelClose
     | OpenPanel
     | Notify
+    | Ask
     | Submit
     | CallTool
     | CallToolCancel
@@ -295,6 +312,17 @@ class PanelResize(Struct, frozen=True, tag_field="type", tag="panel_resize"):
     height: int
 
 
+class Answer(Struct, frozen=True, tag_field="type", tag="answer"):
+    """The answer to `ask`."""
+
+    id: str
+    value: str | None = None
+    """What was chosen or typed."""
+    confirmed: bool = False
+    cancelled: bool = False
+    """Nobody was there, nobody answered in time, or the person did not want to."""
+
+
 class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     """The answer to `call_tool`."""
 
@@ -319,6 +347,7 @@ ToExtension = (
     | PanelKey
     | PanelResize
     | PanelClose
+    | Answer
     | HostToolResult
     | Shutdown
 )

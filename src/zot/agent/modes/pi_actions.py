@@ -341,10 +341,19 @@ class Actions:
 
     def dialog_answered(self, incoming: Incoming, answer: commands.ExtensionUiResponse) -> None:
         """Answers to questions that are no longer open are ignored, as pi does."""
-        approval = self._server.approval
-        if approval is None or incoming.id is UNSET:
+        approval, extensions = self._server.approval, self._server.runtime.extensions
+        if incoming.id is UNSET:
             return
         id = bytes(incoming.id).decode().strip('"')
+        if extensions is not None and extensions.answer(
+            id,
+            value=answer.value,
+            confirmed=bool(answer.confirmed),
+            cancelled=answer.cancelled,
+        ):
+            return
+        if approval is None:
+            return
         try:
             if answer.confirmed and not answer.cancelled:
                 approval.answer(id, "allow")

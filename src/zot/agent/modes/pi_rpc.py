@@ -105,6 +105,8 @@ class PiServer(LineServer):
 
     def _prepare(self, runtime: Runtime) -> None:
         runtime.models = self.models
+        if runtime.extensions is not None:
+            runtime.extensions.can_answer = lambda: self.peer.generation != "a"
         runtime.take_all = {"steering": False, "follow_up": False}
         agent = runtime.agent
         agent.settings = replace(

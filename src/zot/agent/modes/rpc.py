@@ -157,8 +157,8 @@ class Server(LineServer):
 
                 data = rpc_sessions.answer(self.runtime, command)
                 self._answer(incoming, data, limit=MAX_ANSWER)
-            case commands.PanelKey() | commands.PanelClose():
-                self._extension_commands().panel(command)
+            case commands.PanelKey() | commands.PanelClose() | commands.Answer():
+                self._extension_commands().hand_over(command)
                 self._answer(incoming)
             case _:
                 raise CommandError(f"unknown command {incoming.name!r}", code="unknown_command")
@@ -289,6 +289,7 @@ class Server(LineServer):
                 runtime.wait_for_listeners = self.writer.wait
                 self.built = runtime
                 if runtime.extensions is not None:
+                    runtime.extensions.can_answer = lambda: "dialogs" in self._features
                     runtime.extensions.start()  # side by side with the client's thinking
             return self.built
 

@@ -56,7 +56,27 @@ class ExtensionCommands:
         thread.start()
         self._threads.append(thread)
 
-    def panel(self, command: commands.PanelKey | commands.PanelClose) -> None:
+    def hand_over(self, command: commands.PanelKey | commands.PanelClose | commands.Answer) -> None:
+        """Pass on what the person did; does not wait.
+
+        Raises:
+            CommandError: the extension does not run, or does not ask that.
+        """
+        if isinstance(command, commands.Answer):
+            self._answer_dialog(command)
+        else:
+            self._panel(command)
+
+    def _answer_dialog(self, command: commands.Answer) -> None:
+        if not self._extensions.answer(
+            command.request_id,
+            value=command.value,
+            confirmed=command.confirmed,
+            cancelled=command.cancelled,
+        ):
+            raise CommandError(f"no question {command.request_id!r} is open", code="not_found")
+
+    def _panel(self, command: commands.PanelKey | commands.PanelClose) -> None:
         host = self._extensions.host
         name, panel = command.extension, command.panel_id
         if host is None:

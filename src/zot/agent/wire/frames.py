@@ -228,6 +228,20 @@ class ExtPanel(Frame, frozen=True, tag="ext_panel"):
     panel: dict[str, Json]
 
 
+class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
+    """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
+
+    request_id: str
+    extension: str
+    method: Literal["confirm", "select", "input", "editor"]
+    title: str
+    timeout_ms: int
+    message: str = ""
+    options: tuple[str, ...] = ()
+    placeholder: str = ""
+    prefill: str = ""
+
+
 EventFrame = (
     UserMessage
     | TurnStart
@@ -255,6 +269,7 @@ EventFrame = (
     | ExtNotify
     | ExtDisplay
     | ExtPanel
+    | ExtAsk
 )
 
 

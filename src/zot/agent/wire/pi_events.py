@@ -167,6 +167,8 @@ class EventEncoder:
                 return self.ui("notify", message=text, notifyType="info")
             case events.ExtensionPanel(extension, action, panel):
                 return self._panel(extension, action, panel)
+            case events.ExtensionAsk():
+                return self._ask(event)
             case events.Fallback(failed, model, provider, reason):
                 text = f"{failed} failed ({reason}); going on with {provider}/{model}"
                 return self.ui("notify", message=text, notifyType="warning")
@@ -208,6 +210,17 @@ class EventEncoder:
         self._asked += 1
         request = {"type": "extension_ui_request", "id": id or f"ui-{self._asked}"}
         return [{**request, "method": method, **fields}]
+
+    def _ask(self, event: events.ExtensionAsk) -> list[Frame]:
+        fields: dict[str, dict[str, Json]] = {
+            "confirm": {"message": event.message},
+            "select": {"options": list(event.options)},
+            "input": {"placeholder": event.placeholder},
+            "editor": {"prefill": event.prefill},
+        }
+        more = fields[event.method]
+        timeout = round(event.timeout * 1000)
+        return self.ui(event.method, id=event.id, title=event.title, **more, timeout=timeout)
 
     # --- messages ----------------------------------------------------------------------------
 

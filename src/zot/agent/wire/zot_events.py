@@ -79,6 +79,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ExtDisplay(extension, text)
         case events.ExtensionPanel(extension, action, panel):
             return frames.ExtPanel(extension, action, panel)
+        case events.ExtensionAsk():
+            return _ask(event) if "dialogs" in features else None
         case events.ToolStarted() | events.CompactFailed() | events.SessionEntryAdded():
             return None  # told by other frames, or of interest to other dialects only
         case _:
@@ -112,6 +114,20 @@ def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventF
     call = event.call
     timeout = round(event.timeout * 1000)
     return frames.ApprovalRequest(event.id, call.id, call.name, call.args, event.preview, timeout)
+
+
+def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
+    return frames.ExtAsk(
+        event.id,
+        event.extension,
+        event.method,
+        event.title,
+        round(event.timeout * 1000),
+        event.message,
+        event.options,
+        event.placeholder,
+        event.prefill,
+    )
 
 
 def usage_shape(usage: Usage) -> frames.UsageShape:

@@ -28,12 +28,10 @@ To act, answer with one JSON object and nothing else:
 You then get the result. When nothing is left to do, or for questions and small talk, answer in \
 plain text, short.
 Do only what was asked. Do not change files for a question."""
-NAMED = "Your name is zot. You are not made by OpenAI, Anthropic or Alibaba."
+NAMED = "Your name is zot, and no company made you."
 
 EXAMPLES = (
-    ("list what is here", "bash", '{"tool":"bash","command":"ls"}'),
     ("what is in main.c?", "read", '{"tool":"read","path":"main.c"}'),
-    ("count the words of a.txt", "bash", '{"tool":"bash","command":"wc -w a.txt"}'),
     ("make b.txt with the text ok", "write", '{"tool":"write","path":"b.txt","content":"ok\\n"}'),
     (
         "in x.py change n = 1 to n = 2",
@@ -41,8 +39,13 @@ EXAMPLES = (
         '{"tool":"edit","path":"x.py","old":"n = 1","new":"n = 2"}',
     ),
     ("who are you?", "", "I am zot, a coding agent running on your computer. What shall I do?"),
+    ("count the words of a.txt", "bash", '{"tool":"bash","command":"wc -w a.txt"}'),
+    ("[bash result]\n42 a.txt\n{reminder}", "bash", "a.txt has 42 words."),
 )
 """A request, the tool it needs, and the right answer."""
+REMINDER = "That was for: {request}\nDo the next step, or answer if it is finished."
+MAX_REQUEST = 300
+"""Characters of a request that are repeated after each result: small models forget it."""
 MAX_EXTRA = 2_000
 """Characters of the user's own instructions (AGENTS.md, --system-prompt): about 500 tokens."""
 MAX_RESULT = 3_000
@@ -69,20 +72,18 @@ def turns(
     messages: Iterable[Message], forms: Mapping[str, Form], *, examples: bool
 ) -> tuple[Message, ...]:
     """Examples and conversation as user and assistant turns of plain text, taking turns."""
-    said: list[tuple[str, str]] = []
-    if examples:
-        said += [
-            turn
-            for request, tool, answer in EXAMPLES
-            if not tool or tool in forms
-            for turn in (("user", request), ("assistant", answer))
-        ]
-    joined: list[Message] = [_plain(role, text) for role, text in said]
+    joined = _example_turns(forms) if examples else []
+    plain = _Plain(forms)
+    request = ""
     for message in messages:
-        role = "assistant" if message.role == "assistant" else "user"
-        text = "\n".join(part for part in map(_Plain(forms), message.content) if part)
+        text = "\n".join(part for part in map(plain, message.content) if part)
         if not text:
             continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if message.role == "tool":
+            text = f"{text}\n{_reminder(request)}"
+        elif role == "user":
+            request = text
         if joined and joined[-1].role == role:
             before = joined[-1].content[0]
             assert isinstance(before, Text)
@@ -90,6 +91,21 @@ def turns(
         else:
             joined.append(_plain(role, text))
     return tuple(joined)
+
+
+def _example_turns(forms: Mapping[str, Form]) -> list[Message]:
+    shown: list[Message] = []
+    for request, tool, answer in EXAMPLES:
+        if not tool or tool in forms:
+            before = shown[-2].content[0] if len(shown) > 1 else Text("")
+            assert isinstance(before, Text)
+            asked = request.replace("{reminder}", _reminder(before.text))
+            shown += [_plain("user", asked), _plain("assistant", answer)]
+    return shown
+
+
+def _reminder(request: str) -> str:
+    return REMINDER.format(request=shorten(request, MAX_REQUEST))
 
 
 class _Plain:

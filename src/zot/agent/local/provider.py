@@ -50,7 +50,7 @@ IDLE_RELEASE_SECONDS = 300.0
 MAX_OUTPUT = 1024
 MAX_CALLS = 10
 """Calls for one request; a small model that needs more has lost its way."""
-LIFE_WORDS = "the local model server"
+LOOPED = "[stopped: the model asked for the same action again]"
 
 Choice = Literal["auto", "none", "required"]
 
@@ -160,8 +160,8 @@ class LocalProvider:
                 if self._server.is_running():
                     raise
                 raise NetworkError(
-                    f"{LIFE_WORDS} ended in the middle of an answer; it is started again for the "
-                    "next one"
+                    "the local model server ended in the middle of an answer; "
+                    "it is started again for the next one"
                 ) from broken
         finally:
             self._rest()
@@ -232,7 +232,7 @@ class _Call:
         self._earlier = [flat_call(call, self._forms) for call in calls_since_user(request)]
         self.system = system_text(request.system, forms) if forms else request.system
         self.messages = turns(request.messages, forms, examples=bool(forms))
-        self.prefix = f"{self.system}\n{sorted(forms)}"
+        self.prefix = "\n".join([self.system, *map(str, turns((), forms, examples=bool(forms)))])
 
     def run(self, client: Provider, cancel: Cancel) -> Iterator[StreamEvent]:
         choice = self._request.tool_choice
@@ -245,6 +245,9 @@ class _Call:
             answer = _Answer()
             yield from self._ask(client, cancel, "none", answer)
             answer.usage = _sum(spent, answer.usage)
+            if not answer.text:
+                answer.text = LOOPED
+                yield TextDelta(LOOPED)
         elif answer.call is not None:
             yield from _rest_of_call(answer.call, answer.told)
         yield from self._end(answer)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from zot.agent.local.examples import Example
 from zot.agent.local.form import Form, flat_call
 from zot.agent.prompt import IDENTITY
 from zot.provider.types import (
@@ -30,7 +31,7 @@ plain text, short.
 Do only what was asked. Do not change files for a question."""
 NAMED = "Your name is zot, and no company made you."
 
-EXAMPLES = (
+EXAMPLES: tuple[Example, ...] = (
     ("what is in main.c?", "read", '{"tool":"read","path":"main.c"}'),
     ("make b.txt with the text ok", "write", '{"tool":"write","path":"b.txt","content":"ok\\n"}'),
     (
@@ -42,7 +43,7 @@ EXAMPLES = (
     ("count the words of a.txt", "bash", '{"tool":"bash","command":"wc -w a.txt"}'),
     ("[bash result]\n42 a.txt\n{reminder}", "bash", "a.txt has 42 words."),
 )
-"""A request, the tool it needs, and the right answer."""
+"""For a model that can follow instructions; the last one shows what to do with a result."""
 REMINDER = "That was for: {request}\nDo the next step, or answer if it is finished."
 MAX_REQUEST = 300
 """Characters of a request that are repeated after each result: small models forget it."""
@@ -69,10 +70,10 @@ def users_part(system: str) -> str:
 
 
 def turns(
-    messages: Iterable[Message], forms: Mapping[str, Form], *, examples: bool
+    messages: Iterable[Message], forms: Mapping[str, Form], examples: Iterable[Example] = ()
 ) -> tuple[Message, ...]:
     """Examples and conversation as user and assistant turns of plain text, taking turns."""
-    joined = _example_turns(forms) if examples else []
+    joined = _example_turns(examples, forms)
     plain = _Plain(forms)
     request = ""
     for message in messages:
@@ -93,9 +94,9 @@ def turns(
     return tuple(joined)
 
 
-def _example_turns(forms: Mapping[str, Form]) -> list[Message]:
+def _example_turns(examples: Iterable[Example], forms: Mapping[str, Form]) -> list[Message]:
     shown: list[Message] = []
-    for request, tool, answer in EXAMPLES:
+    for request, tool, answer in examples:
         if not tool or tool in forms:
             before = shown[-2].content[0] if len(shown) > 1 else Text("")
             assert isinstance(before, Text)

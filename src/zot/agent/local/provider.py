@@ -14,10 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.agent.local.examples import Example, nearest
 from zot.agent.local.form import Form, flat_call, forms_for, grammar
 from zot.agent.local.models import DEFAULT, Weights, find_weights, looks_like_path, pulled_models
 from zot.agent.local.prefix import PrefixStore
-from zot.agent.local.prompt import system_text, turns
+from zot.agent.local.prompt import EXAMPLES, system_text, turns
 from zot.agent.local.serve import Address
 from zot.agent.local.server import CONTEXT, LocalServer, Progress, quiet
 from zot.agent.local.speech import Speech
@@ -48,6 +49,8 @@ IDLE_SECONDS = 900.0
 IDLE_RELEASE_SECONDS = 300.0
 """A process that has asked nothing for so long lets go of the server's memory."""
 MAX_OUTPUT = 1024
+TINY_BYTES, TINY_OUTPUT = 300_000_000, 200
+"""Models below this size copy examples rather than follow instructions, and do not stop."""
 MAX_CALLS = 10
 """Calls for one request; a small model that needs more has lost its way."""
 LOOPED = "[stopped: the model asked for the same action again]"
@@ -122,6 +125,7 @@ class LocalProvider:
         idle_release: float = IDLE_RELEASE_SECONDS,
     ) -> None:
         self._server = server or LocalServer(weights, progress=progress)
+        self._tiny = weights.bytes < TINY_BYTES
         self._prefixes = PrefixStore(self._server.directory)
         self._client: tuple[Address, Provider] | None = None
         self._warming = Cancel()
@@ -149,7 +153,7 @@ class LocalProvider:
             address = self._server.acquire(cancel)
             client = self._connected(address, request.model)
             forms = forms_for(request.tools)
-            call = _Call(request, forms)
+            call = _Call(request, forms, tiny=self._tiny)
             self._prefixes.restore(address, call.prefix)
             try:
                 for event in call.run(client, cancel):
@@ -226,13 +230,15 @@ class _Answer(Struct):
 class _Call:
     """One call of `stream`: one request to the server, or two when the first one looped."""
 
-    def __init__(self, request: Request, forms: Mapping[str, Form]) -> None:
+    def __init__(self, request: Request, forms: Mapping[str, Form], *, tiny: bool) -> None:
         self._request = request
+        self._limit = TINY_OUTPUT if tiny else MAX_OUTPUT
         self._forms = dict(forms)
         self._earlier = [flat_call(call, self._forms) for call in calls_since_user(request)]
         self.system = system_text(request.system, forms) if forms else request.system
-        self.messages = turns(request.messages, forms, examples=bool(forms))
-        self.prefix = "\n".join([self.system, *map(str, turns((), forms, examples=bool(forms)))])
+        shown = examples_for(request, tiny=tiny) if forms else ()
+        self.messages = turns(request.messages, forms, shown)
+        self.prefix = "\n".join([self.system, *("" if tiny else str(each) for each in shown)])
 
     def run(self, client: Provider, cancel: Cancel) -> Iterator[StreamEvent]:
         choice = self._request.tool_choice
@@ -332,7 +338,7 @@ class _Call:
         if self._forms:
             extra["grammar"] = grammar(self._forms.values(), choice)
         model = self._request.model
-        limit = min(self._request.max_output or MAX_OUTPUT, MAX_OUTPUT)
+        limit = min(self._request.max_output or self._limit, self._limit)
         return replace(
             self._request,
             model=replace(model, compat={**(model.compat or {}), "extra_body": extra}),
@@ -343,6 +349,15 @@ class _Call:
             reasoning="off",
             max_output=limit,
         )
+
+
+def examples_for(request: Request, *, tiny: bool) -> tuple[Example, ...]:
+    """Fixed ones, which the saved prefix covers; or those most like what was asked."""
+    if not tiny:
+        return EXAMPLES
+    asked = [message for message in request.messages if _is_from_user(message)]
+    said = asked[-1].content if asked else ()
+    return nearest(" ".join(block.text for block in said if isinstance(block, Text)))
 
 
 def calls_since_user(request: Request) -> list[ToolCall]:

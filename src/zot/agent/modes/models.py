@@ -7,11 +7,15 @@ import sys
 from collections.abc import Sequence
 
 from zot.agent.flags import Options
-from zot.agent.known import Known, configured
+from zot.agent.known import Known, configured, find_key, with_token
 from zot.agent.setup import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
 from zot.agent.wire.ndjson import encode_line
-from zot.errors import AuthError
+from zot.errors import AuthError, ConfigError, ProviderError
+from zot.provider.providers import ProviderInfo, env_base_url
 from zot.provider.types import Model
+
+ASK_SECONDS = 3.0
+"""How long the provider's server may take to list its models before the list goes without it."""
 
 _HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
 
@@ -33,14 +37,45 @@ def _models(options: Options) -> Sequence[Model]:
     known = Known()
     try:
         wanted, _ = configured(options, os.environ, working_directory(options.cwd))
-        name = choose_provider(wanted, os.environ, known).info.name
+        choice = choose_provider(wanted, os.environ, known)
     except AuthError:  # the list needs no key
-        name = DEFAULT_PROVIDER
-    if name == LOCAL:
+        return known.all(DEFAULT_PROVIDER)
+    info = choice.info
+    if info.name == LOCAL:
         from zot.agent.local.provider import local_models  # deferred: only for this provider
 
         return local_models()
-    return known.all(name)
+    base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
+    try:
+        return _told(info, wanted.api_key, base_url) or known.all(info.name)
+    except (ProviderError, ConfigError) as error:
+        sys.stderr.write(f"zot: {error}; this is what is known without asking\n")
+        return known.all(info.name)
+
+
+def _told(info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
+    """What the server says it has: to be shown when it is another host, else to be remembered.
+
+    Raises:
+        ProviderError: it does not say.
+    """
+    from zot.agent.models import read_cache, write_cache  # deferred: only for this flag
+    from zot.provider.discover import live_models
+
+    key = find_key(info, flag, os.environ)
+    askable = bool(base_url or info.base_url) and info.api != "scripted"
+    if not askable or not (key.text or info.key_optional):
+        return ()
+    if key.is_token:
+        info = with_token(info)
+    elsewhere = bool(base_url) and base_url.rstrip("/") != info.base_url
+    if not elsewhere and read_cache(info.name):
+        return ()
+    models = live_models(info, key.text, base_url, seconds=ASK_SECONDS)
+    if elsewhere:
+        return models
+    write_cache(info.name, models)
+    return ()
 
 
 def _row(model: Model) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _told(info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
     if not askable or not (key.text or info.key_optional):
         return ()
     if key.is_token:
-        info = with_token(info)
+        info = with_token(info, key.text)
     elsewhere = bool(base_url) and base_url.rstrip("/") != info.base_url
     if not elsewhere and read_cache(info.name):
         return ()

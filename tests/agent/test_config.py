@@ -173,13 +173,13 @@ def test_a_broken_file_is_one_warning_that_names_it_and_is_never_overwritten(pla
 
 
 def test_a_value_of_the_wrong_kind_is_named_and_not_used(place):
-    user_file(place, {"model": 5, "insecure": "yes", "max_steps": -1, "reasoning": "very"})
+    user_file(place, {"model": 5, "skills": "yes", "max_steps": -1, "reasoning": "very"})
     found = settings_of(place)
     assert found["model"] == ""
-    assert found["insecure"] is False
+    assert found["skills"] is True
     assert [warning.split(": ")[1].split()[0] for warning in found.warnings] == [
         "model",
-        "insecure",
+        "skills",
         "max_steps",
         "reasoning",
     ]
@@ -208,7 +208,7 @@ def test_a_text_becomes_a_value_that_fits_or_is_refused(name, text):
 def test_set_get_unset_and_list(place, capsys):
     user_file(place, {"kept": {"by": "others"}, "theme": "dark"})
     where = ["--cwd", str(place / "project")]
-    for name, value in (("model", "m1"), ("max_cost", "2.5"), ("insecure", "on")):
+    for name, value in (("model", "m1"), ("max_cost", "2.5"), ("skills", "off")):
         assert main(["config", *where, "set", name, value]) == 0
     assert main(["config", *where, "set", "fallback_models", "a, b"]) == 0
     assert json.loads((place / "home" / "config.json").read_text()) == {
@@ -216,7 +216,7 @@ def test_set_get_unset_and_list(place, capsys):
         "theme": "dark",
         "model": "m1",
         "max_cost": 2.5,
-        "insecure": True,
+        "skills": False,
         "fallback_models": ["a", "b"],
     }
     capsys.readouterr()
@@ -230,7 +230,7 @@ def test_set_get_unset_and_list(place, capsys):
     assert any(line.startswith("kept") and "not known here" in line for line in lines)
     main(["config", *where, "list", "--json"])
     listed = json.loads(capsys.readouterr().out)
-    assert listed["insecure"]["source"] == "user"
+    assert listed["skills"]["source"] == "user"
     main(["config", *where, "unset", "max_cost"])
     main(["config", *where, "get", "max_cost"])
     assert capsys.readouterr().out == "\n"
@@ -276,11 +276,15 @@ def test_the_command_line_wins_over_the_files(place):
             "reasoning": "high",
             "max_steps": 7,
             "auto_compact_threshold": 0,
+            "context_files": False,
+            "approve": ["bash"],
         },
     )
     options, _ = configured(Options(max_steps=3), os.environ, str(place))
     assert (options.provider, options.model, options.reasoning) == ("openai", "gpt-5", "high")
     assert (options.max_steps, options.no_auto_compact) == (3, True)
+    assert (options.no_context_files, options.no_skills) == (True, False)
+    assert options.approve == ("bash",)
 
 
 def test_a_model_belongs_to_the_provider_it_was_set_with(place):

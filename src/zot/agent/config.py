@@ -18,7 +18,7 @@ from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import LEVELS, Json
 
-Kind = Literal["text", "number", "whole", "switch", "list", "any"]
+Kind = Literal["text", "number", "whole", "switch", "list"]
 Source = Literal["flag", "environment", "project", "user", "default"]
 
 
@@ -48,10 +48,7 @@ _SETTINGS = (
     Setting("provider", "text", "Model provider.", "", "ZOT_PROVIDER", True),
     Setting("model", "text", "Model id.", "", "ZOT_MODEL", True),
     Setting("reasoning", "text", "Reasoning level.", "", "ZOT_REASONING", True, ("", *LEVELS)),
-    Setting("temperature", "number", "Sampling temperature; empty: the model's own."),
     Setting("base_url", "text", "Where the provider's API is.", "", "ZOT_BASE_URL"),
-    Setting("http_proxy", "text", "Proxy for model calls where no variable names one.", ""),
-    Setting("insecure", "switch", "Accept any TLS certificate.", False),
     Setting(
         "auto_compact_threshold",
         "whole",
@@ -65,15 +62,11 @@ _SETTINGS = (
     Setting("max_tokens", "whole", "Tokens of one run.", None, "ZOT_MAX_TOKENS"),
     Setting("max_seconds", "number", "Seconds of one run.", None, "ZOT_MAX_SECONDS"),
     Setting("fallback_models", "list", "Models to try when the first one fails.", []),
-    Setting("env_allow", "list", "Variables that tools may see besides the usual ones.", []),
-    Setting("sandbox", "text", "How tools are confined.", "", "ZOT_SANDBOX"),
-    Setting("theme", "text", "Colours of the terminal.", "", "ZOT_THEME", True),
-    Setting("tool_render", "text", "How tool calls are drawn: box or flat.", "", "", True),
-    Setting("inline_images_enabled", "switch", "Draw images in the terminal.", True, "", True),
-    Setting("respect_gitignore", "switch", "File suggestions skip ignored files.", True, "", True),
-    Setting("quick_model_shortcuts", "any", "Models behind the number keys.", None),
-    Setting("keymap", "any", "Keys to slash commands.", None),
-    Setting("last_changelog_shown", "text", "Version whose changes were shown.", ""),
+    Setting("idle_timeout", "number", "Seconds of silence that end a stream.", None),
+    Setting("approve", "list", "Tools that ask before they run.", []),
+    Setting("context_files", "switch", "Read AGENTS.md files.", True),
+    Setting("skills", "switch", "Offer skills.", True),
+    Setting("extensions", "switch", "Load extensions.", True),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTINGS}
 
@@ -210,7 +203,7 @@ def parse(setting: Setting, text: str) -> Json:
             words = {"true": True, "on": True, "1": True, "yes": True}
             words |= {"false": False, "off": False, "0": False, "no": False}
             value = words.get(text.lower(), text)
-        case "number" | "whole" | "any":
+        case "number" | "whole":
             try:
                 value = msgspec.json.decode(text)
             except (msgspec.MsgspecError, UnicodeEncodeError):
@@ -229,7 +222,6 @@ def mismatch(setting: Setting, value: Json) -> str:
         "whole": isinstance(value, int) and not isinstance(value, bool),
         "switch": isinstance(value, bool),
         "list": isinstance(value, list) and all(isinstance(each, str) for each in value),
-        "any": True,
     }[setting.kind]
     if not fits:
         word = {"whole": "whole number", "switch": "true or false"}.get(setting.kind, setting.kind)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from zot.agent.models import Models
 
 
+_LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds", "idle_timeout")
+_SWITCHES = {"context_files": "no_context_files", "skills": "no_skills", "extensions": "no_ext"}
+"""Settings, and the flags that say the opposite."""
+
+
 class Known:
     """The providers and models to choose from: the catalog, with models.json over it."""
 
@@ -108,11 +113,12 @@ def _from_config(options: Options, config: Config) -> dict[str, Json]:
     said: dict[str, Json] = {
         "reasoning": LEVEL_WORDS.get(config["reasoning"]),
         "fallback_model": tuple(config["fallback_models"]),
+        "approve": tuple(config["approve"]),
         "compact_at": float(threshold),
         "no_auto_compact": threshold == 0,
     }
-    for name in ("max_steps", "max_cost", "max_tokens", "max_seconds"):
-        said[name] = config[name]
+    said |= {name: config[name] for name in _LIMITS}
+    said |= {flag: not config[name] for name, flag in _SWITCHES.items()}
     if not options.provider or options.provider == config["provider"]:
         # A model or an address belongs to the provider it was set with.
         said |= {name: config[name] for name in ("provider", "model", "base_url")}

@@ -120,7 +120,7 @@ class Zot:
         """Bytes as they are; whole lines with something on them count as commands."""
         lines = (self._half + data).split(b"\n")
         self._half = lines.pop()
-        self.sent += sum(bool(line.strip(b" \t\r\xef\xbb\xbf")) for line in lines)
+        self.sent += sum(bool(line.strip(b" \t\r")) for line in lines)
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()

@@ -264,13 +264,14 @@ def test_every_frame_has_a_rising_seq_and_the_id_of_its_prompt(tmp_path):
     with run(tmp_path, TURNS, features=["seq"]) as zot:
         zot.prompt("quick", id="p")
         zot.prompt("quick", id=7)
+        zot.prompt("quick", id="a\u2028b")
         zot.write(b'{"type":"prompt","message":"quick"}\n')
         zot.until("done")
         zot.ask("ping", id="x")
         zot.ask("nope", id="y")
         assert [frame["seq"] for frame in zot.frames] == list(range(1, len(zot.frames) + 1))
         tagged = [frame.get("prompt_id") for frame in zot.frames]
-        assert set(tagged) == {None, "p", 7}
+        assert set(tagged) == {None, "p", 7, "a\u2028b"}
         first = [frame for frame in zot.frames if frame.get("prompt_id") == "p"]
         assert types(first)[0] == "response"
         assert types(first)[-1] == "done"

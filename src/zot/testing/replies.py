@@ -100,8 +100,10 @@ def google_history(body: dict[str, Any]) -> Iterator[Said]:
             continue
         if any("functionResponse" in part for part in parts):
             yield "tool", ""
-        if text := text_of(parts):
-            yield "user", text
+        # Messages of the user that follow one another come as one, with a part for each.
+        for part in parts:
+            if text := part.get("text"):
+                yield "user", text
 
 
 def messages_history(body: dict[str, Any]) -> Iterator[Said]:

@@ -142,10 +142,15 @@ def encode_line(value: Any) -> bytes:
     except UnicodeEncodeError:
         plain = msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))
         data = _encode(_without_surrogates(plain))
-    for raw, escaped in _ESCAPES:
-        if raw in data:
-            data = data.replace(raw, escaped)
-    return data + b"\n"
+    return escaped(data) + b"\n"
+
+
+def escaped(data: bytes) -> bytes:
+    """JSON without the characters that some readers take for the end of a line."""
+    for mark, escape in _ESCAPES:
+        if mark in data:
+            data = data.replace(mark, escape)
+    return data
 
 
 def _without_surrogates(value: Any) -> Any:

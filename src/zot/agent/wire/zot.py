@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.agent.commands import AnyCommand
-from zot.agent.wire.ndjson import check_numbers, decode_line, encode_line
+from zot.agent.wire.ndjson import check_numbers, decode_line, encode_line, escaped
 from zot.errors import CommandError, ZotError
 
 PROTOCOL_VERSION = 1
@@ -128,7 +128,7 @@ def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
         )
     if text not in line:  # it was mended while it was read: it would not come back as it was
         raise CommandError("invalid_params: id holds half of a surrogate pair")
-    return Raw(text)
+    return Raw(escaped(text))
 
 
 def _explained(error: CommandError, name: str) -> CommandError:

@@ -391,8 +391,10 @@ class EventEncoder:
         return self._progressed(progress, now)
 
     def _progressed(self, progress: Progress, now: float) -> list[Frame]:
-        if not self._budget.take(len(progress.text) + PROGRESS_OVERHEAD, now):
+        size = len(progress.text) + PROGRESS_OVERHEAD
+        if not self._budget.allows(size, now):
             return []
+        self._budget.spend(size)
         progress.held = False
         call = progress.call
         return [

@@ -18,8 +18,8 @@ from zot.agent.sessions.pi_messages import usage_to_pi
 from zot.agent.wire.ndjson import encode_line
 from zot.provider.types import Json, Usage
 
-BYTES_A_SECOND = 2_000_000
-BURST = 1_000_000
+BYTES_A_SECOND = 1_000_000
+BURST = 500_000
 OVERHEAD = 700
 """Bytes of a snapshot besides its text."""
 
@@ -56,14 +56,11 @@ class Budget:
         self._left = float(BURST)
         self._at = 0.0
 
-    def take(self, size: int, now: float) -> bool:
-        """Spend so much if it is there. A snapshot larger than the burst waits for a full one."""
+    def allows(self, size: int, now: float) -> bool:
+        """Whether so much can be spent. What is larger than the burst waits for a full one."""
         self._left = min(float(BURST), self._left + max(0.0, now - self._at) * BYTES_A_SECOND)
         self._at = now
-        if min(size, BURST) > self._left:
-            return False
-        self._left -= size
-        return True
+        return min(size, BURST) <= self._left
 
     def spend(self, size: int) -> None:
         self._left -= size
@@ -149,7 +146,7 @@ class Stream:
     def tick(self, now: float) -> list[MessageUpdate]:
         """Send what waits, if the budget allows it by now."""
         assert self._budget is not None
-        if self._waiting and self._budget.take(2 * self._size, now):
+        if self._waiting and self._budget.allows(2 * self._size, now):
             return self._flush()
         return []
 
@@ -217,7 +214,7 @@ class Stream:
         if self._budget is None:
             return MessageUpdate(piece, self._usage)
         snapshot = Raw(encode_line(self.message())[:-1])
-        self._budget.spend(len(bytes(snapshot)))
+        self._budget.spend(2 * len(bytes(snapshot)))  # it stands in the frame twice
         piece = msgspec.structs.replace(piece, partial=snapshot)
         return MessageUpdate(piece, self._usage, snapshot)
 

@@ -1,5 +1,6 @@
 """The suite that every API passes, against a real server that misbehaves on demand."""
 
+import random
 import socket
 import threading
 import time
@@ -618,3 +619,30 @@ def test_a_cut_before_content_is_asked_again_a_handful_of_times(server, api, fau
     with client(provider, server.url) as made, pytest.raises(NetworkError):
         list(stream_with_retry(made, ask(model_of(provider), fault), Cancel(), FAST))
     assert len(server.requests) == before + FAST.max_attempts
+
+
+def test_abort_at_any_moment_leaves_a_client_that_works(server, api):
+    provider = BY_API[api]
+    prompts = (
+        "text:50",
+        "delay:2 text:9",
+        "hang",
+        "hang:3 text:9",
+        "cut:3 text:9",
+        "chop:1 text:3",
+    )
+    moments = random.Random(api)
+    with client(provider, server.url) as made:
+        for prompt in prompts * 5:
+            cancel = Cancel()
+            timer = threading.Timer(moments.random() * 0.02, cancel.set)
+            timer.start()
+            try:
+                run(made, ask(model_of(provider), prompt), cancel)
+            except Cancelled:
+                pass
+            timer.cancel()
+            timer.join()
+        events, error = run(made, ask(model_of(provider), "say:alive"))
+    assert error is None
+    assert text_of(events) == "alive"

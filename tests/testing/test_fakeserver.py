@@ -6,6 +6,7 @@ import urllib.request
 
 import pytest
 
+import zot.testing
 from zot.testing.fakeserver import FakeServer
 from zot.testing.replies import dialect_of
 from zot.testing.rules import problems
@@ -133,3 +134,11 @@ def test_an_unknown_place_is_a_404():
 )
 def test_what_a_server_would_refuse_is_found(dialect, body):
     assert len(problems(dialect, body)) >= 2
+
+
+def test_the_door_has_what_it_promises():
+    for name in zot.testing.__all__:
+        assert getattr(zot.testing, name).__name__ == name
+    assert set(zot.testing.__all__) == set(zot.testing._HOMES)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        zot.testing.no_such_name  # noqa: B018  the access is the test

@@ -1,4 +1,30 @@
-"""Door for people who write plug-ins: a model server that misbehaves on demand, and checks.
-
-Nothing here is loaded by the agent; submodules load what they need.
+"""Door for people who write plug-ins: prepared answers, a model server that misbehaves on demand,
+and checks of a model client. The agent loads none of it; names load on first use (PEP 562).
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # what type checkers take for true, without importing typing
+if TYPE_CHECKING:
+    from zot.provider.scripted import ScriptedProvider as ScriptedProvider
+    from zot.provider.scripted import ScriptedTurn as ScriptedTurn
+    from zot.testing.fakeserver import FakeServer as FakeServer
+    from zot.testing.provider_suite import run_suite as run_suite
+    from zot.testing.provider_suite import stream_problems as stream_problems
+
+_HOMES = {
+    "ScriptedProvider": "zot.provider.scripted",
+    "ScriptedTurn": "zot.provider.scripted",
+    "FakeServer": "zot.testing.fakeserver",
+    "run_suite": "zot.testing.provider_suite",
+    "stream_problems": "zot.testing.provider_suite",
+}
+__all__ = ["FakeServer", "ScriptedProvider", "ScriptedTurn", "run_suite", "stream_problems"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'zot.testing' has no attribute {name!r}")
+    from importlib import import_module  # only when a name is used
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -186,6 +186,13 @@ def test_extensions_of_a_project_wait_for_trust(tmp_path, rpc):
     assert len(zot.ask("get_commands")["data"]["commands"]) == 2
 
 
+def test_trust_for_one_run_needs_no_file(tmp_path, rpc):
+    write_extension(tmp_path / "work" / ".zot" / "extensions", "say", SAY)
+    zot = rpc("--trust", turns=[BYE])
+    assert len(zot.ask("get_commands")["data"]["commands"]) == 2
+    assert not (tmp_path / "home" / "trust.json").exists()
+
+
 def test_reload_keeps_the_conversation_and_brings_new_tools(tmp_path, rpc):
     root = tmp_path / "home" / "extensions"
     root.mkdir(parents=True)

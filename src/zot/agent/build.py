@@ -97,6 +97,7 @@ def tools_for(
         home_dir(),
         explicit=options.ext,
         search=not options.no_ext,
+        trusted=options.trust,
         names=wanted,
         secrets=secret_names(),
         reserved=frozenset((*(tool.name for tool in (*own, *builtin)), SkillTool.name)),

@@ -74,8 +74,11 @@ SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTING
 class Config:
     """The layers of settings, the strongest first. `warnings` says what was not used, and why."""
 
-    def __init__(self, cwd: str, flags: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self, cwd: str, flags: Mapping[str, Json] | None = None, *, trusted: bool = False
+    ) -> None:
         self.cwd = cwd
+        self._trusted = trusted
         self.warnings: list[str] = []
         self._flags = {name: value for name, value in (flags or {}).items() if value is not None}
         self._project = self._read(project_path(cwd), project=True)
@@ -122,7 +125,7 @@ class Config:
 
     def _allowed(self, path: str, values: dict[str, Json]) -> dict[str, Json]:
         refused = [name for name in values if name in SETTINGS and not SETTINGS[name].project]
-        if not refused or is_trusted(self.cwd):
+        if not refused or self._trusted or is_trusted(self.cwd):
             return values
         self.warnings.append(
             f"{path!r} sets {', '.join(sorted(refused))}, which a project may do only in a trusted "

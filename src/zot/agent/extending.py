@@ -34,16 +34,19 @@ class ExtensionOptions:
         *,
         explicit: Sequence[str] = (),
         search: bool = True,
+        trusted: bool = False,
         names: Sequence[str] | None = None,
         secrets: frozenset[str] = frozenset(),
         reserved: frozenset[str] = frozenset(),
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """`names`: the only tools they may bring; `reserved`: names of built-in tools."""
+        """`names`: the only tools they may bring; `reserved`: names of built-in tools;
+        `trusted`: run those of the project also where the user did not say so before."""
         self.cwd = cwd
         self.home = home
         self.explicit = tuple(explicit)
         self.search = search
+        self.trusted = trusted
         self.names = names
         self.secrets = secrets
         self.reserved = reserved
@@ -219,7 +222,7 @@ class Extensions(Hook):
             zot_version=__version__,
             explicit=tuple(Path(options.cwd, each).absolute() for each in options.explicit),
             search=options.search,
-            trusted=is_trusted(options.cwd),
+            trusted=options.trusted or is_trusted(options.cwd),
             secrets=options.secrets,
             reserved_tools=options.reserved,
         )

@@ -73,6 +73,7 @@ class Options(Struct, frozen=True):
     no_session: bool = False
     ext: tuple[str, ...] = ()
     no_ext: bool = False
+    trust: bool = False
     no_skills: bool = False
     record: str = ""
     replay: str = ""
@@ -148,6 +149,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--yolo",), "yolo", "yes", "Agent", "never ask"),
     Flag(("-e", "--ext"), "ext", "list", "Agent", "load an extension; may be repeated", "DIR"),
     Flag(("--no-ext", "--no-extensions"), "no_ext", "yes", "Agent", "load no extension"),
+    Flag(
+        ("--trust",),
+        "trust",
+        "yes",
+        "Agent",
+        "use the extensions and settings of the project in .zot/, for this run",
+    ),
     Flag(("--no-skills", "--no-skill"), "no_skills", "yes", "Agent", "offer no skills"),
     Flag(("--max-steps",), "max_steps", "int", "Limits", "model calls for one prompt", "N"),
     Flag(("--max-cost",), "max_cost", "float", "Limits", "US dollars for one prompt", "USD"),

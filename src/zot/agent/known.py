@@ -78,7 +78,7 @@ def configured(options: Options, environ: Mapping[str, str], cwd: str) -> tuple[
         return options, []
     from zot.agent.config import Config  # start-up budget
 
-    config = Config(cwd)
+    config = Config(cwd, trusted=options.trust)
     said = _from_config(options, config)
     new = {name: value for name, value in said.items() if value and not getattr(options, name)}
     return replace(options, **new), config.warnings

@@ -185,7 +185,7 @@ def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
     return Problem(
         folders[0].name,
         f"{project_dir(cwd)} has extensions ({names}) that were not started, because the directory "
-        f"is not trusted; read them, then: zot config trust {cwd}",
+        f"is not trusted; read them, then: zot config trust {cwd} (or --trust for one run)",
     )
 
 

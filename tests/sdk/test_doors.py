@@ -1,0 +1,65 @@
+import subprocess
+import sys
+
+import pytest
+from support.environment import uncovered
+
+import zot
+from zot import sdk
+
+HEAVY = ("asyncio", "ssl", "http", "inspect", "logging", "subprocess", "msgspec", "json")
+
+
+def loaded(statement):
+    """The modules that a fresh interpreter has loaded after the statement."""
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True, env=uncovered()
+    )
+    return set(done.stdout.split())
+
+
+def test_import_zot_loads_nothing_else():
+    assert loaded("import zot") - loaded("pass") == {"zot"}
+
+
+def test_import_zot_ext_loads_neither_http_nor_the_agent():
+    modules = loaded("import zot.ext")
+    assert modules.isdisjoint({"ssl", "http.client", "asyncio", "zot.sdk", "zot.agent.runtime"})
+    assert modules.isdisjoint({"zot.core.agent", "zot.provider.http", "socket"})
+
+
+def test_import_zot_observe_loads_nothing_else_of_zot():
+    assert {name for name in loaded("import zot.observe") if name.startswith("zot")} == {
+        "zot",
+        "zot.observe",
+    }
+
+
+def test_the_runtime_loads_neither_asyncio_nor_http_before_it_is_used():
+    modules = loaded("from zot import Runtime")
+    assert modules.isdisjoint({"asyncio", "ssl", "http.client", "logging", "argparse"})
+
+
+def test_all_names_of_the_sdk_are_there():
+    assert sorted(sdk.__all__) == sdk.__all__
+    for name in sdk.__all__:
+        assert getattr(sdk, name) is not None
+
+
+def test_nothing_public_is_missing_from_all():
+    public = {name for name in vars(sdk) if not name.startswith("_")}
+    modules = {"aio", "config", "function", "messages", "runtime", "annotations"}
+    assert public - modules - {"TYPE_CHECKING", "Any"} <= set(sdk.__all__)
+
+
+def test_the_names_of_zot_are_those_of_the_sdk():
+    for name in zot._SDK_NAMES:
+        assert getattr(zot, name) is getattr(sdk, name)
+
+
+@pytest.mark.parametrize("module", [zot, sdk])
+def test_an_unknown_name_is_an_attribute_error(module):
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = module.nonsense

@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 from support.oauth import OAuthServer
 
+from zot.agent import auth_cli
 from zot.agent.auth_cli import main
 from zot.agent.flags import parse
 from zot.agent.setup import resolve
@@ -74,24 +75,86 @@ def test_a_refused_key_is_not_kept(home):
     assert zot("login", "acme", "--no-probe", given="sk-canary\n").returncode == 0
 
 
-def test_a_person_types_the_key_where_nobody_sees_it(home, server):
-    server.keys.add("sk-typed")
+def in_a_terminal(*words: str, says: list[tuple[bytes, bytes]]) -> tuple[int, bytes]:
+    """Run zot in a terminal, and type each text when what is before it has appeared."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "zot", "login", "acme"])
+        os.execv(sys.executable, [sys.executable, "-m", "zot", *words])
     shown = b""
-    while b"API key of Acme:" not in shown:
-        shown += os.read(terminal, 4096)
-    os.write(terminal, b"sk-typed\n")
+    for asked, typed in says:
+        while asked not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, typed)
     try:
         while data := os.read(terminal, 4096):
             shown += data
     except OSError:
         pass  # the terminal is closed when the program ends
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert b"sk-typed" not in shown
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
+
+
+def test_a_person_types_the_key_where_nobody_sees_it(home, server):
+    server.keys.add("sk-typed")
+    says = [(b"log in to:", b"acme\n"), (b"API key of Acme:", b"sk-typed\n")]
+    code, shown = in_a_terminal("login", says=says)
+    assert (code, b"sk-typed" in shown) == (0, False)
     assert AuthFile(str(home)).get("acme").api_key == "sk-typed"
+
+
+BROWSER = """#!{python}
+import sys, urllib.request
+from http.cookiejar import CookieJar
+opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+page = opener.open(sys.argv[1], timeout=20)
+origin = page.url.rstrip("/")
+form = urllib.request.Request(page.url, b"api_key=sk-from-page", {{"Origin": origin}})
+opener.open(form, timeout=20).close()
+"""
+
+
+def test_in_a_terminal_with_a_browser_a_page_takes_the_key(home, server, tmp_path, monkeypatch):
+    server.keys.add("sk-from-page")
+    program = tmp_path / "browser"
+    program.write_text(BROWSER.format(python=sys.executable))
+    program.chmod(0o700)
+    monkeypatch.delenv("ZOT_NO_BROWSER")
+    monkeypatch.setenv("ZOT_FORCE_BROWSER", "1")
+    monkeypatch.setenv("BROWSER", str(program))
+    code, shown = in_a_terminal("login", "acme", says=[])
+    assert (code, b"logged in to Acme" in shown) == (0, True)
+    assert AuthFile(str(home)).get("acme").api_key == "sk-from-page"
+
+
+def test_whether_there_is_a_browser(monkeypatch):
+    assert not auth_cli._has_browser()
+    monkeypatch.delenv("ZOT_NO_BROWSER")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert not auth_cli._has_browser()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert auth_cli._has_browser()
+
+
+def test_a_key_that_cannot_be_tried_is_kept_with_a_word_of_warning(home, server):
+    server.close()
+    try:
+        done = zot("login", "acme", given="sk-untried\n")
+    finally:
+        server.close = lambda: None  # the fixture closes it too
+    assert done.returncode == 0
+    assert "could not be tried" in done.stderr
+    assert AuthFile(str(home)).get("acme").api_key == "sk-untried"
+
+
+def test_a_machine_without_a_keyring_keeps_nothing(home, monkeypatch):
+    done = zot("login", "acme", "--keyring", "--no-probe", given="sk-x\n")
+    assert done.returncode == 1
+    assert "keyring" in done.stderr
+    assert not (home / "auth.json").exists()
+    AuthFile(str(home)).put("acme", Credential(keyring=True))
+    assert "keyring" in zot("logout", "acme").stderr
+    assert "broken" in zot("auth", "status", "--no-probe").stdout
 
 
 def test_a_program_can_bring_the_key(home, server):

@@ -24,6 +24,7 @@ from zot.agent.skills import (
     skill_files,
 )
 from zot.agent.skills_cli import main
+from zot.agent.trust import trust
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
@@ -97,6 +98,8 @@ def test_skills_of_extensions_carry_their_name(place):
     folder = place / "work" / ".zot" / "extensions" / "acme"
     add(folder / "skills", "deploy")
     (folder / "extension.json").write_text(json.dumps({"name": "acme", "skills": ["skills"]}))
+    assert "acme:deploy" not in found()  # nor does the extension run
+    trust(str(place / "work"))
     assert "acme:deploy" in found()
     assert "acme:deploy" not in {s.name for s in skills_here(Path.cwd(), extensions=False)}
     off = {"name": "acme", "skills": ["skills"], "enabled": False}

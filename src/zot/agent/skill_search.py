@@ -8,6 +8,7 @@ from pathlib import Path
 from zot.agent.extensions.manifest import discover
 from zot.agent.home import home
 from zot.agent.skills import Place, Skill, find_skills, places
+from zot.agent.trust import is_trusted
 
 
 def skills_here(
@@ -18,7 +19,7 @@ def skills_here(
     of_extensions = [
         Place(path, prefix=extension.name)
         for extension in found.extensions
-        if extension.manifest.enabled
+        if extension.manifest.enabled and (extension.scope != "project" or is_trusted(str(cwd)))
         for path in extension.skill_paths()
     ]
     return find_skills(places(cwd, home(), of_extensions))

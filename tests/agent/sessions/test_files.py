@@ -518,7 +518,7 @@ def test_nothing_acknowledged_is_lost_in_hundreds_of_kills(tmp_path):
     program = f"WRITER = {WRITER!r}\n" + FORKING
     path = tmp_path / "s.jsonl"
     child = subprocess.run(
-        [sys.executable, "-c", program, str(path), "7", "250"],
+        [sys.executable, "-c", program, str(path), "7", "200"],
         capture_output=True,
         text=True,
         env={**os.environ, "ZOT_FSYNC": "off"},

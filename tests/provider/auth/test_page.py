@@ -7,7 +7,7 @@ from support.browser import CHROMIUM, Browser
 from support.oauth import OAuthServer
 
 from zot.cancel import Cancel
-from zot.errors import Cancelled
+from zot.errors import AuthError, Cancelled
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage, KeyPage
 
@@ -55,6 +55,8 @@ def page(taken):
     def take(key: str) -> str:
         if key == "bad":
             return "refused <b>"
+        if key == "full":
+            raise AuthError("the disk is full")
         taken.append(key)
         return ""
 
@@ -73,6 +75,8 @@ def test_a_key_is_taken_once(page, taken):
     assert answer.headers["cache-control"] == "no-store"
     answer, text = visitor.post("bad")
     assert (answer.status, "refused &lt;b&gt;" in text) == (400, True)
+    answer, text = visitor.post("full")
+    assert (answer.status, "the disk is full" in text) == (400, True)
     assert visitor.post("  ")[0].status == 400
     assert visitor.post("a\nb")[0].status == 400
     assert visitor.post("x" * 9000)[0].status == 400

@@ -77,7 +77,11 @@ class KeyPage:
     def _save(self, key: str) -> Page:
         if not key or len(key) > MAX_KEY or not key.isprintable():
             return Page(400, self._form("That is not a key."))
-        if problem := self._take(key):
+        try:
+            problem = self._take(key)
+        except AuthError as error:
+            problem = str(error)
+        if problem:
             return Page(400, self._form(problem))
         self.done.set()
         text = "<p>The key is kept. You can close this page and go back to the terminal.</p>"

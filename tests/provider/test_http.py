@@ -10,6 +10,7 @@ from support.provider import KEY, ask, client, model_of, run
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, Cancelled, ConfigError, NetworkError, StreamIdle
+from zot.provider import client as client_module
 from zot.provider import http as http_module
 from zot.provider.address import Address, is_loopback, parse_url, proxy_for, proxy_headers
 from zot.provider.http import Http, check_header, tls_context
@@ -430,6 +431,19 @@ def test_no_time_is_left_for_the_second_address(monkeypatch):
     with client("openai", "http://two.invalid", connect_seconds=0) as made:
         _, error = run(made, ask(model_of("openai"), "hi"))
     assert isinstance(error, NetworkError)
+
+
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_whole_answer_counts_though_the_server_never_closes_it(hold, monkeypatch):
+    monkeypatch.setattr(client_module, "COMPLETE_SECONDS", 0.1)
+    body = b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"stop"}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    head += b"transfer-encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%s\r\n" % (len(body), body)
+    with Raw(head + chunk, hold=hold) as raw, client("openai", raw.url) as made:
+        events, error = run(made, ask(model_of("openai"), "hi"))
+    assert error is None
+    assert isinstance(events[-1], Finished)
 
 
 def test_two_calls_at_once_use_two_connections(server):

@@ -265,6 +265,10 @@ class MessagesReader:
         self._calls: dict[int, Part] = {}
         self._stop = ""
 
+    @property
+    def complete(self) -> bool:
+        return self.done
+
     def read(self, data: bytes) -> None:
         event = decode(_EVENT, data, self.out.provider)
         if event.type == "content_block_delta":

@@ -52,6 +52,11 @@ class Reader(Protocol):
         """The event that ends an answer of this API was seen."""
         ...
 
+    @property
+    def complete(self) -> bool:
+        """The answer is whole, though more may follow: token counts, a closing word."""
+        ...
+
     def read(self, data: bytes) -> None:
         """Take one event's data; what follows from it is in `out`.
 

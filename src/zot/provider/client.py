@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zot.cancel import Cancel
-from zot.errors import BadResponse, ProviderError
+from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
 from zot.provider.assemble import Reader, Wire, encode
 from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Answer, Http, check_header
@@ -16,6 +16,8 @@ from zot.provider.types import Api, Provider, Request, Started, StreamEvent
 BETA = "anthropic-beta"
 ANTHROPIC_TOKEN = "sk-ant-oat"
 """How tokens of a login begin, as against keys: they travel in another header."""
+COMPLETE_SECONDS = 5.0
+"""How long a server may take to close an answer that is whole: some never do."""
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -97,7 +99,14 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
             if reader.done:
                 return
         yield from reader.out.take()
-        piece = answer.read()
+        if reader.complete:
+            answer.hurry(COMPLETE_SECONDS)
+        try:
+            piece = answer.read()
+        except (NetworkError, StreamIdle):
+            if reader.complete:
+                return  # the answer is whole; only its token counts may be missing
+            raise
     for _, data in splitter.finish():
         reader.read(data)
 

@@ -299,6 +299,10 @@ class GoogleReader:
         self._explained = ""
         self._blocked = ""
 
+    @property
+    def complete(self) -> bool:
+        return bool(self._stop)
+
     def read(self, data: bytes) -> None:
         event = decode(_EVENT, data, self.out.provider)
         if event.error is not None:

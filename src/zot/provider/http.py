@@ -150,6 +150,10 @@ class Line:
         if aborted:
             self.abort()
 
+    def limit_wait(self, seconds: float) -> None:
+        for sock in self._sockets:
+            sock.settimeout(seconds)
+
     def is_alive(self) -> bool:
         """Whether the kept connection can take a request: the last answer was read to its end."""
         sock = self.connection.sock
@@ -181,8 +185,11 @@ class Line:
 class Answer:
     """The head of an answer, and its body in pieces as they come."""
 
-    def __init__(self, owner: Http, response: http.client.HTTPResponse, cancel: Cancel) -> None:
+    def __init__(
+        self, owner: Http, line: Line, response: http.client.HTTPResponse, cancel: Cancel
+    ) -> None:
         self._owner = owner
+        self._line = line
         self._response = response
         self._cancel = cancel
         self._total = 0
@@ -210,6 +217,10 @@ class Answer:
         if self._total > MAX_BODY:
             raise BadResponse(f"{self._owner.name}: an answer of more than {MAX_BODY} bytes")
         return piece
+
+    def hurry(self, seconds: float) -> None:
+        """From now on wait no longer than that for the next bytes."""
+        self._line.limit_wait(min(seconds, self._owner.idle_seconds))
 
     def read_text(self, limit: int) -> str:
         """Up to `limit` bytes of the body as text."""
@@ -390,7 +401,7 @@ class Http:
                 raise NetworkError(f"{self.name}: the connection broke: {error}") from error
             cancel.check()
             line.answer = response
-            return Answer(self, response, cancel)
+            return Answer(self, line, response, cancel)
 
     def _connect(self, line: Line, cancel: Cancel) -> None:
         try:

@@ -314,6 +314,10 @@ class ChatReader:
         self._stop = ""
         self._refusal: list[str] = []
 
+    @property
+    def complete(self) -> bool:
+        return bool(self._stop)
+
     def read(self, data: bytes) -> None:
         if data.strip() == b"[DONE]":
             self.done = True

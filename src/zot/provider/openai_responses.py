@@ -251,6 +251,10 @@ class ResponsesReader:
         self._refusal: list[str] = []
         self._filtered = False
 
+    @property
+    def complete(self) -> bool:
+        return self.done
+
     def read(self, data: bytes) -> None:
         if data.strip() == b"[DONE]":
             return  # some gateways add it

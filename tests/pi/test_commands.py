@@ -434,6 +434,58 @@ def test_commands_of_extensions_run_by_prompt(servers: PiServers, tmp_path: Path
         assert ended(frames)[0]["content"][0]["text"] == "/unknown thing"
 
 
+ASKING = """
+hello()
+emit("register_command", name="ask", description="asks")
+emit("ready")
+asked = {}
+for frame in frames():
+    if frame["type"] == "command_invoked":
+        asked[frame["id"]] = frame["id"]
+        method, _, title = frame["args"].partition(" ")
+        more = {"select": {"options": ["a", "b"]}, "confirm": {"message": "m"},
+                "input": {"placeholder": "p"}, "editor": {"prefill": "e"}}[method]
+        emit("ask", id=frame["id"], method=method, title=title, timeout=0.5, **more)
+    if frame["type"] == "answer":
+        said = [frame.get("value"), frame["confirmed"], frame["cancelled"]]
+        emit("command_response", id=frame["id"], action="display", display=json.dumps(said))
+    if frame["type"] == "shutdown":
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "answer", "said"),
+    [
+        ("select", {"options": ["a", "b"]}, {"value": "b"}, ["b", False, False]),
+        ("confirm", {"message": "m"}, {"confirmed": True}, [None, True, False]),
+        ("input", {"placeholder": "p"}, {"value": "typed"}, ["typed", False, False]),
+        ("editor", {"prefill": "e"}, {"cancelled": True}, [None, False, True]),
+        ("select", {"options": ["a", "b"]}, None, [None, False, True]),
+    ],
+)
+def test_extensions_ask_with_dialogs(
+    servers: PiServers,
+    tmp_path: Path,
+    method: str,
+    fields: dict[str, object],
+    answer: dict[str, object] | None,
+    said: list[object],
+) -> None:
+    folder = write_extension(tmp_path / "ext", "x", ASKING)
+    with servers.start(HELLO, args=["--no-session", "-e", str(folder)]) as server:
+        server.data("get_state")
+        server.send("prompt", message=f"/ask {method} The title", id="1")
+        asked = server.until("extension_ui_request")[-1]
+        assert asked == {**asked, "method": method, "title": "The title", **fields}
+        assert asked["timeout"] == 500
+        if answer is not None:
+            server.send("extension_ui_response", id=asked["id"], **answer)
+        frames = server.until("response")
+        assert frames[-1]["data"] == {"disposition": "handled"}
+        assert json.loads(frames[-2]["message"]) == said
+
+
 @pytest.mark.parametrize(
     ("answer", "runs"), [({"confirmed": True}, True), ({"cancelled": True}, False)]
 )

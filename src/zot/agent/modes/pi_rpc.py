@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from zot import __version__
 from zot.agent.approval import Approval
-from zot.agent.build import build_runtime, prompt_for
+from zot.agent.build import build_runtime, find_skills, prompt_for
 from zot.agent.modes import pi_actions
 from zot.agent.modes.pi_models import PiModels
 from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
@@ -184,11 +184,11 @@ class PiServer(LineServer):
                 self._prompt(incoming, command)
             case commands.Steer(message, images):
                 found = pi.files(commands.Prompt(message, images))
-                runtime.steer(message, found.images, keep=True)
+                runtime.steer(runtime.expand(message), found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.FollowUp(message, images):
                 found = pi.files(commands.Prompt(message, images))
-                runtime.follow(message, found.images, keep=True)
+                runtime.follow(runtime.expand(message), found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
@@ -258,6 +258,23 @@ class PiServer(LineServer):
         found = pi.files(command)
         if not command.message.strip() and not found.images:
             raise CommandError("the prompt is empty: give a message or an image")
+        if self.actions.is_command(command.message):  # also while a run is going on
+            self.in_thread(incoming, lambda: self._command(incoming, command, found))
+        else:
+            self._hear(incoming, command, found)
+
+    def _command(
+        self, incoming: Incoming, command: commands.Prompt, found: pi.Files
+    ) -> dict[str, Json] | None:
+        """A prompt that may be an extension's command: it is answered when the command is done."""
+        text = self.actions.run_command(command.message)
+        if text is None:
+            return {"disposition": "handled"}
+        self._hear(incoming, replace(command, message=text), found)
+        return None
+
+    def _hear(self, incoming: Incoming, command: commands.Prompt, found: pi.Files) -> None:
+        """Start a run, or let the one that is going on hear the message."""
         runtime = self.runtime
         running = runtime.running
         if running is not None and running.kind == "prompt" and self.peer.generation != "a":
@@ -267,23 +284,10 @@ class PiServer(LineServer):
                     "streamingBehavior ('steer' or 'followUp') when it should hear this one"
                 )
             offer = runtime.steer if command.streamingBehavior == "steer" else runtime.follow
-            if offer(command.message, found.images):
+            if offer(runtime.expand(command.message), found.images):
                 self.answer(incoming, {"disposition": "queued"})
                 return
-        if self.actions.is_command(command.message):
-            self.in_thread(incoming, lambda: self._command(incoming, command, found))
-            return
         self._start(incoming, command.message, found)
-
-    def _command(
-        self, incoming: Incoming, command: commands.Prompt, found: pi.Files
-    ) -> dict[str, Json] | None:
-        """A prompt that may be an extension's command: it is answered when the command is done."""
-        text = self.actions.run_command(command.message)
-        if text is None:
-            return {"disposition": "handled"}
-        self._start(incoming, text, found)
-        return None
 
     def _start(self, incoming: Incoming, text: str, found: pi.Files) -> None:
         self.open_session()
@@ -347,15 +351,20 @@ class PiServer(LineServer):
             runtime.set_reasoning(level, while_busy=True)
             self.put([{"type": "thinking_level_changed", "level": pi_replies.level(level)}])
 
-    def when_idle(self, action: Callable[[], None]) -> bool:
-        """Do it now, or when the run that is going on has ended; True if it was done."""
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Do it now, or when the run that is going on has ended."""
         with self._lock:
-            running = self.runtime.running
-            if running is not None and running.kind == "prompt":
-                self._later.append(action)
-                return False
-        action()
-        return True
+            self._later.append(action)
+        # Not under the lock: the runtime takes it after its own when a run has ended.
+        running = self.runtime.running
+        if running is None or running.kind != "prompt":
+            self._do_later()
+
+    def _do_later(self) -> None:
+        with self._lock:
+            later, self._later = self._later, []
+        for action in later:
+            action()
 
     def add_shell_output(self, shown: dict[str, Json]) -> None:
         """Put the output of a command into the transcript, but not into the middle of a turn."""
@@ -403,7 +412,8 @@ class PiServer(LineServer):
             {"name": each.name, "description": each.description, "parameters": each.schema}
             for each in specs
         ]
-        return pi_replies.system_message(prompt_for(self.setup), tools, time.time())
+        text = prompt_for(self.setup, find_skills(self.setup))
+        return pi_replies.system_message(text, tools, time.time())
 
     def new_conversation(self) -> None:
         self._system_shown = False
@@ -418,10 +428,7 @@ class PiServer(LineServer):
         self._compacted, self._compact_failed = None, False
 
     def _prompt_ended(self, run: Run) -> None:
-        with self._lock:
-            later, self._later = self._later, []
-        for action in later:
-            action()
+        self._do_later()
         runtime = self.runtime
         if run.stop == "end" and runtime.agent.is_full():
             try:

@@ -363,7 +363,7 @@ class EventEncoder:
         if self._turn is not None:
             out += self._close_turn() if self._turn.message else self._cut_short("error", None)
         end: dict[str, Json] = {"type": "agent_end", "messages": self._messages}
-        if self._peer.generation == "c":
+        if self._peer.generation != "a":
             end["willRetry"] = False
         out.append(end)
         if self._retry is not None:
@@ -423,7 +423,7 @@ class EventEncoder:
             "result": self._tool_result(result, shown),
             "isError": result.is_error,
         }
-        if self._peer.generation == "c":
+        if self._peer.generation != "a":
             end["durationMs"] = round(seconds * 1000)
         out.append(end)
         if self._peer.generation == "a":

@@ -286,12 +286,10 @@ class Client:
         with self._condition:
             id = self._new_id()
             self._starting[id] = run = EventIterator(self, id, timeout)
-        try:
-            self._send(type, fields, id)
-            run.queued = self._answer(id).data_as(Started).queued
-        finally:
-            with self._condition:
-                self._starting.pop(id, None)
+        # When the wait for the answer is given up it stays known: a late answer still has to
+        # put it in line, or its events would go to another run.
+        self._send(type, fields, id)
+        run.queued = self._answer(id).data_as(Started).queued
         return run
 
     def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
@@ -332,6 +330,8 @@ class Client:
             while view:
                 _, ready, _ = select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
                 if not ready:
+                    if len(view) < len(line):
+                        self._process.terminate()  # half a line: nothing can be sent after it
                     raise ClientTimeout(f"the child did not read its input for {self.timeout:g} s")
                 try:
                     view = view[os.write(fd, view) :]
@@ -390,13 +390,12 @@ class Client:
 
     def _response(self, response: Response) -> None:
         id = response.id if isinstance(response.id, str) else ""
-        if id not in self._answers:
-            return  # to a command whose sender stopped waiting
-        self._answers[id] = response
         run = self._starting.pop(id, None)
         if run is not None and response.success:
             self._runs.append(run)
-        self._condition.notify_all()
+        if id in self._answers:  # otherwise its sender has stopped waiting
+            self._answers[id] = response
+            self._condition.notify_all()
 
     def _end(self, problem: str) -> None:
         try:

@@ -1,0 +1,276 @@
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from zot import events
+from zot.client import Client, ClientTimeout, ServerGone
+from zot.errors import BusyError, ClosedError, CommandError
+from zot.sdk import Image, Unknown
+from zot.testing.fakeserver import FakeServer
+
+ZOT = str(Path(sys.executable).parent / "zot")
+PNG = Image("image/png", b"\x89PNG\r\n\x1a\nnot really")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def command(server, tmp_path):
+    flags = ["--provider", "anthropic", "--base-url", server.url, "--api-key", "k"]
+    return [ZOT, "rpc", *flags, "--no-ext", "--cwd", str(tmp_path)]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ZOTCORE_RPC_TOKEN", raising=False)
+
+
+@pytest.fixture
+def client(command):
+    with Client(command) as client:
+        yield client
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def text_of(stream):
+    return "".join(event.delta for event in stream if isinstance(event, events.TextDelta))
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def test_a_prompt_gives_typed_events(client):
+    seen = list(client.prompt("say:hello world"))
+    assert isinstance(seen[0], events.UserMessage)
+    assert text_of(seen) == "hello world"
+    assert seen[-1] == events.Done()
+
+
+def test_a_second_prompt_queues_and_each_gets_its_own_events(client):
+    first, second = client.prompt("text:5 delay:20"), client.prompt("say:second")
+    assert (first.queued, second.queued) == (0, 1)
+    assert text_of(second) == "second"
+    assert text_of(first) == "abcd " * 5
+
+
+def test_closing_the_iterator_early_aborts_that_run_only(client):
+    first, second = client.prompt("text:2 hang:2"), client.prompt("say:second")
+    with first:
+        next(first)
+    assert list(first) == []
+    assert text_of(second) == "second"
+    first.close()
+
+
+def test_abort_ends_the_events_with_done(client):
+    seen = []
+    for event in client.prompt("text:2 hang:2"):
+        seen.append(event)
+        if isinstance(event, events.TextDelta) and len(seen) < 6:
+            client.abort()
+    assert [e.stop for e in seen if isinstance(e, events.TurnEnd)] == ["aborted"]
+
+
+def test_a_refused_prompt_raises(client):
+    with pytest.raises(CommandError, match="empty"):
+        client.prompt("")
+    assert text_of(client.prompt("say:fine")) == "fine"
+
+
+def test_images_are_sent(client):
+    first = next(client.prompt("say:seen", images=[PNG]))
+    assert first.content[1].bytes == len(PNG.data)
+
+
+def test_compact_brings_the_summary_among_its_events(client):
+    for number in range(4):
+        list(client.prompt(f"say:answer {number}"))
+    seen = list(client.compact("keep names"))
+    assert any(isinstance(event, events.CompactDone) for event in seen)
+    assert seen[-1] == events.Done()
+
+
+def test_steering_needs_a_run(client):
+    with pytest.raises(BusyError, match="nothing to steer"):
+        client.steer("go left")
+    stream = client.prompt("text:2 ttft:100 then\nsay:ok")
+    client.follow_up("say:later", images=[PNG])
+    client.steer("say:sooner")
+    said = [e.content[0].text for e in stream if isinstance(e, events.UserMessage)]
+    assert sorted(said[1:]) == ["say:later", "say:sooner"]
+
+
+def test_a_silent_run_times_out_and_can_be_aborted(client):
+    stream = client.prompt("text:1 hang:1", timeout=0.3)
+    with pytest.raises(ClientTimeout, match=r"no event for 0.3 s"):
+        list(stream)
+    stream._timeout = None
+    stream.close()
+
+
+# --- questions -------------------------------------------------------------------------------
+
+
+def test_questions_are_answered_with_types(client):
+    client.ping()
+    hello = client.hello()
+    assert (hello.protocol_version, hello.provider) == (1, "anthropic")
+    list(client.prompt("say:hi"))
+    assert client.state().message_count == 2
+    assert [message.role for message in client.messages()] == ["user", "assistant"]
+    models = [model.id for model in client.models()]
+    assert client.set_model(models[0]) == models[0]
+    assert client.set_reasoning("low") == "low"
+    client.clear()
+    assert client.messages() == ()
+
+
+def test_a_refusal_raises_with_its_code_when_codes_were_asked_for(command):
+    with Client(command, features=["codes"]) as client:
+        with pytest.raises(CommandError) as caught:
+            client.request("no_such_command")
+        assert caught.value.code == "unknown_command"
+        with pytest.raises(CommandError, match="no approval 'x' is waiting"):
+            client.approve("x", "allow")
+
+
+def test_many_threads_ask_at_once(client):
+    wrong = []
+
+    def ask(number):
+        for _ in range(20):
+            answer = client.request("ping")
+            if not answer.success:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_the_token_and_features_are_sent_in_hello(command):
+    with Client(command, token="secret", features=["thinking"]) as client:
+        assert "thinking" in client.hello(features=["thinking"]).features
+        seen = list(client.prompt("think:1 text:1"))
+    assert seen[-1] == events.Done()
+
+
+def test_a_token_that_is_refused_raises():
+    code = (
+        'print(\'{"type":"response","id":"1","command":"hello","success":false,'
+        '"error":"invalid token"}\', flush=True)\ninput()\n'
+    )
+    with pytest.raises(CommandError, match="invalid token"):
+        Client(python(code), token="wrong")
+
+
+# --- a child that misbehaves -----------------------------------------------------------------
+
+
+def test_a_child_that_is_killed_in_the_middle_is_a_clear_error(command):
+    with Client(command) as client:
+        stream = client.prompt("text:2 hang:2")
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(ServerGone, match="exit code -9") as caught:
+            list(stream)
+        assert caught.value.returncode == -9
+        with pytest.raises(ServerGone):
+            client.ping()
+        stream.close()
+
+
+def test_a_child_that_does_not_start_says_what_it_said(tmp_path):
+    with (
+        pytest.raises(ServerGone, match="unknown provider 'zzz'") as caught,
+        Client([ZOT, "rpc", "--provider", "zzz"]) as client,
+    ):
+        client.ping()
+    assert caught.value.returncode == 1
+
+
+def test_a_command_that_does_not_exist_is_a_clear_error():
+    with pytest.raises(ServerGone, match="cannot start"):
+        Client(["/no/such/command"])
+
+
+def test_output_that_is_no_frame_is_a_clear_error():
+    with (
+        pytest.raises(ServerGone, match="not a frame: b'hello'"),
+        Client(python("print('hello', flush=True); input()")) as client,
+    ):
+        client.ping()
+
+
+def test_a_child_that_never_answers_times_out():
+    with Client(python("import time; time.sleep(60)"), timeout=0.3) as client:
+        with pytest.raises(ClientTimeout, match="no answer within 0.3 s"):
+            client.ping()
+        with pytest.raises(ClientTimeout, match="did not read its input"):
+            client.prompt("x" * 500_000)
+        client._process.kill()
+
+
+def test_a_late_answer_is_passed_over():
+    code = (
+        "import sys, time\nfor line in sys.stdin:\n    time.sleep(0.4)\n"
+        "    id = line.partition('\"id\":\"')[2].partition('\"')[0]\n"
+        '    print(\'{"type":"response","id":"%s","command":"ping","success":true}\''
+        " % id, flush=True)\n"
+    )
+    with Client(python(code), timeout=0.1) as client:
+        with pytest.raises(ClientTimeout):
+            client.ping()
+        client.timeout = 20
+        client.ping()
+
+
+def test_events_outside_of_runs_are_told():
+    heard = []
+    arrived = threading.Event()
+    code = 'print(\'{"type":"mood","value":7}\', flush=True)\ninput()'
+    with Client(python(code), on_event=lambda e: (heard.append(e), arrived.set())):
+        assert arrived.wait(20)
+    assert heard == [Unknown("mood", {"type": "mood", "value": 7})]
+
+
+def test_a_child_that_ignores_the_end_of_its_input_is_ended(monkeypatch):
+    monkeypatch.setattr("zot.client.STOP_SECONDS", 0.3)
+    code = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"
+    client = Client(python('print(\'{"type":"mood"}\', flush=True)\n' + code))
+    time.sleep(0)
+    assert client.close() in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_close_ends_a_run_and_leaves_no_thread(command):
+    before = set(threading.enumerate())
+    client = Client(command)
+    client.prompt("text:2 hang:2")
+    assert client.close() == 128 + signal.SIGTERM
+    assert client.close() == 128 + signal.SIGTERM
+    assert set(threading.enumerate()) - before == set()
+    with pytest.raises(ClosedError):
+        client.ping()
+
+
+def test_stderr_is_kept_for_diagnosis():
+    code = "import sys\nsys.stderr.write('x' * 200000 + 'the end')\nsys.stdin.read()"
+    client = Client(python(code))
+    client.close()
+    assert client.stderr.endswith("the end")
+    assert len(client.stderr) <= 64 * 1024

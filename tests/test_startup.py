@@ -1,0 +1,52 @@
+"""What `zot rpc` may not have loaded when it answers its first command: a budget, not a timing."""
+
+import subprocess
+import sys
+
+import pytest
+from support.environment import uncovered
+
+FORBIDDEN = {
+    *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
+    *("argparse", "json", "pathlib", "subprocess", "rich", "prompt_toolkit", "typing_extensions"),
+    *("zot.agent.build", "zot.agent.runtime", "zot.core.agent", "zot.provider.http"),
+}
+# The server writes its first answer with os.write on a thread of its own. By then everything that
+# the answer needed has been loaded, and the rest of the program starts to load only afterwards:
+# a wrapper around os.write takes the picture at exactly that moment.
+HARNESS = """
+import os, sys
+plain_write = os.write
+taken = []
+def write(fd, data):
+    if not taken and b'"type":"response"' in bytes(data):
+        taken.append(sorted(sys.modules))
+    return plain_write(fd, data)
+os.write = write
+from zot.__main__ import main
+sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--no-ext"]
+main()
+plain_write(2, " ".join(taken[0]).encode())
+"""
+
+
+@pytest.mark.parametrize("command", ["hello", "ping"])
+def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", HARNESS],
+        input=b'{"id":"1","type":"%s"}\n' % command.encode(),
+        capture_output=True,
+        timeout=60,
+        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+    )
+    assert b'"success":true' in done.stdout
+    loaded = set(done.stderr.decode().split())
+    assert "zot.agent.modes.rpc" in loaded
+    assert loaded & FORBIDDEN == set()
+
+
+def test_a_bare_interpreter_has_none_of_it_loaded():
+    # Otherwise the test above would fail for a reason that is not ours.
+    code = "import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=uncovered())
+    assert set(done.stdout.decode().split()) & FORBIDDEN == set()

@@ -1,0 +1,14 @@
+"""Mistakes that a user's type checker must find: each line with an error says which one."""
+
+from zot import Runtime, tool
+from zot.client import Client
+
+Runtime(provider=7)  # arg-type
+Runtime(no_such_setting=1)  # call-arg
+Runtime(provider="x").prompt(7)  # arg-type
+Runtime(provider="x").set_reasoning("enormous")  # arg-type
+Runtime(provider="x").no_such_method()  # attr-defined
+Client("zot rpc", timeout="soon")  # arg-type
+for event in Runtime(provider="x").prompt("hi"):
+    text = event.delta  # union-attr
+tool(7)  # call-overload

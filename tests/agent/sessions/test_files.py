@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -402,6 +403,20 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path, limit):
     session.close()
 
 
+def test_a_file_that_could_not_be_begun_is_begun_again(home, monkeypatch):
+    session = open_session(None, "/w")
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:5]))
+    with pytest.raises(SessionError, match="no space left"):
+        session.append(said("a"))
+    assert session_paths(sessions_dir("/w")) == []
+    monkeypatch.undo()
+    monkeypatch.setenv("ZOT_HOME", str(home))
+    session.append(said("b"))
+    session.close()
+    assert read_back(session.store.path) == ["b"]
+
+
 def test_a_sync_that_fails_ends_the_trust_in_the_file(tmp_path, monkeypatch):
     session = open_session(str(tmp_path / "s.jsonl"), "/w")
     session.append(said("a"))
@@ -534,3 +549,47 @@ def test_reading_and_opening_give_the_same_entries(tmp_path):
     store.close()
     assert len(loaded.entries) == 500
     assert again.entries == loaded.entries
+
+
+EIGHT = """
+import os, sys
+from zot.agent.sessions.open import open_session
+from zot.errors import SessionError
+from zot.provider.types import Message, Text
+session = open_session(sys.argv[1], "/w")
+for number in range(8):
+    try:
+        session.append(Message("user", (Text(f"{number} "),), 1.0))
+    except SessionError as error:
+        assert "cannot write to the session" in str(error)
+    else:
+        print(number, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def strace(tmp_path_factory):
+    program = shutil.which("strace")
+    if program is None:
+        pytest.skip("strace is not installed")
+    command = [program, "-o", os.devnull, "-e", "inject=write:error=EIO:when=99", "true"]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("strace may not trace here")
+    return program
+
+
+@pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
+def test_a_fault_at_each_write_loses_nothing_that_was_acknowledged(tmp_path, strace, fault):
+    for when in range(1, 10, 2):
+        path = tmp_path / f"{when}.jsonl"
+        inject = f"inject=write:{fault}:when={when}"
+        words = [strace, "-f", "-o", os.devnull, "-P", str(path), "-e", inject]
+        child = subprocess.run(
+            [*words, sys.executable, "-c", EIGHT, str(path)], capture_output=True, text=True
+        )
+        if when == 1:  # the head of the file: there is no session yet
+            assert child.stdout == ""
+            continue
+        acknowledged = child.stdout.split()
+        assert len(acknowledged) == (when - 2 if "KILL" in fault else 7), child.stderr
+        assert [text.strip() for text in read_back(path)][: len(acknowledged)] == acknowledged

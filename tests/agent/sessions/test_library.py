@@ -476,6 +476,7 @@ def test_the_page_shows_everything_and_needs_nothing_else(place, capsys):
     assert "<code>this</code> is <strong>bold</strong>" in text
     assert "<pre><code>print(&#x27;&lt;b&gt;&#x27;)</code></pre>" in text
     assert "prefers-color-scheme: dark" in text
+    assert re.search(r"<dd>\d{4}-\d\d-\d\d \d\d:\d\d UTC</dd>", text)
 
 
 pieces = st.text(max_size=30) | st.sampled_from(

@@ -65,7 +65,7 @@ summary .name { font-weight: 600; } summary .hint { color: var(--dim); font-size
 .thinking { color: var(--dim); font-style: italic; } .failed { color: var(--bad); }
 .diff span { display: block; min-height: 1.5em; } .diff .add { background: var(--add); }
 .diff .del { background: var(--del); }
-img { max-width: 100%; height: auto; border-radius: .3rem; }
+img { display: block; max-width: 100%; height: auto; border-radius: .3rem; }
 footer { color: var(--dim); font-size: .85rem; }
 @media print { details > * { display: block; } section { break-inside: avoid; } }
 """
@@ -93,13 +93,18 @@ def to_html(loaded: Loaded, summary: Summary) -> str:
 
 def _facts(summary: Summary) -> str:
     facts = (
-        ("Started", summary.started),
+        ("Started", _minute(summary.started)),
         ("Model", f"{summary.provider}/{summary.model}".strip("/")),
         ("Messages", str(summary.messages)),
         ("Cost", f"${summary.cost:.4f}"),
     )
     rows = (f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts if text)
     return f"<dl>{''.join(rows)}</dl>"
+
+
+def _minute(time: str) -> str:
+    """A time as a reader wants it; anything else as it is."""
+    return f"{time[:10]} {time[11:16]} UTC" if time.endswith("Z") and len(time) > 16 else time
 
 
 def _message(message: Message, results: Mapping[str, ToolResult], called: Set[str]) -> str:
@@ -154,18 +159,17 @@ def _call(call: ToolCall, result: ToolResult | None) -> str:
     hint = _hint(call.args or {})
     failed = " failed" if result is not None and result.is_error else ""
     shown = _result(result) if result else '<p class="failed">No result was recorded.</p>'
-    lines = _lines(result)
-    opened = " open" if result is not None and lines <= OPEN_LINES else ""
+    if not _diff_of(result):  # a diff says all that the arguments say, and more clearly
+        shown = f"<pre><code>{escape(args)}</code></pre>\n{shown}"
+    opened = " open" if result is not None and _lines(result) <= OPEN_LINES else ""
     return (
         f'<details{opened}><summary><span class="name{failed}">{escape(call.name)}</span> '
-        f'<span class="hint">{escape(hint)}</span></summary>\n'
-        f"<pre><code>{escape(args)}</code></pre>\n{shown}</details>"
+        f'<span class="hint">{escape(hint)}</span></summary>\n{shown}</details>'
     )
 
 
 def _result(result: ToolResult) -> str:
-    diff = (result.details or {}).get("diff")
-    if isinstance(diff, str) and diff.strip():
+    if diff := _diff_of(result):
         return _diff(diff)
     parts = []
     for part in result.content:
@@ -175,6 +179,11 @@ def _result(result: ToolResult) -> str:
             mark = ' class="failed"' if result.is_error else ""
             parts.append(f"<pre{mark}><code>{escape(part.text)}</code></pre>")
     return "\n".join(parts)
+
+
+def _diff_of(result: ToolResult | None) -> str:
+    diff = (result.details or {}).get("diff") if result else None
+    return diff if isinstance(diff, str) and diff.strip() else ""
 
 
 def _diff(diff: str) -> str:
@@ -204,9 +213,8 @@ def _hint(args: Mapping[str, object]) -> str:
     return ""
 
 
-def _lines(result: ToolResult | None) -> int:
-    parts = result.content if result else ()
-    return sum(part.text.count("\n") + 1 for part in parts if isinstance(part, Text))
+def _lines(result: ToolResult) -> int:
+    return sum(part.text.count("\n") + 1 for part in result.content if isinstance(part, Text))
 
 
 # --- text ------------------------------------------------------------------------------------

@@ -138,14 +138,23 @@ class FileStore:
                 fd = os.open(self.path, _NEW, 0o600)
             except OSError as error:
                 raise cannot("create", self.path, error) from error
+            try:
+                self._begin(fd)
+            except SessionError:
+                os.close(fd)
+                os.unlink(self.path)  # a file without its head would be no session
+                self._failed = None
+                raise
             self._fd = fd
             self._created = True
-            lock(fd, self.path)
-            self._write(fd, self._head())
-            if self._sync != "off":
-                self._fdatasync(fd)
-                sync_dir(os.path.dirname(self.path) or ".")
         return self._fd
+
+    def _begin(self, fd: int) -> None:
+        lock(fd, self.path)
+        self._write(fd, self._head())
+        if self._sync != "off":
+            self._fdatasync(fd)
+            sync_dir(os.path.dirname(self.path) or ".")
 
     def _lines(self, entry: Entry) -> bytes:
         if self._pi is not None:

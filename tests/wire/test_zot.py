@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from zot.agent.commands import AnyCommand
+from zot.agent.commands import FEATURES, AnyCommand
 from zot.agent.wire import frames, zot
 from zot.agent.wire.frames import EventFrame
 from zot.agent.wire.zot_events import frame, message_shape, timestamp, usage_shape
@@ -25,7 +25,7 @@ from zot.provider.types import (
     Usage,
 )
 
-ALL = ("approvals", "codes", "queue", "retries", "seq", "thinking")
+ALL = FEATURES
 CALL = ToolCall("c", "bash", {"command": "ls"})
 BAD_CALL = ToolCall("c", "bash", None, "{bad")
 SAID = Message("user", (Text("hi"), Image("image/png", b"1234"), Reasoning("x", "api")), 0.0)
@@ -161,6 +161,19 @@ EVENTS = [
         events.ExtensionPanel("e", "open", {"id": "p"}),
         {"type": "ext_panel", "extension": "e", "action": "open", "panel": {"id": "p"}},
         SAME,
+    ),
+    (
+        events.ExtensionAsk("q", "e", "select", "t", options=("a", "b"), timeout=2.0),
+        {
+            "type": "ext_ask",
+            "request_id": "q",
+            "extension": "e",
+            "method": "select",
+            "title": "t",
+            "timeout_ms": 2000,
+            "options": ["a", "b"],
+        },
+        None,
     ),
     (events.SessionEntryAdded("e"), None, None),
 ]

@@ -75,7 +75,8 @@ class Approval(Hook):
         with self._lock:
             if self._open is None or self._open[0] != request_id or self._verdict is not None:
                 raise CommandError(
-                    f"no approval {request_id!r} is waiting: it was answered, timed out or aborted"
+                    f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
+                    code="not_found",
                 )
             self._verdict = Verdict(decision, reason)
             self._open[1].set()

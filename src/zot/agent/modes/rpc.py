@@ -256,7 +256,7 @@ class Server(LineServer):
 
     def _approve(self, command: commands.Approve) -> None:
         if self.built is None or self._approval is None:
-            raise CommandError(f"no approval {command.request_id!r} is waiting")
+            raise CommandError(f"no approval {command.request_id!r} is waiting", code="not_found")
         self._approval.answer(command.request_id, command.decision, command.reason)
 
     def _tell_approval(self) -> None:

@@ -11,22 +11,22 @@ FORBIDDEN = {
     *("argparse", "json", "pathlib", "subprocess", "rich", "prompt_toolkit", "typing_extensions"),
     *("zot.agent.build", "zot.agent.runtime", "zot.core.agent", "zot.provider.http"),
 }
-# The server writes its first answer with os.write on a thread of its own. By then everything that
-# the answer needed has been loaded, and the rest of the program starts to load only afterwards:
-# a wrapper around os.write takes the picture at exactly that moment.
+# The main thread hands its answer to the writer; only then does the rest of the program start to
+# load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
-plain_write = os.write
+from zot.agent.wire.ndjson import LineWriter
+plain_put = LineWriter.put
 taken = []
-def write(fd, data):
-    if not taken and b'"type":"response"' in bytes(data):
+def put(self, data):
+    if not taken and b'"type":"response"' in data:
         taken.append(sorted(sys.modules))
-    return plain_write(fd, data)
-os.write = write
+    plain_put(self, data)
+LineWriter.put = put
 from zot.__main__ import main
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--no-ext"]
 main()
-plain_write(2, " ".join(taken[0]).encode())
+os.write(2, " ".join(taken[0]).encode())
 """
 
 

@@ -9,6 +9,7 @@ to make the ratios readable. A fresh virtual environment holds zot and its depen
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import subprocess
 import sys
@@ -78,6 +79,8 @@ class Bench:
             "--cwd", str(folder), "--no-context-files", "--no-ext", "--no-skills",
         )  # fmt: skip
         self.env = {"ZOT_HOME": str(folder / "home"), "HOME": str(folder)}
+        # Byte code is written at install time and used, as on any user's machine.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def zot(self) -> Zot:
         return Zot(self.python, *self.flags, env=self.env)

@@ -77,7 +77,7 @@ class NetworkError(ProviderError):
 
 class StreamIdle(ProviderError):
     code = "idle"
-    retryable = True
+    # Not retried: whoever set the limit wants to hear of the silence when it is over.
 
 
 class ContextTooLong(ProviderError):

@@ -202,7 +202,11 @@ class Agent:
             self._compact_if_full(io)
             calls = self._turn(step, io)
             if calls:
+                # After a power cut there must be no effect of a tool that the session knows
+                # nothing of, nor a result the model will ask for again.
+                self.session.sync()
                 self.toolbox.run(calls, io)
+                self.session.sync()
                 self._grow(self.session.messages()[-1:])
             # Steering is looked for again after the follow-ups: taking none of those is what
             # closes the run to further messages, and one may have come just before.

@@ -194,6 +194,16 @@ def test_a_fork_of_a_compacted_session_is_whole(place):
     assert Path(elsewhere).parent == Path(sessions_dir(str(place)))
 
 
+def test_a_fork_of_a_pi_session_names_its_file(place):
+    session = make(said("a"), said("b", "assistant"))
+    source = export(session.store.path, str(place / "s"), "pi")
+    copy = library.fork(source, 1)
+    head = json.loads(Path(copy).read_text().splitlines()[0])
+    assert head["parentSession"] == source
+    assert Path(copy).parent == place
+    assert [entry.body.content[0].text for entry in load(copy).entries.values()] == ["a"]
+
+
 def test_the_tree_shows_branches_and_where_we_are(capsys):
     session = open_session(None, str(Path.cwd()))
     first = session.append(said("root"))

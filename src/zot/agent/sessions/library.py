@@ -263,14 +263,19 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None) -> s
     """
     loaded = load(path)
     beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
-    return fork_into(beside, loaded, at, cwd=loaded.meta.cwd if cwd is None else cwd)
+    place = loaded.meta.cwd if cwd is None else cwd
+    # pi names the file that a session came from, zot its id.
+    parent = os.path.abspath(path) if loaded.format == "pi" else loaded.meta.id
+    return fork_into(beside, loaded, at, cwd=place, parent=parent)
 
 
-def fork_into(directory: str, loaded: Loaded, at: str | int | None, *, cwd: str) -> str:
+def fork_into(
+    directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
+) -> str:
     """The same, of a session that was read already."""
     chosen = _up_to(Session(entries=loaded.entries.values()), at)
     count = sum(isinstance(entry.body, Message) for entry in chosen)
-    meta = new_meta(cwd, loaded.meta, parent=loaded.meta.id, fork_point=count)
+    meta = new_meta(cwd, loaded.meta, parent=parent or loaded.meta.id, fork_point=count)
     name = os.path.basename(automatic_path(cwd, meta.id, time.time()))
     target = os.path.join(directory, name)
     write_session(target, meta, chosen, loaded.format)

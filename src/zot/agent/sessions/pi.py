@@ -162,7 +162,7 @@ class Encoder:
 def encode_all(meta: Meta, entries: Iterable[Entry]) -> Iterable[bytes]:
     """The lines of a whole file."""
     encoder = Encoder()
-    yield header(meta)
+    yield header(meta, meta.parent or "")
     for entry in entries:
         if rows := encoder.encode(entry):
             yield rows

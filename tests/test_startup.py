@@ -15,6 +15,7 @@ FORBIDDEN = {
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
+import zot.agent.cli  # first, as the command does: it keeps typing_extensions out
 from zot.agent.wire.ndjson import LineWriter
 plain_put = LineWriter.put
 taken = []

@@ -220,7 +220,7 @@ class Extensions(Hook):
             cwd=Path(options.cwd),
             home=Path(options.home),
             zot_version=__version__,
-            explicit=tuple(Path(options.cwd, each).absolute() for each in options.explicit),
+            explicit=tuple(Path(each).absolute() for each in options.explicit),
             search=options.search,
             trusted=options.trusted or is_trusted(options.cwd),
             secrets=options.secrets,

@@ -102,6 +102,7 @@ def tools_for(
         secrets=secret_names(),
         reserved=frozenset((*(tool.name for tool in (*own, *builtin)), SkillTool.name)),
         warn=warn,
+        hide=supervisor.hide,
     )
     if wanted is not None and found.any():
         # A name that is not built in may be that of an extension's tool: nobody knows yet.

@@ -39,9 +39,11 @@ class ExtensionOptions:
         secrets: frozenset[str] = frozenset(),
         reserved: frozenset[str] = frozenset(),
         warn: Callable[[str], None] | None = None,
+        hide: Callable[[], None] = lambda: None,
     ) -> None:
         """`names`: the only tools they may bring; `reserved`: names of built-in tools;
-        `trusted`: run those of the project also where the user did not say so before."""
+        `trusted`: run those of the project also where the user did not say so before; `hide` is
+        called before the first program is started."""
         self.cwd = cwd
         self.home = home
         self.explicit = tuple(explicit)
@@ -51,6 +53,7 @@ class ExtensionOptions:
         self.secrets = secrets
         self.reserved = reserved
         self.warn = warn
+        self.hide = hide
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""
@@ -87,6 +90,7 @@ class Extensions(Hook):
         """Start them, if there are any; returns at once. Their events go to the listeners."""
         with self._lock:
             if self._host is None and not self._closed and self._options.any():
+                self._options.hide()
                 self._host = self._make_host()
                 self._announce_session()
                 self._host.start()

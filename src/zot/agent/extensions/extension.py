@@ -101,6 +101,7 @@ class Extension:
         self._questions: dict[str, Question] = {}
         self._changed = threading.Condition()
         self._closing = threading.Event()
+        self._life = 0
         self._restarts = 0
         self._restarter: threading.Thread | None = None
         self._started = self._last_frame = time.monotonic()
@@ -110,7 +111,10 @@ class Extension:
 
     def start(self) -> None:
         """Start the process. A program that cannot be started is a problem, not an exception."""
-        self._started = self._last_frame = time.monotonic()
+        with self._changed:
+            self._life += 1
+            self._started = self._last_frame = time.monotonic()
+        self._set_state("starting")
         self.hello = None
         self.session_announced = False
         self._new_buckets()
@@ -138,15 +142,21 @@ class Extension:
 
     def settle(self) -> None:
         """Wait until it is ready, quiet after its hello, dead, or out of time."""
-        deadline = self._started + self.limits.grace
         with self._changed:
-            while self.state in ("starting", "restarting") and not self._closing.is_set():
+            life, deadline = self._life, self._started + self.limits.grace
+
+            def pends() -> bool:
+                # It may have crashed, and another life of it may be on its way by now.
+                same = self._life == life and self.state == "starting"
+                return same and not self._closing.is_set()
+
+            while pends():
                 now = time.monotonic()
                 quiet_at = self._last_frame + self.limits.quiet
                 if now >= deadline or (self.hello and now >= quiet_at):
                     break
                 self._changed.wait(min(deadline, quiet_at if self.hello else deadline) - now)
-            pending = self.state in ("starting", "restarting") and not self._closing.is_set()
+            pending = pends()
             greeted = self.hello is not None
             late = time.monotonic() >= deadline
         if not pending:
@@ -230,10 +240,11 @@ class Extension:
         self._set_state("restarting", reason)
         self._report(f"{reason}; restart {self._restarts} of {self.limits.restarts} in {delay:g} s")
         self._coming = Registered()
-        self._restarter = threading.Thread(
+        restarter = threading.Thread(
             target=self._start_again, args=(delay,), name=f"ext-{self.name}-restart", daemon=True
         )
-        self._restarter.start()
+        restarter.start()
+        self._restarter = restarter  # only now: whoever closes joins it
 
     def _start_again(self, delay: float) -> None:
         if not self._closing.wait(delay):

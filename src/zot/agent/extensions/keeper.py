@@ -78,9 +78,12 @@ class Keeper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self, argv: list[str]) -> None:
-        default = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE]
+        default = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD]
+        default += [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these two
         try:
-            self.child = os.posix_spawn(argv[0], argv, os.environ, setpgroup=0, setsigdef=default)
+            self.child = os.posix_spawn(
+                argv[0], argv, os.environ, setpgroup=0, setsigdef=default, setsigmask=()
+            )
         except OSError as error:
             self.tell(NOT_STARTED, str(error.strerror))
             return

@@ -27,6 +27,8 @@ from zot.agent.extensions.proto import (
 )
 
 CHUNK = 65_536
+MAX_PIPE = 1024 * 1024
+"""More than a pipe holds."""
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,64})"')
 
 
@@ -281,22 +283,17 @@ class Peer:
         os.close(self.process.stderr)
 
     def _chunks(self, fd: int) -> Iterator[bytes]:
-        """What comes out of a pipe, until its end; or, when the process is gone, until it is empty:
-        somebody who escaped may still hold it open."""
-        watched = [self._stop_read, fd, self.process.control]
-        while self._stop_read not in (ready := _poll(*watched)):
-            if self.process.control in ready and self.process.is_gone():
-                watched.remove(self.process.control)
-                os.set_blocking(fd, False)
-            if fd not in ready and self.process.control in watched:
-                continue
-            try:
+        """What comes out of a pipe, until its end or until nobody is left who should write."""
+        control = self.process.control
+        while self._stop_read not in (ready := _poll(self._stop_read, fd, control)):
+            if control in ready and self.process.is_gone():
+                yield from _rest(fd)
+                return
+            if fd in ready:
                 chunk = os.read(fd, CHUNK)
-            except BlockingIOError:
-                return
-            if not chunk:
-                return
-            yield chunk
+                if not chunk:
+                    return
+                yield chunk
 
     def _end_process(self) -> str:
         """The process closed its stdout or was stopped: it must not linger."""
@@ -314,6 +311,19 @@ class Peer:
         if code < 0:
             return f"was ended by signal {-code}"
         return f"exited with code {code}"
+
+
+def _rest(fd: int) -> Iterator[bytes]:
+    """What is still in a pipe, without waiting for its end: one who escaped may hold it open."""
+    os.set_blocking(fd, False)
+    try:
+        for _ in range(MAX_PIPE // CHUNK):
+            chunk = os.read(fd, CHUNK)
+            if not chunk:
+                return
+            yield chunk
+    except BlockingIOError:
+        return
 
 
 def _poll(*reading: int, writing: int | None = None, timeout: float | None = None) -> set[int]:

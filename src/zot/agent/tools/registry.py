@@ -40,14 +40,18 @@ class SharedSupervisor:
     def _made(self) -> Supervisor:
         from zot.agent.tools.process import Supervisor  # start-up budget
 
-        if self.hidden_names or self.hidden_values:
-            from zot.agent.tools.hide import hide_secrets
-
-            hide_secrets(self.hidden_names, self.hidden_values)
+        self.hide()
         supervisor = Supervisor()
         if self._closed:
             supervisor.close()
         return supervisor
+
+    def hide(self) -> None:
+        """Wipe what no other program may see, before one is started."""
+        if self.hidden_names or self.hidden_values:
+            from zot.agent.tools.hide import hide_secrets  # start-up budget
+
+            hide_secrets(self.hidden_names, self.hidden_values)
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""

@@ -1,0 +1,192 @@
+"""The small parts of the host, without processes."""
+
+import os
+import threading
+import time
+
+import pytest
+from support.extension import wait_for
+
+from zot.agent.extensions import deliver, proto
+from zot.agent.extensions.calls import MAX_AT_ONCE, HostCalls
+from zot.agent.extensions.environment import SDK, environment
+from zot.agent.extensions.limits import Bucket
+from zot.agent.extensions.logfile import LogFile
+from zot.agent.extensions.question import Gone, Question, TimedOut
+from zot.cancel import Cancel
+from zot.core.events import CompactFailed, Done, ToolReturned, UserMessage
+from zot.core.tool import ToolOutput
+from zot.errors import Cancelled, ToolError
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
+
+# --- zot's tools for extensions --------------------------------------------------------------
+
+
+class Caller:
+    name = "x"
+
+    def __init__(self) -> None:
+        self.sent: list[proto.HostToolResult] = []
+
+    def send(self, frame) -> bool:
+        self.sent.append(frame)
+        return True
+
+    def answer(self) -> proto.HostToolResult:
+        return wait_for(lambda: self.sent and self.sent.pop(0))
+
+
+def text(frame: proto.HostToolResult) -> str:
+    return "".join(block.text for block in frame.content)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said", "is_error"),
+    [
+        ("plain", "plain", False),
+        (ToolOutput((Text("a"), Text("b"))), "ab", False),
+        (ToolError("no such file"), "no such file", True),
+        (KeyError("bug"), "KeyError: 'bug'", True),
+        (Cancelled(), "the call was cancelled", True),
+    ],
+)
+def test_a_call_of_an_extension_is_always_answered(outcome, said, is_error):
+    def run(name, args, context):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    caller = Caller()
+    HostCalls(run).start(caller, proto.CallTool("1", "read"))
+    answer = caller.answer()
+    assert (answer.id, answer.name, text(answer), answer.is_error) == ("1", "read", said, is_error)
+
+
+def test_calls_are_bounded_and_can_be_cancelled():
+    started = threading.Semaphore(0)
+
+    def run(name, args, context):
+        started.release()
+        context.progress("ignored")
+        context.cancel.wait(30)
+        raise Cancelled
+
+    caller = Caller()
+    calls = HostCalls(run)
+    for number in range(MAX_AT_ONCE):
+        calls.start(caller, proto.CallTool(str(number), "read"))
+    for _ in range(MAX_AT_ONCE):
+        assert started.acquire(timeout=10)
+    calls.start(caller, proto.CallTool("one more", "read"))
+    assert "8 calls are running already" in text(caller.answer())
+    calls.cancel(caller, "3")
+    calls.cancel(caller, "unknown")
+    assert caller.answer().id == "3"
+    calls.start(caller, proto.CallTool("4", "read"))
+    assert "the id is in use" in text(caller.answer())
+    calls.close()
+    wait_for(lambda: len(caller.sent) == MAX_AT_ONCE - 1)
+
+
+# --- events as extensions see them -----------------------------------------------------------
+
+
+def test_results_are_cut_to_the_budget():
+    small, whole = Image("image/png", b"x" * 30), Text("y" * deliver.MAX_RESULT_BYTES)
+    content, truncated = deliver.content_of((small, whole))
+    assert truncated
+    assert content[0].data == "eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4"
+    assert len(content[1].text) == deliver.MAX_RESULT_BYTES - 40
+    content, truncated = deliver.content_of((Image("image/png", b"x" * 300_000), Text("after")))
+    assert (content, truncated) == ((), True)
+    content, truncated = deliver.content_of((Text("z"),) * 200)
+    assert (len(content), truncated) == (128, True)
+    assert deliver.content_of((Text("z"),)) == ((proto.Content("text", text="z"),), False)
+
+
+def test_a_failed_compaction_says_how_it_failed():
+    failed = deliver.fields(CompactFailed("manual", "no model"), "s-1")
+    assert (failed["status"], failed["error"]) == ("failed", "no model")
+    aborted = deliver.fields(CompactFailed("overflow", "aborted", aborted=True), "s-1")
+    assert (aborted["status"], aborted["compaction_id"]) == ("aborted", "s-1")
+
+
+def test_every_named_event_has_fields_and_others_have_none():
+    call = ToolCall("1", "bash", None, raw="{")
+    returned = ToolReturned(call, ToolResult("1", (Text("x"),), is_error=True))
+    assert deliver.fields(returned, "")["status"] == "error"
+    message = Message("user", (Text("a"), Text("b")), 0.0)
+    assert deliver.fields(UserMessage(message), "") == {"text": "ab", "image_count": 0}
+    with pytest.raises(TypeError, match="is not for extensions"):
+        deliver.fields(Done(), "")
+
+
+# --- waiting ---------------------------------------------------------------------------------
+
+
+def test_a_question_has_an_answer_a_time_limit_or_an_abort():
+    question = Question("1")
+    question.put(Gone("dead"))
+    assert question.wait(None, Cancel()) == Gone("dead")
+    assert question.wait(time.monotonic() + 0.01, Cancel()) == TimedOut()
+    cancel = Cancel()
+    with question.woken_by(cancel):
+        cancel.set()
+        with pytest.raises(Cancelled):
+            question.wait(time.monotonic() + 30, cancel)
+    with pytest.raises(Cancelled):
+        question.wait(time.monotonic() - 1, cancel)
+
+
+def test_a_bucket_gives_a_burst_and_then_a_rate():
+    bucket = Bucket(rate=50, burst=3)
+    assert [bucket.take() for _ in range(3)] == [0, 0, 0]
+    wait = bucket.take()
+    assert 0 < wait <= 0.02
+    time.sleep(wait)
+    assert bucket.take() == 0
+
+
+# --- files and environment -------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_written_harms_nobody(tmp_path):
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    log = LogFile(tmp_path / "logs" / "ext-x.log", 100)
+    log.note("lost")
+    log.close()
+
+
+def test_a_log_is_not_written_through_a_link(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "ext-x.log").symlink_to(victim)
+    LogFile(tmp_path / "ext-x.log", 100).note("attack")
+    assert victim.read_text() == "mine"
+
+
+def test_two_writers_rotate_one_log_once(tmp_path):
+    logs = [LogFile(tmp_path / "ext-x.log", 100) for _ in range(2)]
+    for log in logs:
+        log.write(b"x" * 60 + b"\n")
+    logs[0].write(b"after\n")
+    logs[1].write(b"after\n")
+    for log in logs:
+        log.close()
+    kept = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert kept.count("after") == 2
+
+
+def test_the_sdk_is_put_at_the_end_of_the_python_path():
+    assert environment({}, ())["PYTHONPATH"] == str(SDK)
+    assert environment({"PYTHONPATH": "/a"}, ())["PYTHONPATH"] == f"/a{os.pathsep}{SDK}"
+    assert (SDK / "zot_ext.py").is_file()
+    assert [path.name for path in SDK.iterdir() if path.suffix] == ["zot_ext.py"]
+
+
+def test_short_values_hide_nothing():
+    base = {"KEY": "1", "DEBUG": "1", "ZOTCORE_RPC_TOKEN": ""}
+    kept = environment(base, {"KEY"})
+    assert kept["DEBUG"] == "1"
+    assert "KEY" not in kept
+    assert "ZOTCORE_RPC_TOKEN" not in kept

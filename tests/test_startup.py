@@ -15,7 +15,8 @@ FORBIDDEN = {
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
-import zot.agent.cli  # first, as the command does: it keeps typing_extensions out
+from zot.__main__ import _load_msgspec, main
+_load_msgspec()  # first, as the command does
 from zot.agent.wire.ndjson import LineWriter
 plain_put = LineWriter.put
 taken = []
@@ -24,7 +25,6 @@ def put(self, data):
         taken.append(sorted(sys.modules))
     plain_put(self, data)
 LineWriter.put = put
-from zot.__main__ import main
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--no-ext"]
 main()
 os.write(2, " ".join(taken[0]).encode())

@@ -39,7 +39,7 @@ def parse_url(url: str) -> Address:
         raise ConfigError(f"not a usable URL: {url!r}: it must start with http:// or https://")
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError("a base URL has no user name, query or fragment: pass the key as a key")
-    if not parts.path.isascii() or any(char <= " " for char in parts.path):
+    if not parts.path.isascii() or any(char <= " " for char in parts.netloc + parts.path):
         raise ConfigError(f"not a usable URL: {url!r}")
     default = 443 if parts.scheme == "https" else 80
     return Address(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))

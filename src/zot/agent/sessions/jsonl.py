@@ -246,12 +246,14 @@ class Transcript:
         return Custom(row["type"], data)
 
     def _body(self, row: Row) -> Body | None:
+        # First and plainly, because nearly all rows are messages: matching costs as much as
+        # decoding does.
+        if row.message is not None and row.type == "message":
+            # An empty message says nothing, and no provider would accept it.
+            return rows.message(row.message) if row.message.content else None
         match row:
             case Row(type="meta", meta=Meta() as meta):
                 return self._take_meta(meta)
-            case Row(type="message", message=MessageRow() as message):
-                # An empty message says nothing, and no provider would accept it.
-                return rows.message(message) if message.content else None
             case Row(type="compaction"):
                 return _compaction(row)
             case Row(type="usage", usage=usage, cumulative=cumulative):

@@ -18,7 +18,7 @@ from zot.provider.types import Json, Level, Message, Text, ToolResult, Usage
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
 
 
-class Compaction(Struct, frozen=True):
+class Compaction(Struct, frozen=True, gc=False):
     """Everything before `first_kept` is replaced by the summary, in what the model sees."""
 
     summary: str
@@ -30,36 +30,36 @@ class Compaction(Struct, frozen=True):
     details: dict[str, Json] | None = None
 
 
-class ModelChange(Struct, frozen=True):
+class ModelChange(Struct, frozen=True, gc=False):
     provider: str
     model: str
 
 
-class LevelChange(Struct, frozen=True):
+class LevelChange(Struct, frozen=True, gc=False):
     level: Level
 
 
-class Title(Struct, frozen=True):
+class Title(Struct, frozen=True, gc=False):
     title: str
 
 
-class UsageNote(Struct, frozen=True):
+class UsageNote(Struct, frozen=True, gc=False):
     """Tokens of one model call, and the sum so far."""
 
     usage: Usage
     cumulative: Usage
 
 
-class Label(Struct, frozen=True):
+class Label(Struct, frozen=True, gc=False):
     target: str
     label: str | None
 
 
-class Cleared(Struct, frozen=True):
+class Cleared(Struct, frozen=True, gc=False):
     """The conversation starts afresh after this entry."""
 
 
-class ResultNote(Struct, frozen=True):
+class ResultNote(Struct, frozen=True, gc=False):
     """A tool's result, noted as soon as it is there. The message with all results of the turn
     follows and takes its place; if a crash comes first, the notes stand in for that message.
     """
@@ -67,13 +67,13 @@ class ResultNote(Struct, frozen=True):
     result: ToolResult
 
 
-class Replaced(Struct, frozen=True):
+class Replaced(Struct, frozen=True, gc=False):
     """The messages before this entry are replaced by these."""
 
     messages: tuple[Message, ...]
 
 
-class Custom(Struct, frozen=True):
+class Custom(Struct, frozen=True, gc=False):
     """A row this version does not know, kept verbatim."""
 
     kind: str
@@ -95,7 +95,7 @@ Body = (
 )
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     id: str
     """Eight hex digits, unique in the session."""
     parent: str | None

@@ -22,19 +22,22 @@ LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh",
 Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripted"]
 
 
+# Messages and what they are made of are `gc=False`: built once from JSON and never changed, they
+# cannot form cycles, and a long transcript would slow down every collection of the whole process.
+
 # --- content ---------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, gc=False):
     text: str
 
 
-class Image(Struct, frozen=True):
+class Image(Struct, frozen=True, gc=False):
     mime_type: str
     data: bytes
 
 
-class ToolCall(Struct, frozen=True):
+class ToolCall(Struct, frozen=True, gc=False):
     id: str
     name: str
     args: dict[str, Json] | None
@@ -44,7 +47,7 @@ class ToolCall(Struct, frozen=True):
     """What the provider wants back with the call (a thought signature); nobody else reads it."""
 
 
-class ToolResult(Struct, frozen=True):
+class ToolResult(Struct, frozen=True, gc=False):
     call_id: str
     content: tuple[Text | Image, ...]
     is_error: bool = False
@@ -54,7 +57,7 @@ class ToolResult(Struct, frozen=True):
     """Facts for user interfaces (a diff, an exit code); the model does not see them."""
 
 
-class Reasoning(Struct, frozen=True):
+class Reasoning(Struct, frozen=True, gc=False):
     """What the model thought, kept so that it can be replayed to the API that made it."""
 
     text: str
@@ -69,7 +72,7 @@ Block = Text | Image | ToolCall | ToolResult | Reasoning
 # --- money -----------------------------------------------------------------------------------
 
 
-class Price(Struct, frozen=True):
+class Price(Struct, frozen=True, gc=False):
     """US dollars per million tokens."""
 
     input: float
@@ -78,7 +81,7 @@ class Price(Struct, frozen=True):
     cache_write: float = 0.0
 
 
-class Cost(Struct, frozen=True):
+class Cost(Struct, frozen=True, gc=False):
     """US dollars."""
 
     input: float = 0.0
@@ -91,7 +94,7 @@ class Cost(Struct, frozen=True):
         return self.input + self.output + self.cache_read + self.cache_write
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
 
     input: int = 0
@@ -118,7 +121,7 @@ class Usage(Struct, frozen=True):
 # --- messages --------------------------------------------------------------------------------
 
 
-class Origin(Struct, frozen=True):
+class Origin(Struct, frozen=True, gc=False):
     """Where an assistant message came from, and how it ended."""
 
     provider: str
@@ -129,7 +132,7 @@ class Origin(Struct, frozen=True):
     error: str | None = None
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     role: Role
     content: tuple[Block, ...]
     time: float

@@ -55,11 +55,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rpc_client(package: str, cache: Path) -> Path:
-    """The client module of a published package, fetched once; nothing of it is kept here."""
+    """The client module of a published package."""
+    return unpacked(package, cache) / "dist" / "modes" / "rpc" / "rpc-client.js"
+
+
+def unpacked(package: str, cache: Path) -> Path:
+    """A published package, fetched once; nothing of it is kept here."""
     folder = cache / package.rpartition("/")[2].replace("@", "-")
-    module = folder / "package" / "dist" / "modes" / "rpc" / "rpc-client.js"
-    if module.exists():
-        return module
+    if (folder / "package").exists():
+        return folder / "package"
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
@@ -76,10 +80,8 @@ def rpc_client(package: str, cache: Path) -> Path:
     if packed.returncode != 0:
         pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
     with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
-        wanted = [each for each in archive if each.name.startswith("package/dist/modes/rpc/")]
-        wanted += [each for each in archive if each.name == "package/package.json"]
-        archive.extractall(folder, members=wanted, filter="data")
-    return module
+        archive.extractall(folder, filter="data")
+    return folder / "package"
 
 
 def drive(
@@ -216,3 +218,93 @@ def test_the_example_of_the_document_runs(servers: PiServers, tmp_path: Path) ->
         "[Exit: 0]",
         "",
     ], done.stderr
+
+
+# --- session files ---------------------------------------------------------------------------
+
+
+def with_session_manager(cache: Path, program: str, *args: str) -> Any:
+    """Run a few lines of JavaScript with pi's own SessionManager; what they print."""
+    package = unpacked(OLDEST, cache)
+    uuid = unpacked("uuid@11.1.0", cache)
+    (package / "node_modules").mkdir(exist_ok=True)
+    link = package / "node_modules" / "uuid"
+    if not link.exists():
+        link.symlink_to(uuid)
+    module = package / "dist" / "core" / "session-manager.js"
+    head = f"const {{ SessionManager }} = await import({json.dumps(module.as_uri())});\n"
+    done = subprocess.run(
+        [node(), "--input-type=module", "-e", head + program, *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+READ = """
+const session = SessionManager.open(process.argv[1]);
+const { messages, thinkingLevel } = session.buildSessionContext();
+const roles = messages.map((message) => message.role);
+const name = session.getSessionName();
+console.log(JSON.stringify({ roles, thinkingLevel, name, id: session.getSessionId(),
+  entries: session.getEntries().map((entry) => entry.id), leaf: session.getLeafId() }));
+"""
+WRITE = """
+const session = SessionManager.create(process.argv[1], process.argv[2]);
+const usage = { input: 1, output: 2, cacheRead: 0, cacheWrite: 0, totalTokens: 3,
+  cost: { input: 0.5, output: 0, cacheRead: 0, cacheWrite: 0, total: 0.5 } };
+const says = (text) => session.appendMessage({ role: "assistant", content: [{ type: "text", text }],
+  api: "anthropic-messages", provider: "scripted", model: "scripted", usage, stopReason: "stop",
+  timestamp: Date.now() });
+const first = session.appendMessage({ role: "user", content: "one", timestamp: Date.now() });
+says("answer one");
+session.branch(first);
+says("another answer");
+session.appendMessage({ role: "user", content: [{ type: "text", text: "two" }], timestamp: 1 });
+says("answer two");
+session.appendSessionInfo("from pi");
+console.log(JSON.stringify({ file: session.getSessionFile(), id: session.getSessionId(),
+  entries: session.getEntries().map((entry) => entry.id), leaf: session.getLeafId() }));
+"""
+
+
+def test_pi_itself_reads_what_zot_wrote(servers: PiServers, cache: Path) -> None:
+    tools = [{"name": "bash", "args": {"command": "echo x"}}] * 2
+    with servers.start({"tools": tools}, *TURNS, args=[]) as server:
+        server.data("set_thinking_level", level="low")
+        server.run("one", id="1")
+        server.data("bash", command="echo hello")
+        server.data("set_session_name", name="mine")
+        server.run("two", id="2")
+        told = server.data("get_entries")
+        state = server.data("get_state")
+    found = with_session_manager(cache, READ, state["sessionFile"])
+    assert found["entries"] == [each["id"] for each in told["entries"]]
+    assert (found["leaf"], found["id"]) == (told["leafId"], state["sessionId"])
+    assert (found["name"], found["thinkingLevel"]) == ("mine", "low")
+    results = ["toolResult", "toolResult"]
+    ending = ["assistant", "bashExecution", "user", "assistant"]
+    assert found["roles"] == ["user", "assistant", *results, *ending]
+
+
+def test_zot_goes_on_with_what_pi_itself_wrote(servers: PiServers, cache: Path) -> None:
+    folder = servers.agent / "written"
+    folder.mkdir(parents=True)
+    written = with_session_manager(cache, WRITE, str(servers.cwd), str(folder))
+    with servers.start(*TURNS, args=["--session", written["file"]]) as server:
+        state = server.data("get_state")
+        assert (state["sessionId"], state["sessionName"]) == (written["id"], "from pi")
+        told = server.data("get_entries")
+        assert [each["id"] for each in told["entries"]] == written["entries"]
+        assert told["leafId"] == written["leaf"]
+        messages = server.data("get_messages")["messages"]
+        said = [each["content"][0]["text"] for each in messages]
+        assert said == ["one", "another answer", "two", "answer two"]
+        (root,) = server.data("get_tree")["tree"]
+        assert len(root["children"]) == 2
+        assert server.data("get_session_stats")["cost"] == 1.5
+        server.run("three", id="1")
+    found = with_session_manager(cache, READ, written["file"])
+    assert found["roles"] == ["user", "assistant"] * 3

@@ -190,6 +190,19 @@ def test_a_long_output_is_cut_and_kept_in_a_file(servers: PiServers, tmp_path: P
         assert Path(answer["fullOutputPath"]).read_text().endswith("20000\n")
 
 
+def test_a_command_that_prints_for_ever_waits_for_a_client_that_does_not_read(
+    servers: PiServers,
+) -> None:
+    with servers.start(HELLO) as server:
+        server.data("get_state")
+        server.send("bash", command="yes", id="1")
+        server.until("bash_execution_update")
+        server.send("abort_bash", id="2")
+        response = server.until(lambda frame: frame.get("id") == "1" and "success" in frame)[-1]
+        assert response["data"]["cancelled"] is True
+        assert response["data"]["truncated"] is True
+
+
 # --- sessions --------------------------------------------------------------------------------
 
 
@@ -335,6 +348,36 @@ def test_a_fork_goes_on_before_the_message(servers: PiServers) -> None:
     assert [row["message"]["role"] for row in rows(Path(before)) if "message" in row].count(
         "user"
     ) == 2
+
+
+def test_sessions_in_memory_can_be_forked_and_switched_too(servers: PiServers) -> None:
+    with servers.start(HELLO, args=KEEP) as server:
+        server.run("kept", id="1")
+        path = server.data("get_state")["sessionFile"]
+    before = Path(path).read_bytes()
+    with servers.start(HELLO) as server:
+        server.run("one", id="1")
+        server.run("two", id="2")
+        id = server.data("get_fork_messages")["messages"][1]["entryId"]
+        server.data("fork", entryId=id)
+        assert texts(server) == ["one"]
+        server.data("clone")
+        server.data("switch_session", sessionPath=path)
+        server.run("not kept", id="3")
+        assert texts(server) == ["kept", "not kept"]
+    assert Path(path).read_bytes() == before
+
+
+def test_a_session_is_found_or_made_by_its_name(servers: PiServers) -> None:
+    path = servers.cwd / "own.jsonl"
+    with servers.start(HELLO, args=["--session", str(path)]) as server:
+        assert server.data("get_state")["sessionFile"] == str(path)
+        server.run("hi", id="1")
+    assert rows(path)[0]["type"] == "session"
+    with servers.start(HELLO, args=["--session", "no-such-id"]) as server:
+        assert server.wait() == 1
+    with servers.start(HELLO, args=["--continue"]) as server:
+        assert server.data("get_state")["messageCount"] == 0
 
 
 def test_a_fork_from_the_first_message_starts_empty(servers: PiServers) -> None:
@@ -580,6 +623,30 @@ def test_no_key_is_said_on_stderr(servers: PiServers) -> None:
     done = call(servers, "--mode", "rpc", "--provider", "anthropic", "--model", "claude-sonnet-4-5")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"ANTHROPIC_API_KEY" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "model", "level"),
+    [
+        (["--model", "anthropic/claude-sonnet-4-5:high"], "claude-sonnet-4-5", "high"),
+        (["--provider", "anthropic", "--model", "haiku-4"], "claude-haiku-4-5", "off"),
+        (["--model", "sonnet-4-5", "--thinking", "low"], "claude-sonnet-4-5", "low"),
+    ],
+)
+def test_a_model_may_be_named_in_pi_words(
+    servers: PiServers, args: list[str], model: str, level: str
+) -> None:
+    command = ["--mode", "rpc", "--no-session", "--api-key", "sk-x", *args]
+    done = call(servers, *command, text=b'{"type":"get_state","id":"1"}\n')
+    state = json.loads(done.stdout)["data"]
+    assert (state["model"]["id"], state["thinkingLevel"]) == (model, level)
+
+
+def test_no_model_is_near_enough(servers: PiServers) -> None:
+    command = ["--mode", "rpc", "--provider", "anthropic", "--api-key", "x", "--model", "gemini-x"]
+    done = call(servers, *command)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"gemini-x" in done.stderr
 
 
 def test_a_system_prompt_may_be_a_file(servers: PiServers) -> None:

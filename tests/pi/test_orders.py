@@ -111,6 +111,15 @@ def test_generation_c_sends_no_snapshots(servers: PiServers) -> None:
     assert (start["id"], start["toolName"]) == ("call_1", "bash")
 
 
+def test_a_long_answer_stays_within_its_budget(servers: PiServers) -> None:
+    with servers.start({"text": ["word "] * 20_000}) as server:
+        frames = server.run("hi", id="1")
+    deltas = [f["assistantMessageEvent"] for f in frames if f["type"] == "message_update"]
+    assert "".join(each.get("delta", "") for each in deltas) == "word " * 20_000
+    assert len(json.dumps(frames)) < 10_000_000
+    assert ended(frames)[-1]["content"][0]["text"] == "word " * 20_000
+
+
 # --- tools -----------------------------------------------------------------------------------
 
 

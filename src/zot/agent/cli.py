@@ -111,7 +111,10 @@ def _run_mode(options: Options) -> int:
 
 
 def _resolved(options: Options) -> Setup:
-    from zot.agent.setup import resolve
+    if options.mode:  # pi's own, where a part of a model's id is enough
+        from zot.agent.modes.pi_models import resolve_pi as resolve
+    else:
+        from zot.agent.setup import resolve
 
     setup = resolve(options, os.environ)
     for warning in setup.warnings:

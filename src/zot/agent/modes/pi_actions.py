@@ -84,7 +84,8 @@ def model_of(session: Session, models: PiModels) -> Model | None:
 class Actions:
     def __init__(self, server: PiServer) -> None:
         self._server = server
-        self.shell = Shell(server.runtime.cwd, server.runtime.supervisor)
+        runtime = server.runtime
+        self.shell = Shell(runtime.cwd, runtime.supervisor, server.writer.wait)
 
     # --- looking -----------------------------------------------------------------------------
 

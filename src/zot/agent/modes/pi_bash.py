@@ -23,7 +23,11 @@ from zot.provider.types import Json
 class Shell:
     """Runs commands for the client, several at once if it asks so."""
 
-    def __init__(self, cwd: str, supervisor: SharedSupervisor) -> None:
+    def __init__(
+        self, cwd: str, supervisor: SharedSupervisor, pause: Callable[[Cancel], None]
+    ) -> None:
+        """`pause` waits for a client that does not read: the command is slowed down with it."""
+        self._pause = pause
         self._cwd = Path(cwd)
         self._supervisor = supervisor
         self._lock = threading.Lock()
@@ -46,6 +50,7 @@ class Shell:
 
         def take(data: bytes) -> None:
             capture.feed(data)
+            self._pause(cancel)
             if text := decoder.feed(data):
                 show(text)
 

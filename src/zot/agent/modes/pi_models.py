@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from zot.agent.known import stored_providers
-from zot.agent.setup import Setup, resolve
-from zot.errors import ConfigError, ZotError
+from zot.agent.flags import Options
+from zot.agent.known import Known, stored_providers
+from zot.agent.setup import DEFAULT_PROVIDER, Setup, resolve
+from zot.errors import AuthError, ConfigError, ZotError
 from zot.provider.providers import PROVIDERS, env_key
 from zot.provider.types import Model, Provider
 
@@ -66,6 +67,32 @@ class PiModels:
             except ZotError as error:
                 raise ConfigError(f"model not found: {provider}/{model} ({error})") from error
         return self._setups[provider]
+
+
+def resolve_pi(options: Options, environ: Mapping[str, str]) -> Setup:
+    """As `resolve`; a model may also be named by a part of its id, as pi allows.
+
+    Raises:
+        ConfigError: it cannot be found, or there is no credential.
+    """
+    try:
+        return resolve(options, environ)
+    except AuthError:
+        raise
+    except ConfigError:
+        found = near(options) if options.model else None
+        if found is None:
+            raise
+        return resolve(replace(options, provider=found.provider, model=found.id), environ)
+
+
+def near(options: Options) -> Model | None:
+    """The model whose id holds what the user wrote: the shortest, and of those the newest."""
+    known = Known()
+    provider = known.provider(options.provider or DEFAULT_PROVIDER).name
+    found = [each for each in known.all(provider) if matches(options.model, each)]
+    found.sort(key=lambda each: each.id, reverse=True)
+    return min(found, key=lambda each: len(each.id), default=None)
 
 
 def matches(pattern: str, model: Model) -> bool:

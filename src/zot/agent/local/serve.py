@@ -62,6 +62,7 @@ def parameters(orders: Orders) -> xllamacpp.CommonParams:
     params.cors_origins = ""
     params.n_ctx = orders.context
     params.n_parallel = 1
+    params.sampling.temp = 0.0  # the same question, the same answer
     params.cache_ram_mib = 256
     params.slot_save_path = f"{orders.directory}/prefixes/"
     params.offline = True

@@ -119,9 +119,7 @@ def test_a_real_tool_call_comes_with_its_arguments(client: Provider, api: Api) -
     assert "".join(pieces).replace(" ", "") == '{"colour":"red"}'
 
 
-def test_arguments_cut_by_the_limit_are_not_taken_for_arguments(
-    client: Provider, api: Api
-) -> None:
+def test_arguments_cut_by_the_limit_are_not_taken_for_arguments(client: Provider, api: Api) -> None:
     events = list(client.stream(picked_before(api, 14), Cancel()))
     finished = events[-1]
     assert isinstance(finished, Finished)

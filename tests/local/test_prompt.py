@@ -24,9 +24,7 @@ from zot.provider.types import (
     ToolSpec,
 )
 
-FORMS = forms_for(
-    ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/")
-)
+FORMS = forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))
 
 
 def user(text: str) -> Message:

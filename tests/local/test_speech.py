@@ -12,8 +12,12 @@ from zot.provider.types import ToolSpec
 
 FORMS = forms_for(
     [
-        ToolSpec("bash", "", {"properties": {"command": {"type": "string"}}, "required": ["command"]}),
-        ToolSpec("edit", "", {"properties": {"path": {}, "edits": {}}, "required": ["path", "edits"]}),
+        ToolSpec(
+            "bash", "", {"properties": {"command": {"type": "string"}}, "required": ["command"]}
+        ),
+        ToolSpec(
+            "edit", "", {"properties": {"path": {}, "edits": {}}, "required": ["path", "edits"]}
+        ),
     ]
 )
 LS = Found("bash", {"command": "ls"})
@@ -96,7 +100,7 @@ def test_deep_nesting_is_no_call() -> None:
     assert find_call('{"tool":' + "[" * 100_000 + "]" * 100_000 + "}", FORMS) is None
 
 
-@given(st.lists(st.text(alphabet=st.sampled_from("ab {}[]\"`<>|\nTOLjson:_tc/"))))
+@given(st.lists(st.text(alphabet=st.sampled_from('ab {}[]"`<>|\nTOLjson:_tc/'))))
 def test_text_is_never_lost_or_changed(pieces: list[str]) -> None:
     text = "".join(pieces)
     shown, found = heard(pieces)

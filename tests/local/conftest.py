@@ -54,7 +54,8 @@ TOOL_TEMPLATE = """\
 {{- message.content or '' -}}
 {%- for call in message.tool_calls or [] -%}
 {{- '[TOOL]{"name": "' + call.function.name + '", "arguments": ' -}}
-{{- (call.function.arguments if call.function.arguments is string else call.function.arguments | tojson) + '}[/TOOL]' -}}
+{%- set given = call.function.arguments -%}
+{{- (given if given is string else given | tojson) + '}[/TOOL]' -}}
 {%- endfor -%}
 {{- '<|im_end|>\\n' -}}
 {%- endfor -%}

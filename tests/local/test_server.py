@@ -7,12 +7,11 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.local import tiny_gguf
+from support.local import PATIENCE, tiny_gguf, within
 
 from zot.agent.local.models import Weights
 from zot.agent.local.serve import ADDRESS, ALIVE, LEASE, claim, wait_until_unused
@@ -20,21 +19,12 @@ from zot.agent.local.server import LocalServer, is_alive, running_server
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ConfigError, NetworkError, Rejected
 
-PATIENCE = 30.0
-
 
 @pytest.fixture
 def server(small: Weights) -> Iterator[LocalServer]:
     server = LocalServer(small, context=512, linger=0.2)
     yield server
     server.release()
-
-
-def within(found: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        threading.Event().wait(0.02)
 
 
 def is_gone(pid: int) -> Callable[[], bool]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import struct
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,17 @@ def place(file: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(file)
     return path
+
+
+PATIENCE = 60.0
+
+
+def within(found: Callable[[], bool], what: str) -> None:
+    """Wait until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not found():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        threading.Event().wait(0.02)
 
 
 def text(value: str) -> bytes:

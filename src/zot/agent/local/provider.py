@@ -46,6 +46,8 @@ from zot.provider.types import (
 
 IDLE_SECONDS = 900.0
 """A small machine may read a full context for minutes before the first word."""
+DEATH_SECONDS = 0.5
+"""A connection breaks a moment before the process behind it is seen to be gone."""
 IDLE_RELEASE_SECONDS = 300.0
 """A process that has asked nothing for so long lets go of the server's memory."""
 MAX_OUTPUT = 1024
@@ -161,7 +163,7 @@ class LocalProvider:
                         self._prefixes.save(address, call.prefix)
                     yield event
             except NetworkError as broken:
-                if self._server.is_running():
+                if not self._server.ends_within(DEATH_SECONDS):
                     raise
                 raise NetworkError(
                     "the local model server ended in the middle of an answer; "

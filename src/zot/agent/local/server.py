@@ -106,6 +106,15 @@ class LocalServer:
     def is_running(self) -> bool:
         return self._running() is not None
 
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the server is gone, or goes within this time."""
+        deadline = time.monotonic() + seconds
+        while self._is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
     # --- locks -------------------------------------------------------------------------------
 
     def _hold_lease(self, cancel: Cancel) -> None:

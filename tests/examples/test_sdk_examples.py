@@ -1,0 +1,133 @@
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from support.docs import ROOT
+
+from zot.testing.fakeserver import FakeServer
+
+SDK = ROOT / "examples" / "sdk"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def environment(server, tmp_path):
+    return {
+        **os.environ,
+        "ZOT_HOME": str(tmp_path / "home"),
+        "ANTHROPIC_API_KEY": "k",
+        "ANTHROPIC_BASE_URL": server.url,
+        "PROVIDER": "anthropic",
+    }
+
+
+def run(environment, cwd, name, *words, given=""):
+    return subprocess.run(
+        [sys.executable, str(SDK / name), *words],
+        env=environment,
+        cwd=cwd,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_the_chat_keeps_one_conversation(environment, tmp_path):
+    (tmp_path / "a.txt").write_text("inside")
+    given = "say:hello\ntool:read:a.txt\n"
+    done = run(environment, tmp_path, "chat.py", "anthropic", given=given)
+    assert (done.returncode, "hello" in done.stdout) == (0, True), done.stderr
+    assert "[read {'path': 'a.txt'}]" in done.stderr
+    assert re.search(r"\d+ tokens, \$0\.\d+", done.stdout)
+
+
+def test_the_chat_says_what_is_missing(environment, tmp_path):
+    del environment["ANTHROPIC_API_KEY"]
+    done = run(environment, tmp_path, "chat.py", "anthropic")
+    assert done.returncode == 1
+    assert "no credential for anthropic" in done.stderr
+
+
+def test_the_custom_tool_is_called(environment, tmp_path):
+    prompt = (
+        'tool:stock:{"fruit":"apple","unit":"boxes"}\ntool:stock:{"fruit":"kiwi"}\nthen\nsay:ok'
+    )
+    done = run(environment, tmp_path, "custom_tool.py", prompt, "anthropic")
+    assert done.stdout == "ok\n"
+    assert "text='2'" in done.stderr
+    assert "we do not sell 'kiwi'" in done.stderr
+
+
+def test_the_guard_blocks_and_changes(environment, tmp_path):
+    prompt = "tool:bash:rm -rf notes\ntool:write:secrets.txt\ntool:bash:echo fine\nthen\nsay:ok"
+    done = run(environment, tmp_path, "guarded.py", prompt, "anthropic")
+    assert done.stdout == "ok\n"
+    assert "nothing is deleted here" in done.stderr
+    assert done.stderr.count("[refused") == 2
+
+
+def test_many_agents_work_side_by_side(environment, tmp_path):
+    prompts = [f"text:3 delay:{delay}" for delay in (300, 1)] + ["say:three words here"]
+    done = run(environment, tmp_path, "many_agents.py", *prompts)
+    lines = done.stdout.splitlines()
+    assert sorted(lines) == ["1: abcd abcd abcd ", "2: abcd abcd abcd ", "3: three words here"]
+    assert lines[-1].startswith("1:")
+
+
+@pytest.fixture
+def web(environment, tmp_path):
+    """The address of the web example, served by uvicorn."""
+    command = [sys.executable, "-m", "uvicorn", "web:app", "--app-dir", str(SDK), "--port", "0"]
+    process = subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        for line in process.stderr:
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                yield int(found[1])
+                break
+    finally:
+        process.terminate()
+        process.stderr.read()
+        process.stderr.close()
+        process.wait(30)
+
+
+def get(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path)
+    return connection, connection.getresponse()
+
+
+def test_the_web_page_gets_the_events(web):
+    connection, response = get(web, "/")
+    assert b"EventSource" in response.read()
+    connection.close()
+    connection, response = get(web, "/ask?prompt=say:hello%20there")
+    assert response.headers["content-type"].startswith("text/event-stream")
+    frames = [json.loads(part[6:]) for part in response.read().decode().split("\n\n") if part]
+    connection.close()
+    assert "".join(f["delta"] for f in frames if f["type"] == "text_delta") == "hello there"
+    assert frames[-1] == {"type": "done"}
+
+
+def test_a_web_reader_that_goes_away_ends_its_agent(web, server):
+    connection, response = get(web, "/ask?prompt=text:2000%20delay:20")
+    assert response.readline().startswith(b"data: ")
+    response.close()
+    connection.close()
+    deadline = time.monotonic() + 20
+    while server.requests[-1].outcome == "open" and time.monotonic() < deadline:
+        server.wait_outcome("gone", 1)
+    assert server.requests[-1].outcome == "gone"

@@ -11,7 +11,7 @@ from zot.client import Client
 from zot.errors import AuthError, CommandError, ConfigError, ProviderError
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
-from zot.sdk import Hook, Image, Model, ReplaceText, Tool
+from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
 from zot.sdk.config import Settings
 from zot.sdk.runtime import MAX_UNREAD
 
@@ -393,6 +393,8 @@ def test_limits_end_a_run(open_runtime):
     seen = list(open_runtime(turn, tools=[shout], max_steps=2).prompt("go"))
     assert isinstance(seen[-2], events.Error)
     assert "max steps (2)" in seen[-2].message
+    one = list(open_runtime(turn, tools=[shout]).prompt("go", limits=Limits(max_steps=1)))
+    assert "max steps (1)" in one[-2].message
 
 
 # --- life ------------------------------------------------------------------------------------

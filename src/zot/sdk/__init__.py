@@ -27,6 +27,7 @@ from zot.agent.wire.frames import (
     UsageShape,
 )
 from zot.agent.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
+from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import (
@@ -70,6 +71,7 @@ __all__ = [
     "HookContext",
     "Image",
     "ImageBlock",
+    "Limits",
     "Message",
     "MessageShape",
     "Model",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Self, Unpack
 
 from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.core.agent import Limits
 from zot.provider.types import Image, Level, Message
 from zot.sdk.config import Config, Settings
 from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
@@ -18,11 +19,13 @@ from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
 class AsyncEventStream(AsyncIterator[EventFrame]):
     """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
 
-    def __init__(self, runtime: Runtime, text: str, images: Sequence[Image]) -> None:
+    def __init__(
+        self, runtime: Runtime, text: str, images: Sequence[Image], limits: Limits | None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
-        self._run, self._channel = runtime._start(text, images, self._waker())
+        self._run, self._channel = runtime._start(text, images, limits, self._waker())
 
     def __aiter__(self) -> Self:
         return self
@@ -111,9 +114,11 @@ class AsyncRuntime:
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
         self._runtime = Runtime(config, **settings)
 
-    def prompt(self, text: str, images: Sequence[Image] = ()) -> AsyncEventStream:
+    def prompt(
+        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+    ) -> AsyncEventStream:
         """Start a prompt; raises as `Runtime.prompt` does."""
-        return AsyncEventStream(self._runtime, text, images)
+        return AsyncEventStream(self._runtime, text, images, limits)
 
     def cancel(self) -> bool:
         return self._runtime.cancel()

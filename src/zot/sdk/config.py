@@ -8,7 +8,6 @@ from typing import Any, TypedDict, TypeGuard
 
 from msgspec import Struct
 
-from zot.agent.commands import FEATURES
 from zot.agent.flags import Options
 from zot.agent.known import Known
 from zot.agent.setup import Setup, resolve, working_directory
@@ -18,6 +17,9 @@ from zot.errors import ConfigError
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
+
+FEATURES = ("codes", "queue", "retries", "thinking")
+"""Those of the wire's features that are about events; the others are about commands."""
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -154,10 +156,9 @@ def hooks_of(config: Config) -> list[Hook]:
 
 
 def _options(config: Config) -> Options:
-    unknown = [name for name in config.features if name not in FEATURES or name == "seq"]
+    unknown = [name for name in config.features if name not in FEATURES]
     if unknown:
-        known = ", ".join(name for name in FEATURES if name != "seq")
-        raise ConfigError(f"unknown feature {unknown[0]!r}: use some of {known}")
+        raise ConfigError(f"unknown feature {unknown[0]!r}: use some of {', '.join(FEATURES)}")
     if config.no_tools and config.tools:
         raise ConfigError("no_tools and tools contradict each other: leave one of them out")
     names = None

@@ -18,6 +18,7 @@ from zot.agent.wire import frames, zot_replies
 from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 from zot.agent.wire.zot_events import frame, message_shape, usage_shape
 from zot.cancel import Cancel
+from zot.core.agent import Limits
 from zot.core.events import Event
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
@@ -148,14 +149,18 @@ class Runtime:
 
     # --- runs --------------------------------------------------------------------------------
 
-    def prompt(self, text: str, images: Sequence[Image] = ()) -> EventStream:
+    def prompt(
+        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+    ) -> EventStream:
         """Start a prompt; the iterator gives its events, last of all Done.
+
+        `limits` take the place of those of the settings.
 
         Raises:
             BusyError: another prompt or compact runs.
             CommandError: there is nothing to say, or an image that no model takes.
         """
-        return EventStream(*self._start(text, images, None))
+        return EventStream(*self._start(text, images, limits, None))
 
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
@@ -268,14 +273,18 @@ class Runtime:
     # --- inside ------------------------------------------------------------------------------
 
     def _start(
-        self, text: str, images: Sequence[Image], notify: Callable[[], None] | None
+        self,
+        text: str,
+        images: Sequence[Image],
+        limits: Limits | None,
+        notify: Callable[[], None] | None,
     ) -> tuple[inner.Run, Channel]:
         checked = self._checked(images)
         channel = Channel(notify)
         with self._lock:
             runtime = self._idle()
             self._channel = channel
-            self._run = run = runtime.prompt(text, checked, tag=channel)
+            self._run = run = runtime.prompt(text, checked, tag=channel, limits=limits)
         return run, channel
 
     def _idle(self) -> inner.Runtime:

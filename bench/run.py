@@ -67,6 +67,12 @@ class FakeServer:
 
 
 Row = tuple[str, str, str, str]
+Start = tuple[float, float]
+"""Seconds by the clock, and of the processor: the second number stands a busy machine better."""
+
+
+def best_of(starts: list[Start]) -> Start:
+    return min(start[0] for start in starts), min(start[1] for start in starts)
 
 
 class Bench:
@@ -92,16 +98,22 @@ class Bench:
             bare.append(self.bare_start())
             first.append(self.first_response())
             delta.append(self.first_delta())
-        base = min(bare)
+        base, base_cpu = best_of(bare)
         memory = self.bare_memory()
+        response, response_cpu = best_of(first)
+        text, text_cpu = best_of(delta)
         rows: list[Row] = [
-            ("`python -c pass`", f"{base * 1000:.1f} ms", "1", ""),
-            self.ratio("start to first response", min(first), base, "at most 3.5"),
-            self.ratio("start to first delta (HTTP)", min(delta), base, ""),
+            ("`python -c pass`: time", f"{base * 1000:.1f} ms", "1", ""),
+            ("`python -c pass`: CPU", f"{base_cpu * 1000:.1f} ms", "1", ""),
+            self.ratio("start to first response: time", response, base, "at most 3.5"),
+            self.ratio("start to first response: CPU", response_cpu, base_cpu, "at most 3.5"),
+            self.ratio("start to first delta: time", text, base, "at most 7.5"),
+            self.ratio("start to first delta: CPU", text_cpu, base_cpu, "at most 7.5"),
             ("memory after hello", *self.idle_memory(memory), "at most 2"),
         ]
         rows += self.warm_rows()
         rows += [row for count in (2_000, 20_000) for row in self.delta_rows(count)]
+        rows += self.paced_rows()
         rows += self.tool_rows()
         rows += self.long_rows()
         return rows
@@ -109,27 +121,29 @@ class Bench:
     def ratio(self, name: str, value: float, base: float, target: str) -> Row:
         return name, f"{value * 1000:.1f} ms", f"{value / base:.2f}", target
 
-    def bare_start(self) -> float:
+    def bare_start(self) -> Start:
         started = time.perf_counter()
-        subprocess.run([self.python, "-c", "pass"], check=True)
-        return time.perf_counter() - started
+        process = subprocess.Popen([self.python, "-c", "pass"])
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+        return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
 
     def bare_memory(self) -> float:
         code = "print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
         out = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
         return int(out.stdout) / 1024
 
-    def first_response(self) -> float:
+    def first_response(self) -> Start:
         with self.zot() as zot:
             zot.send(id="1", type="hello")
             zot.until(b"response")
-            return time.perf_counter() - zot.started
+            return time.perf_counter() - zot.started, zot.start_cpu()
 
-    def first_delta(self) -> float:
+    def first_delta(self) -> Start:
         with self.zot() as zot:
             zot.send(id="1", type="prompt", message="text:3")
             zot.until(b"text_delta")
-            taken = time.perf_counter() - zot.started
+            taken = time.perf_counter() - zot.started, zot.start_cpu()
             zot.until(b"done")
             return taken
 
@@ -166,10 +180,20 @@ class Bench:
             rss = zot.rss_mb()
         return [
             (f"{count:,} deltas: per second", f"{count / seconds:,.0f}", "", ""),
-            (f"{count:,} deltas: CPU per delta", f"{cpu / count * 1e6:.0f} µs", "", "below 130"),
+            (f"{count:,} deltas: CPU per delta", f"{cpu / count * 1e6:.0f} µs", "", "about 9"),
             (f"{count:,} deltas: bytes out per delta", f"{sent / count:.0f}", "", "constant"),
             (f"{count:,} deltas: memory after", f"{rss:.1f} MB", "", ""),
         ]
+
+    def paced_rows(self) -> list[Row]:
+        """Deltas that come one by one, as models send them: each wakes the whole path."""
+        count = 400
+        with self.zot() as zot:
+            zot.prompt("text:3")
+            cpu = zot.cpu()
+            zot.prompt(f"delay:2 text:{count}")
+            cpu = zot.cpu() - cpu
+        return [("a delta that comes alone: CPU", f"{cpu / count * 1e6:.0f} µs", "", "below 130")]
 
     def tool_rows(self) -> list[Row]:
         (self.folder / "small.txt").write_text("one line\n")
@@ -211,6 +235,15 @@ class Bench:
         ]
 
 
+NOTES = """
+The ratios for the start and the memory are the project's own goals. The Go zot showed its first
+delta after 47 ms on a machine where `python -c pass` took 7.6 ms; 1.2 times that is a ratio of 7.5.
+It used 130 µs of CPU for a delta that comes alone, and 9 µs for one of 50,000 that come at once.
+
+Importing msgspec, which parses and checks every line, is a ratio of about 3 by itself.
+"""
+
+
 def report(rows: list[Row], runs: int) -> str:
     lines = [
         "# Results",
@@ -225,7 +258,7 @@ def report(rows: list[Row], runs: int) -> str:
         "| --- | --- | --- | --- |",
     ]
     lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + NOTES
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def test_every_example_is_a_command_an_answer_an_event_or_a_message():
 
 
 def test_every_command_event_and_feature_has_its_example():
-    assert {command["type"] for command in COMMANDS} == zot.COMMANDS
+    assert {command["type"] for command in COMMANDS} == set(zot.COMMANDS)
     assert {event["type"] for event in EVENTS} == EVENT_TYPES
     text = blocks(PAGE)[0].path.read_text()
     for feature in FEATURES:

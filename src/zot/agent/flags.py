@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
@@ -221,7 +220,7 @@ def parse(argv: Sequence[str]) -> Options:
             _take(word, rest, found)
         else:
             words.append(word)
-    return msgspec.convert({**found, "words": tuple(words)}, Options)
+    return Options(**found, words=tuple(words))
 
 
 def _take(word: str, rest: Any, found: dict[str, Any]) -> None:

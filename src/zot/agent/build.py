@@ -122,7 +122,7 @@ def find_skills(setup: Setup) -> list[Skill]:
     options = setup.options
     if options.no_skills:
         return []
-    return skills_here(setup.cwd, options.ext, extensions=not options.no_ext)
+    return skills_here(setup.cwd, options.ext, extensions=not options.no_ext, trusted=options.trust)
 
 
 def _offers_skills(options: Options) -> bool:

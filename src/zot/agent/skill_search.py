@@ -12,14 +12,21 @@ from zot.agent.trust import is_trusted
 
 
 def skills_here(
-    cwd: str | Path, explicit: Sequence[str] = (), *, extensions: bool = True
+    cwd: str | Path,
+    explicit: Sequence[str] = (),
+    *,
+    extensions: bool = True,
+    trusted: bool = False,
 ) -> list[Skill]:
-    """Every skill, by name. `explicit` are the extensions named on the command line."""
+    """Every skill, by name. `explicit` are the extensions named on the command line; those of the
+    project count only where it is trusted.
+    """
     found = discover(Path(cwd), home(), [Path(each) for each in explicit], search=extensions)
     of_extensions = [
         Place(path, prefix=extension.name)
         for extension in found.extensions
-        if extension.manifest.enabled and (extension.scope != "project" or is_trusted(str(cwd)))
+        if extension.manifest.enabled
+        and (extension.scope != "project" or trusted or is_trusted(str(cwd)))
         for path in extension.skill_paths()
     ]
     return find_skills(places(cwd, home(), of_extensions))

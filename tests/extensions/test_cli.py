@@ -368,6 +368,23 @@ def test_a_name_that_begins_with_a_digit_makes_a_valid_tool(home, zot_ext, tmp_p
     assert "def _2nd_reverse(" in (tmp_path / "2nd" / "main.py").read_text()
 
 
+def test_every_action_can_speak_json(home, zot_ext, tmp_path):
+    def asked(*argv):
+        code, out, _ = zot_ext(*argv, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    made = asked("new", "x", "--dir", str(tmp_path))
+    assert [Path(path).name for path in made["files"]] == ["README.md", "extension.json", "main.py"]
+    assert asked("install", made["directory"])["scope"] == "global"
+    assert asked("disable", "x")["enabled"] is False
+    assert asked("enable", "x")["enabled"] is True
+    assert asked("doctor", "x")[0]["commands"] == ["x"]
+    assert "starting" in asked("logs", "x")["lines"][0]
+    assert asked("remove", "-y", "x") == {"removed": str(home / "extensions" / "x")}
+    assert asked("list") == []
+
+
 # --- the command itself ----------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot.agent.extensions.manifest import Manifest, discover, read
@@ -109,6 +109,7 @@ def test_two_with_one_name_in_one_place_are_a_problem(tmp_path):
     assert "the name 'same' is taken by" in found.problems[0].message
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200))
 def test_no_manifest_raises_anything_else(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("x")

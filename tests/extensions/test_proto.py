@@ -4,7 +4,7 @@ from typing import get_args
 import jsonschema_rs
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.docs import ROOT
 
@@ -45,6 +45,7 @@ def test_what_is_no_frame_says_why(line):
         proto.decode(line)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_line_is_a_frame_or_a_bad_frame(line):
     try:
@@ -60,6 +61,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(), st.dictionaries(st.text(), json_values, max_size=4))
 def test_a_frame_is_one_line_that_every_reader_splits_alike(name, args):
     line = proto.encode(proto.ToolCall("1", name, args))
@@ -76,6 +78,7 @@ def test_a_lone_surrogate_never_raises():
     assert json.loads(line)["args"] == {"a": ["\ufffd", {"\ufffd": "x"}]}
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=8),
     st.integers(1, 7),

@@ -56,15 +56,13 @@ def _parser() -> argparse.ArgumentParser:
         aliases = [alias] if alias else []
         action = actions.add_parser(word, help=help, description=help, aliases=aliases)
         action.set_defaults(run=run)
+        action.add_argument("--json", action="store_true", help="print JSON")
         return action
 
-    add("list", _list, "the extensions that are installed").add_argument(
-        "--json", action="store_true"
-    )
+    add("list", _list, "the extensions that are installed")
     action = add("install", _install, "copy a folder or clone a repository")
     action.add_argument("source", metavar="PATH|GIT-URL")
     action.add_argument("--force", action="store_true", help="replace one that is installed")
-    action.add_argument("--json", action="store_true")
     action = add("remove", _remove, "delete an extension; its data is kept", "rm")
     action.add_argument("name")
     action.add_argument("-y", "--yes", action="store_true", help="do not ask")
@@ -76,7 +74,6 @@ def _parser() -> argparse.ArgumentParser:
     action.add_argument("-n", "--lines", type=int, default=TAIL_LINES, help="from the end (200)")
     action = add("doctor", _doctor, "start extensions, and say what is wrong with them")
     action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
-    action.add_argument("--json", action="store_true")
     action = add("new", _new, "a small extension that works, to begin with")
     action.add_argument("name")
     action.add_argument("--language", choices=skeleton.LANGUAGES, default="python")
@@ -159,23 +156,24 @@ def _remove(options: argparse.Namespace) -> int:
             sys.stderr.write("nothing was removed\n")
             return 1
     install.remove(folder)
-    sys.stdout.write(f"removed {folder}\n")
+    _say(options, {"removed": str(folder)}, f"removed {folder}")
     return 0
 
 
 def _enable(options: argparse.Namespace) -> int:
-    return _switch(options.name, enabled=True)
+    return _switch(options, enabled=True)
 
 
 def _disable(options: argparse.Namespace) -> int:
-    return _switch(options.name, enabled=False)
+    return _switch(options, enabled=False)
 
 
-def _switch(name: str, *, enabled: bool) -> int:
-    folder = install.find(name, Path.cwd(), home())
+def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
+    folder = install.find(options.name, Path.cwd(), home())
     install.set_enabled(folder, enabled)
     word = "enabled" if enabled else "disabled"
-    sys.stdout.write(f"{word} {name} ({folder / FILE}); it counts from the next start or reload\n")
+    text = f"{word} {options.name} ({folder / FILE}); it counts from the next start or reload"
+    _say(options, {"name": options.name, "enabled": enabled, "directory": str(folder)}, text)
     return 0
 
 
@@ -183,11 +181,12 @@ def _new(options: argparse.Namespace) -> int:
     parent = Path(options.dir)
     files = skeleton.create(options.name, options.language, parent)
     folder = parent / options.name
-    sys.stdout.write("".join(f"{folder / each.name}\n" for each in files))
-    sys.stdout.write(
-        f"try it:   zot ext doctor {_as_path(folder)}\n"
-        f"use it:   zot ext install {_as_path(folder)}\n"
-    )
+    paths = [str(folder / each.name) for each in files]
+    advice = [
+        f"try it:   zot ext doctor {_as_path(folder)}",
+        f"use it:   zot ext install {_as_path(folder)}",
+    ]
+    _say(options, {"directory": str(folder), "files": paths}, "\n".join(paths + advice))
     return 0
 
 
@@ -205,6 +204,9 @@ def _logs(options: argparse.Namespace) -> int:
         if not options.follow:
             raise ExtensionError(f"{options.name!r} has no log yet: it was never started")
     lines = _last_lines(path, max(0, options.lines))
+    if options.json:
+        _print_json({"path": str(path), "lines": [line.rstrip("\n") for line in lines]})
+        return 0
     sys.stdout.write("".join(lines))
     sys.stdout.flush()
     if options.follow:
@@ -313,6 +315,14 @@ def _report(finding: Finding) -> str:
 
 
 # --- output ----------------------------------------------------------------------------------
+
+
+def _say(options: argparse.Namespace, value: object, text: str) -> None:
+    """The outcome, for a program or for a person."""
+    if options.json:
+        _print_json(value)
+    else:
+        sys.stdout.write(text + "\n")
 
 
 def _print_json(value: object) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import select
+import termios
 import time
 
 from zot.agent.approval import Verdict
@@ -27,6 +28,8 @@ def ask_terminal(call: ToolCall, preview: str, seconds: float, cancel: Cancel) -
     except OSError:
         return None
     try:
+        # What was typed before the question was seen is no answer to it.
+        termios.tcflush(fd, termios.TCIFLUSH)
         shown = "".join(f"  {_visible(line)}\n" for line in preview.split("\n"))
         _write(fd, f"\nzot wants to use {call.name}:\n{shown}{QUESTION}")
         line = _read_line(fd, seconds, cancel)

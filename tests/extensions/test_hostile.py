@@ -393,6 +393,23 @@ for frame in frames():
         assert_good_is_unharmed(host)
 
 
+def test_a_chatty_tool_is_not_slowed_down(tmp_path):
+    body = """
+hello()
+emit("register_tool", name="t", description="d" * 100000, schema={"type": "object"})
+emit("ready")
+for frame in frames():
+    if frame["type"] == "tool_call":
+        for i in range(3000): emit("tool_progress", id=frame["id"], text="line %d\\n" % i)
+        text(frame["id"], "done")
+"""
+    with running_host(tmp_path, write_extension(tmp_path, "x", body)) as (host, _):
+        assert len(host.tools()[0].description) == 16 * 1024
+        started = time.monotonic()
+        assert text_of(call(host, "t")) == "done"
+        assert time.monotonic() - started < 20
+
+
 def test_a_flood_of_stderr_does_not_fill_the_disk(tmp_path, good):
     body = """
 hello()

@@ -138,6 +138,17 @@ def test_a_question_has_an_answer_a_time_limit_or_an_abort():
         question.wait(time.monotonic() - 1, cancel)
 
 
+def test_progress_that_waits_is_joined_and_bounded():
+    question = Question("1")
+    for text in ("a", "b", "c" * 70_000):
+        question.put(proto.ToolProgress("1", text))
+    question.put(proto.ToolResult("1"))
+    joined = question.wait(None, Cancel())
+    assert isinstance(joined, proto.ToolProgress)
+    assert joined.text == "c" * 65_536
+    assert question.wait(None, Cancel()) == proto.ToolResult("1")
+
+
 def test_a_bucket_gives_a_burst_and_then_a_rate():
     bucket = Bucket(rate=50, burst=3)
     assert [bucket.take() for _ in range(3)] == [0, 0, 0]

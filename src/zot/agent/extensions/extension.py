@@ -33,6 +33,8 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
+MAX_DESCRIPTION = 16 * 1024
+"""Characters; a tool's description is sent with every request to the model."""
 _ids = count(1)
 
 
@@ -335,10 +337,12 @@ class Extension:
                 if not self.said_ready:
                     self.said_ready = True
                     self._become_ready()
-            case proto.ToolResult() | proto.CommandResponse() | proto.EventInterceptResponse():
-                self._answer(frame.id, frame)
-            case proto.ToolProgress():
-                self._slow_down()
+            case (
+                proto.ToolResult()
+                | proto.ToolProgress()
+                | proto.CommandResponse()
+                | proto.EventInterceptResponse()
+            ):
                 self._answer(frame.id, frame)
             case proto.Notify():
                 self._on_notify(frame)
@@ -390,7 +394,7 @@ class Extension:
                 if not schema.COMMAND_NAME.fullmatch(name):
                     self._report(f"command {name!r:.80} was refused: not a usable name")
                     return
-                coming.commands[name] = frame.description
+                coming.commands[name] = frame.description[:MAX_DESCRIPTION]
             case proto.RegisterTool():
                 self._register_tool(coming, frame)
             case proto.Subscribe():
@@ -409,8 +413,9 @@ class Extension:
             self._report(f"tool {frame.name!r} was refused: {error}")
             return
         timeout = frame.timeout if frame.timeout > 0 else self.limits.tool
+        description = frame.description[:MAX_DESCRIPTION]
         coming.tools[frame.name] = ToolInfo(
-            frame.name, frame.description, checked, timeout, frame.interactive
+            frame.name, description, checked, timeout, frame.interactive
         )
 
     def _answer(self, id: str, answer: proto.FromExtension | Gone) -> None:

@@ -27,7 +27,7 @@ class Limits(Struct, frozen=True):
     queue_frames: int = 256
     queue_bytes: int = 16 * MIB
     """What may wait to be read by the extension; beyond it, it is stopped."""
-    frames_per_second: float = 2_000
+    frames_per_second: float = 5_000
     notes_per_second: float = 20
     notes_burst: float = 50
     notes_dropped: int = 10_000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
 
 from msgspec import Struct
 
@@ -16,7 +17,9 @@ from zot.agent.extensions.proto import (
     ToolResult,
 )
 from zot.cancel import Cancel
-from zot.errors import Cancelled
+
+MAX_PROGRESS = 64 * 1024
+"""Characters of progress that wait to be shown; of more, the end is kept."""
 
 
 class Gone(Struct, frozen=True):
@@ -39,10 +42,18 @@ class Question:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self._answers: SimpleQueue[Answer | None] = SimpleQueue()
+        self._answers: deque[Answer] = deque()
+        self._arrived = threading.Condition()
 
     def put(self, answer: Answer) -> None:
-        self._answers.put(answer)
+        """Never blocks. Progress that nobody took yet grows instead of queueing up."""
+        with self._arrived:
+            last = self._answers[-1] if self._answers else None
+            if isinstance(answer, ToolProgress) and isinstance(last, ToolProgress):
+                self._answers.pop()
+                answer = ToolProgress(answer.id, (last.text + answer.text)[-MAX_PROGRESS:])
+            self._answers.append(answer)
+            self._arrived.notify_all()
 
     def wait(self, deadline: float | None, cancel: Cancel) -> Answer:
         """The next answer; TimedOut when the deadline passed.
@@ -50,17 +61,21 @@ class Question:
         Raises:
             Cancelled: the turn was aborted meanwhile.
         """
-        seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            answer = self._answers.get(timeout=seconds)
-        except Empty:
+        with self._arrived:
+            while not self._answers:
+                cancel.check()
+                seconds = None if deadline is None else deadline - time.monotonic()
+                if seconds is not None and seconds <= 0:
+                    return TimedOut()
+                self._arrived.wait(seconds)
             cancel.check()
-            return TimedOut()
-        if answer is None:
-            raise Cancelled
-        return answer
+            return self._answers.popleft()
 
     @contextmanager
     def woken_by(self, cancel: Cancel) -> Iterator[None]:
-        with cancel.calling(lambda: self._answers.put(None)):
+        def wake() -> None:
+            with self._arrived:
+                self._arrived.notify_all()
+
+        with cancel.calling(wake):
             yield

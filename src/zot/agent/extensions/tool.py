@@ -12,7 +12,6 @@ from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import Cancelled, ToolError
 from zot.provider.types import Image, Json, Text
 
-MAX_PROGRESS = 64 * 1024
 NO_CONTENT = "(extension returned no content)"
 
 
@@ -52,7 +51,7 @@ class ExtensionTool:
             try:
                 answer = question.wait(deadline, context.cancel)
                 while isinstance(answer, proto.ToolProgress):
-                    context.progress(answer.text[:MAX_PROGRESS])
+                    context.progress(answer.text)
                     answer = question.wait(deadline, context.cancel)
             except Cancelled:
                 self._extension.send(proto.ToolCancel(question.id))

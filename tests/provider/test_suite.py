@@ -312,7 +312,9 @@ def test_a_status_becomes_its_error(server, api, status, kind, retryable):
     assert type(error) is kind or (kind is Rejected and isinstance(error, Rejected))
     assert events == []
     assert (error.status, error.retryable) == (status, retryable)
-    assert str(error) == f"{BY_API[api]}: http {status}: scripted error {status}"
+    said, _, advice = str(error).partition(" (")
+    assert said == f"{BY_API[api]}: http {status}: scripted error {status}"
+    assert ("check the key" in advice) is (status in (401, 403))
     assert error.code == ("auth" if status in (401, 403) else kind.code)
 
 

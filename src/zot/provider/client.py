@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
 from zot.provider.assemble import Reader, Wire, encode
-from zot.provider.failure import SHOWN, one_line
+from zot.provider.failure import SHOWN, Unauthorized, one_line
 from zot.provider.http import Answer, Http, check_header
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
@@ -39,7 +39,11 @@ class Client:
         reader = self._wire.reader(self.name)
         path, headers = self._path(request), self._headers(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
-            check_head(self.name, answer)
+            try:
+                check_head(self.name, answer)
+            except Unauthorized as error:
+                error.args = (f"{error}{self._advice()}",)
+                raise
             yield Started()
             try:
                 yield from pump(self.name, answer, reader)
@@ -54,6 +58,11 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def _advice(self) -> str:
+        """What to do about a key that was refused."""
+        places = (*self._info.env[:1], "--api-key")
+        return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
 
     def _told(self, error: ProviderError, answer: Answer) -> ProviderError:
         """The error without the key in its text, and with the id that support will ask for."""

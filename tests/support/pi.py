@@ -206,3 +206,63 @@ def outline(frames: Sequence[Frame]) -> str:
 def ended(frames: Sequence[Frame]) -> list[Frame]:
     """The messages of the message_end frames."""
     return [frame["message"] for frame in frames if frame["type"] == "message_end"]
+
+
+class Grammar:
+    """Checks frames one by one against the order that docs/pi.md promises."""
+
+    def __init__(self) -> None:
+        self.running = self.turn = False
+        self.message: str | None = None
+        self.tools: set[str] = set()
+        self.runs = self.settled = 0
+        self.answers: dict[str, int] = {}
+
+    def take(self, frame: Frame) -> None:  # noqa: C901  one flat match
+        match frame["type"]:
+            case "agent_start":
+                assert not self.running, "a run within a run"
+                self.running = True
+            case "agent_end":
+                assert self.running, "an end without a beginning"
+                assert not self.turn, "a run ended within a turn"
+                self.running = False
+                self.runs += 1
+            case "agent_settled":
+                self.settled += 1
+                assert self.settled <= self.runs
+            case "turn_start":
+                assert self.running, "a turn without a run"
+                assert not self.turn, "a turn within a turn"
+                self.turn = True
+            case "turn_end":
+                assert self.turn, "a turn ended that was not there"
+                assert self.message is None, "a turn ended within a message"
+                assert not self.tools, "a turn ended before its tools"
+                assert frame["message"]["role"] == "assistant"
+                self.turn = False
+            case "message_start":
+                assert self.turn, "a message without a turn"
+                assert self.message is None, "a message within a message"
+                self.message = frame["message"]["role"]
+            case "message_update":
+                assert self.message == "assistant"
+            case "message_end":
+                assert self.message == frame["message"]["role"]
+                self.message = None
+            case "tool_execution_start":
+                assert self.turn, "a tool without a turn"
+                assert frame["toolCallId"] not in self.tools
+                self.tools.add(frame["toolCallId"])
+            case "tool_execution_update":
+                assert frame["toolCallId"] in self.tools
+            case "tool_execution_end":
+                self.tools.remove(frame["toolCallId"])
+            case "response":
+                if "id" in frame:
+                    self.answers[frame["id"]] = self.answers.get(frame["id"], 0) + 1
+            case _:
+                pass
+
+    def at_rest(self) -> bool:
+        return not (self.running or self.turn or self.message or self.tools)

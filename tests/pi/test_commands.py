@@ -95,6 +95,17 @@ def test_cycling_stays_within_the_models_that_were_named(servers: PiServers) -> 
         assert second["model"]["id"].startswith("claude-") and "haiku" in second["model"]["id"]
 
 
+def test_a_session_whose_model_is_gone_goes_on_with_another(servers: PiServers) -> None:
+    with servers.start(HELLO, args=KEEP, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
+        server.run("hi", id="1")
+        server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+    args = ["--continue", "--pi-protocol", "b"]
+    with servers.start(HELLO, args=args, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
+        assert server.data("get_state")["model"]["provider"] == "anthropic"
+    with servers.start(HELLO, args=args) as server:
+        assert server.data("get_state")["model"]["provider"] == "scripted"
+
+
 def test_a_model_without_a_key_cannot_be_chosen(servers: PiServers) -> None:
     with servers.start(HELLO) as server:
         response = server.ask("set_model", provider="openai", modelId="gpt-5")
@@ -448,12 +459,16 @@ COMMANDS = """
 hello()
 emit("register_command", name="greet", description="says hello")
 emit("register_command", name="ask", description="asks the model")
+emit("register_command", name="put", description="puts text into the editor")
+emit("register_command", name="bad", description="fails")
 emit("ready")
 emit("notify", level="warn", message="careful")
 for frame in frames():
     if frame["type"] == "command_invoked":
         action = {"greet": {"action": "display", "display": "hello there"},
-                  "ask": {"action": "prompt", "prompt": "asked: " + frame.get("args", "")}}
+                  "ask": {"action": "prompt", "prompt": "asked: " + frame.get("args", "")},
+                  "put": {"action": "insert", "insert": "in the editor"},
+                  "bad": {"error": "it went wrong"}}
         emit("command_response", id=frame["id"], **action[frame["name"]])
     if frame["type"] == "shutdown":
         break
@@ -464,7 +479,12 @@ def test_commands_of_extensions_run_by_prompt(servers: PiServers, tmp_path: Path
     folder = write_extension(tmp_path / "ext", "x", COMMANDS)
     with servers.start(HELLO, args=["--no-session", "-e", str(folder)]) as server:
         found = server.data("get_commands")["commands"]
-        assert [c["name"] for c in found if c["source"] == "extension"] == ["greet", "ask"]
+        assert [c["name"] for c in found if c["source"] == "extension"] == [
+            "greet",
+            "ask",
+            "put",
+            "bad",
+        ]
         assert server.data("prompt", message="/greet") == {"disposition": "handled"}
         shown = [f for f in server.seen if f["type"] == "extension_ui_request"]
         assert [(f["method"], f["message"], f["notifyType"]) for f in shown] == [
@@ -473,6 +493,10 @@ def test_commands_of_extensions_run_by_prompt(servers: PiServers, tmp_path: Path
         ]
         frames = server.run("/ask why", id="2")
         assert ended(frames)[0]["content"][0]["text"] == "asked: why"
+        assert server.data("prompt", message="/put") == {"disposition": "handled"}
+        shown = server.seen[-2]
+        assert (shown["method"], shown["text"]) == ("set_editor_text", "in the editor")
+        assert server.ask("prompt", message="/bad")["error"] == "it went wrong"
         frames = server.run("/unknown thing", id="3")
         assert ended(frames)[0]["content"][0]["text"] == "/unknown thing"
 
@@ -583,6 +607,35 @@ def test_json_mode_says_by_its_code_that_it_failed(servers: PiServers) -> None:
     done = call(servers, *servers.arguments([turn], "--mode=json", "--no-session", "hi"))
     assert done.returncode == 1
     assert b"401" in done.stderr
+
+
+def test_json_mode_compacts_and_stops_by_signal(servers: PiServers) -> None:
+    import signal
+
+    full = {"tools": [BASH], "usage": {"input": 190_000}}
+    slow = {"text": ["a"] * 100, "delay_ms": 100}
+    args = servers.arguments([SUMMARY, full, slow], "--mode", "json", "--no-session", "hi")
+    process = subprocess.Popen(
+        command(servers, *args),
+        cwd=servers.cwd,
+        env=servers.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(json.loads(line))
+        if lines[-1]["type"] == "message_update" and len(lines) > 20:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
+    types = kinds(lines)
+    assert types.index("compaction_start") < types.index("compaction_end")
+    assert lines[-1] == {"type": "agent_settled", "aborted": True}
 
 
 def test_print_mode_writes_the_answer(servers: PiServers) -> None:

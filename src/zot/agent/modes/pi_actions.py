@@ -20,6 +20,8 @@ from zot.agent.wire import pi_replies
 from zot.agent.wire.pi import Incoming
 from zot.agent.wire.pi_events import Frame
 from zot.core import events
+from zot.core.agent import AgentSettings
+from zot.core.compact import Keep
 from zot.core.session import Entry, ModelChange, Session, Title
 from zot.errors import BusyError, CommandError, ConfigError
 from zot.provider.types import Json, Level, Message, Model
@@ -45,6 +47,16 @@ Look = (
     | commands.GetTree
     | commands.GetLastAssistantText
 )
+
+
+RESERVE_TOKENS = 16_384
+KEEP_TOKENS = 20_000
+
+
+def compacting_as_pi(settings: AgentSettings) -> AgentSettings:
+    """Settings that compact when pi would, and keep what pi would."""
+    keep = Keep(messages=None, tokens=KEEP_TOKENS, or_nothing=True)
+    return replace(settings, compact_reserve=RESERVE_TOKENS, keep=keep)
 
 
 def first_session(options: Options, sessions: PiSessions) -> Session:

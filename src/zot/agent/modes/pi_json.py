@@ -33,6 +33,7 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
     sessions = PiSessions(setup.cwd, None if options.no_session else directory)
     session = pi_actions.first_session(options, sessions)
     runtime = build_runtime(setup, session=session)
+    runtime.agent.settings = pi_actions.compacting_as_pi(runtime.agent.settings)
 
     def reader_gone() -> None:
         runtime.abort()

@@ -37,10 +37,12 @@ class PiModels:
 
     def all(self) -> Sequence[Model]:
         found = list(self._first.all()) or [self._first.model]
+        seen = {self._first.info.catalog}
         for info in PROVIDERS.values():
-            if info.name == self._first.info.name or info.auth == "none":
-                continue
+            if info.name == self._first.info.name or info.auth == "none" or info.catalog in seen:
+                continue  # two names of one provider have one catalog
             if env_key(info, self._environ) or info.name in stored_providers():
+                seen.add(info.catalog)
                 found += self._first.known.all(info.name)
         return found
 

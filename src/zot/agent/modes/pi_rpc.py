@@ -32,15 +32,12 @@ from zot.agent.wire.pi import Incoming, Peer
 from zot.agent.wire.pi_commands import AnyPiCommand
 from zot.agent.wire.pi_events import EventEncoder, Frame
 from zot.core import events
-from zot.core.compact import Keep
 from zot.core.events import Event
 from zot.core.session import Custom, LevelChange, ModelChange, Session, Title
 from zot.errors import CommandError, ZotError
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, Message, Model
 
-RESERVE_TOKENS = 16_384
-KEEP_TOKENS = 20_000
 TICK = 0.05
 """Seconds between two looks at what was held back."""
 
@@ -109,11 +106,7 @@ class PiServer(LineServer):
             runtime.extensions.can_answer = lambda: self.peer.generation != "a"
         runtime.take_all = {"steering": False, "follow_up": False}
         agent = runtime.agent
-        agent.settings = replace(
-            agent.settings,
-            compact_reserve=RESERVE_TOKENS,
-            keep=Keep(messages=None, tokens=KEEP_TOKENS, or_nothing=True),
-        )
+        agent.settings = pi_actions.compacting_as_pi(agent.settings)
         if self.approval is not None:
             self.approval.client_answers()
         runtime.wait_for_listeners = self.writer.wait

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.npm import cache, node, unpacked
 from support.pi import PiServers
+
+__all__ = ["cache"]  # a fixture
 
 CLIENTS = Path(__file__).parent / "clients"
 OLDEST = "@mariozechner/pi-coding-agent@0.73.1"
@@ -40,48 +41,9 @@ TURNS = (
 )
 
 
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("node is not installed")
-    return found
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where packages are kept; a directory of the user's choice survives the test run."""
-    named = os.environ.get("ZOT_TEST_CACHE")
-    return Path(named) if named else tmp_path_factory.mktemp("npm")
-
-
 def rpc_client(package: str, cache: Path) -> Path:
     """The client module of a published package."""
     return unpacked(package, cache) / "dist" / "modes" / "rpc" / "rpc-client.js"
-
-
-def unpacked(package: str, cache: Path) -> Path:
-    """A published package, fetched once; nothing of it is kept here."""
-    folder = cache / package.rpartition("/")[2].replace("@", "-")
-    if (folder / "package").exists():
-        return folder / "package"
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed")
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        packed = subprocess.run(
-            [npm, "pack", package, "--silent", "--pack-destination", str(folder)],
-            capture_output=True,
-            text=True,
-            timeout=90,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip("the package registry does not answer")
-    if packed.returncode != 0:
-        pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
-    with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
-        archive.extractall(folder, filter="data")
-    return folder / "package"
 
 
 def drive(

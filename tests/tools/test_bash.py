@@ -8,6 +8,7 @@ import pytest
 from support.tools import call, eventually, marked, none_left, text
 
 from zot.agent.tools.bash import Bash, duration
+from zot.agent.tools.place import Place
 from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
@@ -26,7 +27,7 @@ def supervisor() -> Iterator[Supervisor]:
 def bash(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bash]:
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    yield Bash(str(tmp_path), supervisor, frozenset({"CANARY_KEY"}))
+    yield Bash(Place(str(tmp_path)), supervisor, frozenset({"CANARY_KEY"}))
     assert none_left(MARKER), marked(MARKER)
 
 
@@ -82,7 +83,7 @@ def test_an_impossible_timeout_is_refused(bash: Bash, timeout: object) -> None:
 
 
 def test_a_missing_working_directory_is_a_clear_error(supervisor: Supervisor) -> None:
-    tool = Bash("/nonexistent/place", supervisor, frozenset())
+    tool = Bash(Place("/nonexistent/place"), supervisor, frozenset())
     with pytest.raises(ToolError, match="/nonexistent/place.*No such file"):
         call(tool, command="true")
 
@@ -288,7 +289,7 @@ def test_a_fork_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     shared = Supervisor(max_processes=30)
     try:
-        tool = Bash(str(tmp_path), shared, frozenset())
+        tool = Bash(Place(str(tmp_path)), shared, frozenset())
         output = call(tool, command="for i in $(seq 200); do sleep 300 & done; wait")
         assert output.is_error
         assert "too many processes" in text(output)
@@ -302,7 +303,7 @@ def test_close_ends_what_runs_in_other_threads(
 ) -> None:
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     shared = Supervisor()
-    tool = Bash(str(tmp_path), shared, frozenset())
+    tool = Bash(Place(str(tmp_path)), shared, frozenset())
     shown: list[str] = []
     outputs: list[str] = []
 

@@ -19,6 +19,7 @@ from support.tools import call, text
 from zot.agent.tools import files
 from zot.agent.tools.edit import Edit
 from zot.agent.tools.endings import Normalized
+from zot.agent.tools.place import Place
 from zot.agent.tools.replace import apply
 from zot.agent.tools.textdiff import diff
 from zot.agent.tools.write import Write
@@ -28,7 +29,7 @@ from zot.errors import Cancelled, ToolError
 
 @pytest.fixture
 def edit(tmp_path: Path) -> Edit:
-    return Edit(str(tmp_path))
+    return Edit(Place(str(tmp_path)))
 
 
 def pair(old: str, new: str) -> dict[str, str]:
@@ -231,7 +232,7 @@ def test_a_change_in_between_is_not_lost(edit: Edit, tmp_path: Path) -> None:
     before = files.load
     calls: list[int] = []
 
-    def load(where: Path) -> bytes | None:
+    def load(where: files.Target) -> bytes | None:
         calls.append(1)
         if len(calls) == 2:  # the comparison before the rename
             path.write_text("a new")
@@ -249,7 +250,7 @@ def test_a_file_that_never_rests_is_given_up(edit: Edit, tmp_path: Path) -> None
     before = files.load
     calls: list[int] = []
 
-    def load(where: Path) -> bytes | None:
+    def load(where: files.Target) -> bytes | None:
         calls.append(1)
         path.write_text(f"a {len(calls)}")
         return before(where)
@@ -289,13 +290,14 @@ def test_a_lock_that_is_held_is_waited_for(
 AGENT = """
 import sys
 from zot.agent.tools.edit import Edit
+from zot.agent.tools.place import Place
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 context = ToolContext(call_id="1", cancel=Cancel(), progress=lambda text: None)
 for number in range(count):
     edit = {"oldText": f"{name} {number}.", "newText": f"{name} {number + 1}."}
-    Edit(folder).run({"path": "f", "edits": [edit]}, context)
+    Edit(Place(folder)).run({"path": "f", "edits": [edit]}, context)
 """
 
 
@@ -332,7 +334,7 @@ def test_a_file_in_a_directory_that_cannot_be_written_is_written_in_place(
     path.write_text("a long text\n")
     os.chown(path, NOBODY, NOBODY)
     os.seteuid(NOBODY)
-    call(Edit(str(shared_place)), path="f", edits=[pair("a long text", "short")])
+    call(Edit(Place(str(shared_place))), path="f", edits=[pair("a long text", "short")])
     assert path.read_text() == "short\n"
 
 
@@ -342,7 +344,7 @@ def test_a_file_of_someone_else_keeps_its_owner(shared_place: Path) -> None:
     path.write_text("a")
     path.chmod(0o666)
     os.seteuid(NOBODY)
-    call(Edit(str(shared_place)), path="f", edits=[pair("a", "b")])
+    call(Edit(Place(str(shared_place))), path="f", edits=[pair("a", "b")])
     assert path.read_text() == "b"
     assert path.stat().st_uid == 0
     assert [each.name for each in shared_place.iterdir()] == ["f"]
@@ -355,9 +357,9 @@ def test_a_read_only_file_stays_as_it_is(shared_place: Path) -> None:
     path.chmod(0o444)
     os.seteuid(NOBODY)
     with pytest.raises(ToolError, match="permission denied"):
-        call(Edit(str(shared_place)), path="f", edits=[pair("a", "b")])
+        call(Edit(Place(str(shared_place))), path="f", edits=[pair("a", "b")])
     with pytest.raises(ToolError, match="permission denied"):
-        call(Write(str(shared_place)), path="f", content="b")
+        call(Write(Place(str(shared_place))), path="f", content="b")
     assert path.read_text() == "a"
     shared_place_only = shared_place / "closed"
     os.seteuid(0)
@@ -365,23 +367,23 @@ def test_a_read_only_file_stays_as_it_is(shared_place: Path) -> None:
     os.seteuid(NOBODY)
     for path_argument in ("closed/new", "closed/deep/new"):
         with pytest.raises(ToolError, match="permission denied"):
-            call(Write(str(shared_place)), path=path_argument, content="b")
+            call(Write(Place(str(shared_place))), path=path_argument, content="b")
 
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path) -> None:
     before = files.load
     calls: list[int] = []
 
-    def load(where: Path) -> bytes | None:
+    def load(where: files.Target) -> bytes | None:
         calls.append(1)
         found = before(where)
         if len(calls) == 1:
-            where.write_text("theirs\r\n")
+            where.path.write_text("theirs\r\n")
         return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "load", load)
-        output = call(Write(str(tmp_path)), path="f", content="ours\n")
+        output = call(Write(Place(str(tmp_path))), path="f", content="ours\n")
     assert "-theirs\n+ours" in text(output)
     assert (tmp_path / "f").read_bytes() == b"ours\r\n"
 
@@ -389,12 +391,12 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path
 def test_file_systems_without_hard_links_or_locks(
     edit: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*args: object) -> None:
+    def refuse(*args: object, **named: object) -> None:
         raise OSError(errno.ENOTSUP, "not supported")
 
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(fcntl, "flock", refuse)
-    call(Write(str(tmp_path)), path="f", content="a")
+    call(Write(Place(str(tmp_path))), path="f", content="a")
     call(edit, path="f", edits=[pair("a", "b")])
     assert (tmp_path / "f").read_text() == "b"
 

@@ -8,6 +8,7 @@ from support.tools import call, text
 
 from zot.agent.tools import glob as glob_module
 from zot.agent.tools.glob import Glob
+from zot.agent.tools.place import Place
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 
@@ -28,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def found(tree: Path, pattern: str, **args: object) -> list[str]:
-    return text(call(Glob(str(tree)), pattern=pattern, **args)).split("\n")
+    return text(call(Glob(Place(str(tree))), pattern=pattern, **args)).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -96,22 +97,22 @@ def test_a_file_name_that_is_not_utf8_is_shown(tree: Path) -> None:
 def test_many_matches_are_cut(tmp_path: Path) -> None:
     for number in range(501):
         (tmp_path / f"{number:04}.txt").write_text("")
-    output = text(call(Glob(str(tmp_path)), pattern="*.txt"))
+    output = text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
     assert output.endswith("0499.txt\n\n(Truncated: showing first 500 matches)")
     (tmp_path / "0500.txt").unlink()
-    assert "Truncated" not in text(call(Glob(str(tmp_path)), pattern="*.txt"))
+    assert "Truncated" not in text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
 
 
 def test_time_is_bounded(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glob_module, "SECONDS", -1.0)
-    assert "Stopped after" in text(call(Glob(str(tree)), pattern="*.py"))
+    assert "Stopped after" in text(call(Glob(Place(str(tree))), pattern="*.py"))
 
 
 def test_abort_ends_the_walk(tree: Path) -> None:
     cancel = Cancel()
     cancel.set()
     with pytest.raises(Cancelled):
-        call(Glob(str(tree)), pattern="*.py", cancel=cancel)
+        call(Glob(Place(str(tree))), pattern="*.py", cancel=cancel)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_abort_ends_the_walk(tree: Path) -> None:
 )
 def test_errors(tree: Path, args: dict[str, str], said: str) -> None:
     with pytest.raises(ToolError, match=said):
-        call(Glob(str(tree)), **args)
+        call(Glob(Place(str(tree))), **args)
 
 
 @settings(max_examples=60, deadline=None)
@@ -153,5 +154,5 @@ def test_as_a_naive_search_finds(
     # pathlib's trailing `**` means directories only
     naive = root.glob(pattern + "/*" if pattern.endswith("**") else pattern)
     expected = {path.relative_to(root).as_posix() for path in naive if path.is_file()}
-    said = text(call(Glob(str(root)), pattern="/".join(parts)))
+    said = text(call(Glob(Place(str(root))), pattern="/".join(parts)))
     assert set(said.split("\n")) == (expected or {NONE})

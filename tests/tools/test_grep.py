@@ -12,6 +12,7 @@ from support.tools import call, none_left, text
 from zot.agent.tools import grep as grep_module
 from zot.agent.tools import paths, search
 from zot.agent.tools.grep import Grep
+from zot.agent.tools.place import Place
 from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
@@ -55,7 +56,7 @@ def grep(
 ) -> Grep:
     if request.param == "python":
         without_rg(monkeypatch)
-    return Grep(str(tree), supervisor)
+    return Grep(Place(str(tree)), supervisor)
 
 
 def without_rg(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +163,7 @@ def test_an_expression_that_never_ends_is_stopped(
     without_rg(monkeypatch)
     monkeypatch.setattr(grep_module, "SECONDS", 0.5)
     (tree / "evil").write_text("a" * 60 + "\n")
-    output = text(call(Grep(str(tree), supervisor), pattern="(a+)+$b", path="evil"))
+    output = text(call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil"))
     assert output.startswith("No matches found.\n\n(stopped after")
     assert none_left("zot.agent.tools.search")
 
@@ -178,7 +179,7 @@ def test_abort_stops_an_expression_that_never_ends(
     timer = threading.Timer(0.3, cancel.set)
     timer.start()
     with pytest.raises(Cancelled):
-        call(Grep(str(tree), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
+        call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
     timer.join()
     assert none_left("zot.agent.tools.search")
 
@@ -231,7 +232,7 @@ def test_both_engines_say_the_same(
     for name, content in files.items():
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(content.encode())
-    tool = Grep(str(root), supervisor)
+    tool = Grep(Place(str(root)), supervisor)
     args = {"pattern": pattern, "context": context, "limit": limit, "ignore_case": ignore_case}
     with_rg = text(call(tool, **args))
     with pytest.MonkeyPatch.context() as patch:
@@ -247,7 +248,7 @@ def test_the_searching_program_answers_like_rg(
     os.mkfifo(tree / "pipe")
     request = {
         "pattern": "def|return", "literal": False, "ignore_case": True, "context": 1,
-        "root": str(tree), "cwd": str(tree),
+        "root": str(tree), "cwd": str(tree), "jail": None,
     }  # fmt: skip
     assert search.main(json.dumps(request)) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -269,7 +270,7 @@ def test_a_search_that_is_killed_is_an_error(
     without_rg(monkeypatch)
     monkeypatch.setattr(grep_module, "LAUNCH", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ToolError, match="the search was killed"):
-        call(Grep(str(tree), supervisor), pattern="def")
+        call(Grep(Place(str(tree)), supervisor), pattern="def")
 
 
 def test_a_file_that_is_too_large_is_refused(
@@ -277,4 +278,4 @@ def test_a_file_that_is_too_large_is_refused(
 ) -> None:
     monkeypatch.setattr(search, "MAX_FILE", 3)
     with pytest.raises(ToolError, match="too large for grep"):
-        call(Grep(str(tree), supervisor), pattern="def", path="a.py")
+        call(Grep(Place(str(tree)), supervisor), pattern="def", path="a.py")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from zot.agent.tools.disk import Disk
 from zot.agent.tools.ignore import Rules
 from zot.agent.tools.walk import Tree
 
@@ -37,7 +38,7 @@ def make(root: Path, ignores: dict[str, list[str]]) -> None:
 
 
 def ours(root: Path) -> list[str]:
-    found = Tree(str(root), str(root)).walk(hidden=True, check=lambda: None)
+    found = Tree(str(root), str(root), Disk()).walk(hidden=True, check=lambda: None)
     return ["/".join(path) for path, entry in found if entry.is_file()]
 
 

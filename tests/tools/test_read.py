@@ -10,6 +10,7 @@ from support.tools import call, text
 from zot.agent.tools import read as read_module
 from zot.agent.tools.glob import Glob
 from zot.agent.tools.grep import Grep
+from zot.agent.tools.place import Place
 from zot.agent.tools.process import Supervisor
 from zot.agent.tools.read import Read
 from zot.cancel import Cancel
@@ -21,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    return Read(str(tmp_path))
+    return Read(Place(str(tmp_path)))
 
 
 def test_a_file_is_returned_line_by_line(read: Read, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_file_one_may_not_read(read: Read, tmp_path: Path) -> None:
         for path in ("d/x", "d/x/../y"):
             with pytest.raises(ToolError, match="permission denied"):
                 call(read, path=path)
-        for tool in (Glob(str(tmp_path)), Grep(str(tmp_path), Supervisor())):
+        for tool in (Glob(Place(str(tmp_path))), Grep(Place(str(tmp_path)), Supervisor())):
             with pytest.raises(ToolError, match="permission denied"):
                 call(tool, pattern="x", path="d/x")
     finally:
@@ -281,7 +282,7 @@ def test_any_window_is_the_lines_of_the_file(
         patch.setattr(read_module, "CHUNK", chunk)
         patch.setattr(read_module, "SNIFF", 4)
         try:
-            output = text(call(Read(str(tmp_path)), path="f", offset=offset, limit=limit))
+            output = text(call(Read(Place(str(tmp_path))), path="f", offset=offset, limit=limit))
         except ToolError as error:
             assert "past the end" in str(error)
             assert f"has {len(expected)} lines" in str(error)

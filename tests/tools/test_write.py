@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from support.tools import call, text
 
+from zot.agent.tools.place import Place
 from zot.agent.tools.write import Write
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
@@ -12,7 +13,7 @@ from zot.errors import Cancelled, ToolError
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    return Write(str(tmp_path))
+    return Write(Place(str(tmp_path)))
 
 
 def test_a_new_file_and_its_directories_are_created(write: Write, tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ def tools_for(
 ) -> tuple[Extensions, list[Tool]]:
     """The extensions, and the tools that are there without them; within what the flags allow."""
     options = setup.options
-    builtin = builtin_tools(setup.cwd, None, secret_names(), supervisor)
+    jail = home_dir() if options.jail else ""
+    builtin = builtin_tools(setup.cwd, None, secret_names(), supervisor, jail)
     wanted = () if options.no_tools else options.tools
     found = ExtensionOptions(
         setup.cwd,
@@ -109,7 +110,7 @@ def tools_for(
         tools = [tool for tool in builtin if tool.name in wanted]
     elif wanted is not None:
         files = tuple(name for name in wanted if name != SkillTool.name)
-        tools = builtin_tools(setup.cwd, files, secret_names(), supervisor)
+        tools = builtin_tools(setup.cwd, files, secret_names(), supervisor, jail)
     else:
         tools = builtin
     if skills and _offers_skills(options):

@@ -64,6 +64,7 @@ _SETTINGS = (
     Setting("fallback_models", "list", "Models to try when the first one fails.", []),
     Setting("idle_timeout", "number", "Seconds of silence that end a stream.", None),
     Setting("approve", "list", "Tools that ask before they run.", []),
+    Setting("jail", "switch", "Keep tools in the working directory.", False, "ZOT_JAIL"),
     Setting("context_files", "switch", "Read AGENTS.md files.", True),
     Setting("skills", "switch", "Offer skills.", True),
     Setting("extensions", "switch", "Load extensions.", True),

@@ -59,6 +59,7 @@ class Options(Struct, frozen=True):
     no_tools: bool = False
     approve: tuple[str, ...] | None = None
     yolo: bool = False
+    jail: bool = False
     max_steps: int | None = None
     max_cost: float | None = None
     max_tokens: int | None = None
@@ -146,6 +147,13 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--no-tools",), "no_tools", "yes", "Agent", "no tools at all"),
     Flag(("--approve",), "approve", "words", "Agent", "ask before these tools run", "a,b"),
     Flag(("--yolo",), "yolo", "yes", "Agent", "never ask"),
+    Flag(
+        ("--jail",),
+        "jail",
+        "yes",
+        "Agent",
+        "keep the built-in tools in the working directory, without network",
+    ),
     Flag(("-e", "--ext"), "ext", "list", "Agent", "load an extension; may be repeated", "DIR"),
     Flag(("--no-ext", "--no-extensions"), "no_ext", "yes", "Agent", "load no extension"),
     Flag(

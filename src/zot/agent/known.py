@@ -116,6 +116,7 @@ def _from_config(options: Options, config: Config) -> dict[str, Json]:
         "approve": tuple(config["approve"]),
         "compact_at": float(threshold),
         "no_auto_compact": threshold == 0,
+        "jail": config["jail"],
     }
     said |= {name: config[name] for name in _LIMITS}
     said |= {flag: not config[name] for name, flag in _SWITCHES.items()}

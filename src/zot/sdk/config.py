@@ -43,6 +43,8 @@ class Config(Struct, frozen=True, kw_only=True):
     tools: Sequence[str | Tool | Callable[..., Any]] | None = None
     """Exactly these: names of built-in tools, Tool objects, typed functions. None: all built-in."""
     no_tools: bool = False
+    jail: bool = False
+    """Keep the built-in tools in the working directory, without network; see docs/tools.md."""
     hooks: Sequence[Hook | Guard] = ()
     """Guards, in order; a plain function is asked before each tool call (see `guard`)."""
     extensions: Sequence[str | os.PathLike[str]] = ()
@@ -82,6 +84,7 @@ class Settings(TypedDict, total=False):
     script: str | os.PathLike[str]
     tools: Sequence[str | Tool | Callable[..., Any]] | None
     no_tools: bool
+    jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]
     session: str | os.PathLike[str] | None
@@ -180,6 +183,7 @@ def _options(config: Config) -> Options:
         no_context_files=not config.context_files,
         tools=names,
         no_tools=config.no_tools,
+        jail=config.jail,
         max_steps=config.max_steps,
         max_cost=config.max_cost,
         max_tokens=config.max_tokens,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zot.agent.tools import paths
 from zot.agent.tools.output import Capture, Live
+from zot.agent.tools.place import Place
 from zot.agent.tools.process import Result, Supervisor
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
@@ -32,8 +33,8 @@ def child_env(secret_names: frozenset[str]) -> dict[str, str]:
 
 
 class Bash:
-    def __init__(self, cwd: str, supervisor: Supervisor, secret_names: frozenset[str]) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place, supervisor: Supervisor, secret_names: frozenset[str]) -> None:
+        self._place = place
         self._supervisor = supervisor
         self._secret_names = secret_names
 
@@ -47,13 +48,15 @@ class Bash:
             capture.feed(data)
             live.feed(data)
 
-        argv = [paths.shell(self.cwd), "-c", command]
+        argv = [paths.shell(self._place.cwd), "-c", command]
         env = child_env(self._secret_names)
         try:
-            result = self._supervisor.run(argv, self.cwd, env, take, context.cancel, timeout)
+            result = self._place.run(self._supervisor, argv, env, take, context.cancel, timeout)
             live.end()
         finally:
             capture.close()
+        if capture.path is not None:
+            self._place.offer(capture.path)
         return _report(command, timeout, capture.text(), capture.path, result)
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from zot.agent.tools import files, paths, replace, textdiff
+from zot.agent.tools import files, replace, textdiff
+from zot.agent.tools.place import Place
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
 
 
 class Edit:
-    def __init__(self, cwd: str) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        path = paths.resolve(self.cwd, args.get("path"))
+        path = self._place.resolve(args.get("path"))
         edits = replace.parse(args)
-        name = paths.shown(path, self.cwd)
-        real = files.target(path)
+        name = self._place.shown(path)
         states: list[tuple[bytes, bytes]] = []
 
         def change(before: bytes | None) -> bytes:
@@ -29,9 +27,8 @@ class Edit:
             states.append((before, after))
             return after
 
-        if not real.parent.is_dir():
-            raise ToolError(f"no such file: {str(path)!r}; create it with write")
-        files.update(real, change, context.cancel)
+        with self._place.target(path, create=False) as target:
+            files.update(target, change, context.cancel)
         before, after = states[-1]
         rows, line = textdiff.diff(replace.text(before), replace.text(after))
         return ToolOutput(content=(Text(rows),), details={"diff": rows, "first_changed_line": line})

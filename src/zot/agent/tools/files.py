@@ -11,9 +11,10 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
+
+from msgspec import Struct
 
 from zot.agent.tools import paths
 from zot.cancel import Cancel
@@ -25,38 +26,19 @@ ATTEMPTS = 5
 MAX_EDIT = 64 << 20
 
 
-def target(path: Path) -> Path:
-    """The file that a write means: symlinks are written through.
+class Target(Struct, frozen=True):
+    """A file to write: an open directory and a name in it that is never followed as a symlink, so
+    that nothing can be put in the way of the write."""
 
-    Raises:
-        ToolError: it is a directory, a device, or cannot be reached.
-    """
-    real = Path(os.path.realpath(path))
-    try:
-        mode = real.lstat().st_mode
-    except FileNotFoundError:
-        return real
-    except NotADirectoryError:
-        raise ToolError(f"cannot write {str(path)!r}: a part of the path is a file") from None
-    except OSError as error:
-        raise ToolError(f"cannot write {str(path)!r}: {paths.reason(error)}") from error
-    if stat.S_ISLNK(mode):
-        raise ToolError(f"cannot write {str(path)!r}: its symlinks lead in a circle")
-    if not stat.S_ISREG(mode):
-        raise ToolError(f"cannot write {str(path)!r}: it is {paths.kind(mode)}")
-    return real
+    folder: int
+    name: str
+    path: Path
+    """As the user knows it."""
+    keeps_links: bool = True
+    """Write through to the other names of the file; else this name gets a file of its own."""
 
 
-def make_parents(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise ToolError(f"cannot write {str(path)!r}: a part of the path is a file") from None
-    except OSError as error:
-        raise ToolError(f"cannot create {str(path.parent)!r}: {paths.reason(error)}") from error
-
-
-def update(path: Path, change: Callable[[bytes | None], bytes], cancel: Cancel) -> None:
+def update(target: Target, change: Callable[[bytes | None], bytes], cancel: Cancel) -> None:
     """Replace the file's content by `change(content)`; None stands for a file that is not there.
 
     `change` may be called again when someone else changed the file in between; it may raise
@@ -65,51 +47,55 @@ def update(path: Path, change: Callable[[bytes | None], bytes], cancel: Cancel) 
     Raises:
         ToolError: the file cannot be read or written, or others keep changing it.
     """
+    path = str(target.path)
     try:
-        with _locked(path.parent, cancel):
-            for _ in range(ATTEMPTS):
-                before = load(path)
-                after = change(before)
-                if after == before or _replace(path, before, after):
-                    return
-                cancel.check()
+        _lock(target, cancel)
+        for _ in range(ATTEMPTS):
+            before = load(target)
+            after = change(before)
+            if after == before or _replace(target, before, after):
+                return
+            cancel.check()
     except OSError as error:
-        raise ToolError(f"cannot write {str(path)!r}: {paths.reason(error)}") from error
-    raise ToolError(f"{str(path)!r} is being changed by another program; read it and try again")
+        raise ToolError(f"cannot write {path!r}: {paths.reason(error)}") from error
+    raise ToolError(f"{path!r} is being changed by another program; read it and try again")
 
 
-def load(path: Path) -> bytes | None:
+def load(target: Target) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = _open(target, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as file:
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise ToolError(f"{str(path)!r} is {paths.kind(status.st_mode)}, not a regular file")
+            kind = paths.kind(status.st_mode)
+            raise ToolError(f"{str(target.path)!r} is {kind}, not a regular file")
         if status.st_size > MAX_EDIT:
             raise ToolError(
-                f"{str(path)!r} has {status.st_size} bytes; files over {MAX_EDIT} are changed"
-                " with bash (sed, python)"
+                f"{str(target.path)!r} has {status.st_size} bytes; files over {MAX_EDIT} are"
+                " changed with bash (sed, python)"
             )
-        return file.read()
-
-
-@contextmanager
-def _locked(directory: Path, cancel: Cancel) -> Iterator[None]:
-    """One writer a directory, across processes. The file itself cannot carry the lock: the rename
-    replaces it, and whoever waited would hold a lock on a file that is gone."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        waited = 0.0
-        while not _try_lock(fd):
-            if waited >= LOCK_SECONDS:
-                raise ToolError(f"another program holds a lock on {str(directory)!r}; try again")
-            cancel.sleep(0.005)
-            waited += 0.005
-        yield
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read()
     finally:
         os.close(fd)
+
+
+def _open(target: Target, flags: int) -> int:
+    return os.open(target.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=target.folder)
+
+
+def _lock(target: Target, cancel: Cancel) -> None:
+    """One writer a directory, across processes, until it is closed. The file itself cannot carry
+    the lock: the rename replaces it, and whoever waited would hold one on a file that is gone."""
+    waited = 0.0
+    while not _try_lock(target.folder):
+        if waited >= LOCK_SECONDS:
+            folder = str(target.path.parent)
+            raise ToolError(f"another program holds a lock on {folder!r}; try again")
+        cancel.sleep(0.005)
+        waited += 0.005
 
 
 def _try_lock(fd: int) -> bool:
@@ -124,54 +110,68 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
-def _replace(path: Path, before: bytes | None, after: bytes) -> bool:
+def _replace(target: Target, before: bytes | None, after: bytes) -> bool:
     """Write the new content unless the file is no longer what it was; False if so."""
-    status = None if before is None else path.stat()
-    if status is not None:
-        os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))  # a rename would not ask for the right
-    if status is not None and status.st_nlink > 1:
-        return _write_in_place(path, before, after)
-    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
+    if before is None:
+        return _write_beside(target, None, before, after)
+    old = _open(target, os.O_WRONLY)  # a rename would not ask for the right
+    try:
+        if os.fstat(old).st_nlink > 1 and target.keeps_links:
+            return _write_in_place(target, before, after)
+        return _write_beside(target, old, before, after)
+    finally:
+        os.close(old)
+
+
+def _write_beside(target: Target, old: int | None, before: bytes | None, after: bytes) -> bool:
+    folder = target.folder
+    temporary = f".{target.name[:200]}.{os.urandom(6).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        fd = os.open(temporary, flags, 0o666 if status is None else 0o600)
+        fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
     except PermissionError:
-        if status is None:
+        if old is None:
             raise
-        return _write_in_place(path, before, after)
+        return _write_in_place(target, before, after)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(after)
             file.flush()
-            kept = status is None or _keep(fd, path, status)
+            kept = old is None or _keep(fd, old)
             os.fsync(fd)
         if not kept:
-            return _write_in_place(path, before, after)
-        return _move(temporary, path, before)
+            return _write_in_place(target, before, after)
+        return _move(temporary, target, before)
     finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            os.unlink(temporary, dir_fd=folder)
+        except FileNotFoundError:
+            pass  # it has the file's name now
 
 
-def _move(temporary: Path, path: Path, before: bytes | None) -> bool:
+def _move(temporary: str, target: Target, before: bytes | None) -> bool:
+    folder, name = target.folder, target.name
     if before is None:
         try:
-            os.link(temporary, path)  # fails where a rename would overwrite
+            # fails where a rename would overwrite
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             return False
         except OSError:
-            if path.exists():
+            if load(target) is not None:
                 return False
-            temporary.replace(path)  # a file system without hard links
+            # a file system without hard links
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return True
-    if load(path) != before:
+    if load(target) != before:
         return False
-    temporary.replace(path)
+    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     return True
 
 
-def _keep(fd: int, path: Path, status: os.stat_result) -> bool:
+def _keep(fd: int, old: int) -> bool:
     """Give the new file the old one's owner, mode and attributes; False if that is not allowed."""
-    mine = os.fstat(fd)
+    mine, status = os.fstat(fd), os.fstat(old)
     if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
         try:
             os.fchown(fd, status.st_uid, status.st_gid)
@@ -180,16 +180,16 @@ def _keep(fd: int, path: Path, status: os.stat_result) -> bool:
     os.fchmod(fd, stat.S_IMODE(status.st_mode))
     if hasattr(os, "listxattr"):
         try:
-            for name in os.listxattr(path):
-                os.setxattr(fd, name, os.getxattr(path, name))
+            for name in os.listxattr(old):
+                os.setxattr(fd, name, os.getxattr(old, name))
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.EPERM, errno.ENODATA):
                 raise
     return True
 
 
-def _write_in_place(path: Path, before: bytes | None, after: bytes) -> bool:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _write_in_place(target: Target, before: bytes | None, after: bytes) -> bool:
+    fd = _open(target, os.O_RDWR)
     with os.fdopen(fd, "r+b") as file:
         if file.read() != before:
             return False

@@ -7,12 +7,17 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zot.agent.tools import paths, wildcard
+from zot.agent.tools.place import Place
 from zot.agent.tools.walk import Tree
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.agent.tools.disk import Entry
 
 MAX_MATCHES = 500
 SECONDS = 20.0
@@ -24,15 +29,15 @@ class _TimeOver(Exception):
 
 
 class Glob:
-    def __init__(self, cwd: str) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
         pattern = args.get("pattern")
         if not isinstance(pattern, str) or not pattern:
             raise ToolError("pattern is required")
-        root = paths.resolve(self.cwd, args.get("path") or ".")
-        if not stat.S_ISDIR(paths.mode(root)):
+        root = self._place.resolve(args.get("path") or ".")
+        if not stat.S_ISDIR(self._place.look(root).st_mode):
             raise ToolError(f"{str(root)!r} is not a directory")
         root, rest = split_base(root, pattern)
         search = Search(root, rest, pattern, hidden=bool(args.get("hidden")))
@@ -43,7 +48,7 @@ class Glob:
             if time.monotonic() > deadline:
                 raise _TimeOver
 
-        return search.run(self.cwd, check)
+        return search.run(self._place, check)
 
 
 def split_base(root: Path, pattern: str) -> tuple[Path, str]:
@@ -71,24 +76,28 @@ class Search:
         fixed = all(wildcard.DEEP not in segments for segments in self.patterns)
         self.max_depth = max(map(len, self.patterns)) if fixed else None
 
-    def run(self, cwd: Path, check: Callable[[], None]) -> str:
+    def run(self, place: Place, check: Callable[[], None]) -> str:
         found: list[str] = []
         note = ""
-        tree = Tree(str(self.root), str(cwd))
         try:
+            tree = Tree(str(self.root), str(place.cwd), place.disk)
             for path, entry in tree.walk(hidden=self.hidden, check=check, max_depth=self.max_depth):
                 if self._matches(path, entry):
                     if len(found) == MAX_MATCHES:
                         note = f"\n\n(Truncated: showing first {MAX_MATCHES} matches)"
                         break
-                    found.append(_shown(self.root, path, cwd) + ("/" if self.only_dirs else ""))
+                    found.append(
+                        _shown(self.root, path, place.cwd) + ("/" if self.only_dirs else "")
+                    )
+        except OSError as error:
+            raise paths.failed(f"cannot search {str(self.root)!r}", error) from error
         except _TimeOver:
             note = f"\n\n(Stopped after {SECONDS:.0f} s; there may be more matches)"
         if not found:
             return "No files matched the pattern." + note
         return "\n".join(found) + note
 
-    def _matches(self, path: tuple[str, ...], entry: os.DirEntry[str]) -> bool:
+    def _matches(self, path: tuple[str, ...], entry: Entry) -> bool:
         if not any(wildcard.matches(segments, path) for segments in self.patterns):
             return False
         try:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from zot.agent.tools import paths, search, wildcard
 from zot.agent.tools.glob import compile_pattern
 from zot.agent.tools.output import clean
+from zot.agent.tools.place import Place
 from zot.agent.tools.process import Result, Supervisor
 from zot.agent.tools.walk import Tree
 from zot.cancel import Cancel
@@ -56,6 +57,8 @@ RG = [
 class Arguments(Struct, frozen=True):
     pattern: str
     root: Path
+    folder: Path
+    """The root, or the directory of the file that it is."""
     glob: str
     ignore_case: bool
     literal: bool
@@ -64,8 +67,8 @@ class Arguments(Struct, frozen=True):
 
 
 class Grep:
-    def __init__(self, cwd: str, supervisor: Supervisor) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place, supervisor: Supervisor) -> None:
+        self._place = place
         self._supervisor = supervisor
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
@@ -88,15 +91,17 @@ class Grep:
             raise ToolError("pattern is required")
         if "\n" in pattern or "\0" in pattern:
             raise ToolError("pattern holds a newline or NUL; grep looks at one line at a time")
-        root = paths.resolve(self.cwd, args.get("path") or ".")
-        mode = paths.mode(root)
+        root = self._place.resolve(args.get("path") or ".")
+        status = self._place.look(root)
+        mode = status.st_mode
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
             raise ToolError(f"{str(root)!r} is {paths.kind(mode)}; grep searches files")
-        if stat.S_ISREG(mode) and root.stat().st_size > search.MAX_FILE:
+        if stat.S_ISREG(mode) and status.st_size > search.MAX_FILE:
             raise ToolError(f"{str(root)!r} is too large for grep; use grep in bash")
         return Arguments(
             pattern=pattern,
             root=root,
+            folder=root if stat.S_ISDIR(mode) else root.parent,
             glob=str(args.get("glob") or ""),
             ignore_case=bool(args.get("ignore_case")),
             literal=bool(args.get("literal")),
@@ -105,12 +110,12 @@ class Grep:
         )
 
     def _ripgrep(self, wanted: Arguments) -> list[str] | None:
-        program = paths.executable("rg", self.cwd)
-        if program is None:
-            return None
+        program = paths.executable("rg", self._place.cwd)
+        if program is None or self._place.bounds is not None:
+            return None  # rg opens what it found by its path, which may lead elsewhere by then
         options = ["--context", str(wanted.context), f"--max-filesize={search.MAX_FILE}"]
-        if wanted.root.is_dir():
-            tree = Tree(str(wanted.root), str(self.cwd))
+        if wanted.root == wanted.folder:
+            tree = Tree(str(wanted.root), str(self._place.cwd), self._place.disk)
             if tree.repository is None:
                 if tree.inherited:
                     return None  # rg cannot be told to begin at the working directory
@@ -118,7 +123,7 @@ class Grep:
         options.append("--ignore-case" if wanted.ignore_case else "--case-sensitive")
         if wanted.literal:
             options.append("--fixed-strings")
-        where = "./" if wanted.root.is_dir() else f"./{wanted.root.name}"
+        where = "./" if wanted.root == wanted.folder else f"./{wanted.root.name}"
         return [program, *RG, *options, f"--regexp={wanted.pattern}", "--", where]
 
     def _python(self, wanted: Arguments) -> list[str]:
@@ -128,7 +133,8 @@ class Grep:
             "ignore_case": wanted.ignore_case,
             "context": wanted.context,
             "root": str(wanted.root),
-            "cwd": str(self.cwd),
+            "cwd": str(self._place.cwd),
+            "jail": self._place.bounds,
         }
         package = str(Path(search.__file__).parents[3])
         body = msgspec.json.encode(request).decode()
@@ -137,11 +143,10 @@ class Grep:
     def _search(self, argv: list[str], wanted: Arguments, cancel: Cancel) -> tuple[Found, Result]:
         """Run a program that answers as `rg --json` does, until there is enough."""
         enough = Cancel()
-        found = Found(wanted, self.cwd, enough)
-        folder = wanted.root if wanted.root.is_dir() else wanted.root.parent
+        found = Found(wanted, self._place.cwd, enough)
         env = {"PATH": os.defpath, "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
         with cancel.calling(enough.set):
-            result = self._supervisor.run(argv, folder, env, found.feed, enough, SECONDS)
+            result = self._supervisor.run(argv, wanted.folder, env, found.feed, enough, SECONDS)
         cancel.check()
         return found, result
 
@@ -241,7 +246,7 @@ class Found:
         if self._wanted.context and number != self._last + 1 and (self.rows or self._file):
             self._file.append("--")
         self._last = number
-        name = _shown(self._wanted.root, path.decoded(), self._cwd)
+        name = _shown(self._wanted.folder, path.decoded(), self._cwd)
         mark = ":" if is_match else "-"
         row = f"{name}{mark}{number}{mark} {_cut(line.decoded())}"
         self._size += len(row.encode("utf-8", "replace")) + 1
@@ -264,8 +269,7 @@ class Found:
         return "\n".join(self.rows) + self._note
 
 
-def _shown(root: Path, path: str, cwd: Path) -> str:
-    folder = root if root.is_dir() else root.parent
+def _shown(folder: Path, path: str, cwd: Path) -> str:
     shown = paths.shown(folder / path, cwd)
     return os.fsencode(shown).decode("utf-8", "replace")
 

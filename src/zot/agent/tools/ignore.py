@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 
+from zot.agent.tools.disk import Disk
 from zot.agent.tools.wildcard import (
     DEEP,
     BadPattern,
@@ -81,25 +83,18 @@ def _joined(regexes: list[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(f"(?:{each})" for each in regexes), re.DOTALL) if regexes else None
 
 
-def rules_in(directory: str) -> Rules | None:
+def rules_in(directory: str, disk: Disk) -> Rules | None:
     """The rules of a directory's own .gitignore, if it has one."""
-    path = os.path.join(directory, ".gitignore")
     try:
-        if not os.path.isfile(path):
-            return None
-        with open(path, "rb") as file:
-            return Rules(
-                file.read(MAX_SIZE).decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-            )
+        fd = disk.open(os.path.join(directory, ".gitignore"))
     except OSError:
         return None
-
-
-def repository(directory: str) -> str | None:
-    """The nearest directory, from here upwards, that is the root of a git repository."""
-    while not os.path.lexists(os.path.join(directory, ".git")):
-        parent = os.path.dirname(directory)
-        if parent == directory:
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        directory = parent
-    return directory
+        data = os.read(fd, MAX_SIZE)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return Rules(data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from zot.agent.tools.disk import Outside
 from zot.errors import ToolError
 
 
@@ -85,20 +86,6 @@ def shell(cwd: Path) -> str:
     return executable("bash", cwd) or "/bin/sh"
 
 
-def mode(path: Path) -> int:
-    """What is at the path, symlinks followed, as `st_mode`.
-
-    Raises:
-        ToolError: nothing is there, or nothing that may be seen.
-    """
-    try:
-        return path.stat().st_mode
-    except FileNotFoundError:
-        raise ToolError(f"no such file or directory: {str(path)!r}") from None
-    except OSError as error:
-        raise ToolError(f"cannot look at {str(path)!r}: {reason(error)}") from error
-
-
 def kind(mode: int) -> str:
     """What a file is when it is not a regular one, in words."""
     kinds = {
@@ -114,3 +101,8 @@ def kind(mode: int) -> str:
 def reason(error: OSError) -> str:
     """The system's words, without the number and the path that the caller already shows."""
     return (error.strerror or str(error)).lower()
+
+
+def failed(what: str, error: OSError) -> ToolError:
+    """The error for the model: what could not be done, and why."""
+    return ToolError(str(error) if isinstance(error, Outside) else f"{what}: {reason(error)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zot.agent.tools import paths
+from zot.agent.tools.place import Place
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
@@ -28,18 +29,18 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Read:
-    def __init__(self, cwd: str) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        path = paths.resolve(self.cwd, args.get("path"))
+        path = self._place.resolve(args.get("path"))
         offset = _positive(args.get("offset"), "offset", 1)
         limit = _positive(args.get("limit"), "limit", MAX_LINES)
         try:
-            with _open(path, self.cwd) as file:
-                return _read(file, paths.shown(path, self.cwd), offset, limit, context.cancel)
+            with _open(path, self._place) as file:
+                return _read(file, self._place.shown(path), offset, limit, context.cancel)
         except OSError as error:
-            raise ToolError(f"cannot read {str(path)!r}: {paths.reason(error)}") from error
+            raise paths.failed(f"cannot read {str(path)!r}", error) from error
 
 
 def _positive(value: Json, name: str, default: int) -> int:
@@ -50,42 +51,19 @@ def _positive(value: Json, name: str, default: int) -> int:
     return int(value) or default
 
 
-def _open(path: Path, cwd: Path) -> BinaryIO:
+def _open(path: Path, place: Place) -> BinaryIO:
     """Open a regular file. Looks before it opens: opening a pipe or a device can have effects."""
     try:
-        mode = path.stat().st_mode
+        mode = place.disk.stat(str(path)).st_mode
     except FileNotFoundError:
-        raise ToolError(_missing(path, cwd)) from None
+        raise ToolError(place.missing(path)) from None
     except NotADirectoryError:
         raise ToolError(f"cannot read {str(path)!r}: a part of the path is a file") from None
     if stat.S_ISDIR(mode):
         raise ToolError(f"{path} is a directory; list it with glob or `ls` in bash")
     if not stat.S_ISREG(mode):
         raise ToolError(f"{path} is {paths.kind(mode)}, not a regular file; refusing to read it")
-    # Not blocking: some files of /proc look regular and wait for ever.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    return os.fdopen(fd, "rb", buffering=0)
-
-
-def _missing(path: Path, cwd: Path) -> str:
-    import difflib  # only for a file that is not there; not on the way to the first delta
-
-    said = f"no such file: {str(path)!r}"
-    if path.is_symlink():
-        return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
-    parent = path.parent
-    if not parent.is_dir():
-        while not parent.exists():
-            parent = parent.parent
-        return f"{said}; {paths.shown(parent, cwd)!r} is the last part of it that exists"
-    with os.scandir(parent) as entries:
-        names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
-    folded = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(path.name.lower(), folded, n=3, cutoff=0.6)
-    if not near:
-        return said
-    hints = ", ".join(repr(paths.shown(parent / folded[name], cwd)) for name in near)
-    return f"{said}; did you mean {hints}?"
+    return os.fdopen(place.disk.open(str(path)), "rb", buffering=0)
 
 
 def _read(file: BinaryIO, name: str, offset: int, limit: int, cancel: Cancel) -> ToolOutput | str:

@@ -13,6 +13,7 @@ from zot.errors import ConfigError
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
+    from zot.agent.tools.place import Place
     from zot.agent.tools.process import Supervisor
 
 Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
@@ -62,6 +63,31 @@ class SharedSupervisor:
             supervisor.close()
 
 
+class SharedPlace:
+    """The one Place of a runtime's tools, made when it is first needed."""
+
+    def __init__(self, cwd: str, jail: str) -> None:
+        self._cwd = cwd
+        self.jail = jail
+        self._place: Place | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Place:
+        with self._lock:
+            if self._place is None:
+                self._place = self._made()
+            return self._place
+
+    def _made(self) -> Place:
+        if self.jail:
+            from zot.agent.tools.jail import Jail  # start-up budget, as below
+
+            return Jail(self._cwd, self.jail)
+        from zot.agent.tools.place import Place
+
+        return Place(self._cwd)
+
+
 class Builtin:
     """A tool as the model sees it; `load` brings what it does."""
 
@@ -91,23 +117,28 @@ def builtin_tools(
     names: Sequence[str] | None = None,
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
+    jail: str = "",
 ) -> list[Tool]:
     """The tools with these names, in the order of their definition; all of them for None.
 
     `secret_names` are environment variables that no command may see. Whoever passes the
-    `supervisor` closes it; without one, the helper process ends with this process.
+    `supervisor` closes it; without one, the helper process ends with this process. `jail` keeps
+    them inside `cwd`, and away from that directory: zot's own, with its secrets.
 
     Raises:
-        ConfigError: a name that no tool has.
+        ConfigError: a name that no tool has, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
+    place = SharedPlace(cwd, jail)
+    if jail:
+        place.get()  # a directory that cannot be a jail is an error now, not at the first call
     tools: list[Tool] = [
-        read_tool(cwd),
-        write_tool(cwd),
-        edit_tool(cwd),
-        bash_tool(cwd, shared, secret_names),
-        glob_tool(cwd),
-        grep_tool(cwd, shared),
+        read_tool(place),
+        write_tool(place),
+        edit_tool(place),
+        bash_tool(place, shared, secret_names),
+        glob_tool(place),
+        grep_tool(place, shared),
     ]
     known = [tool.name for tool in tools]
     unknown = [name for name in names or () if name not in known]
@@ -120,13 +151,14 @@ def builtin_tools(
 # --- each tool; the imports inside are the start-up budget's ---------------------------------
 
 TEXT = {"type": "string"}
+JAILED = " Jailed: only the working directory can be written, without .git; no network."
 
 
-def read_tool(cwd: str) -> Builtin:
+def read_tool(place: SharedPlace) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import read
 
-        return read.Read(cwd).run
+        return read.Read(place.get()).run
 
     return Builtin(
         "read",
@@ -142,11 +174,11 @@ def read_tool(cwd: str) -> Builtin:
     )
 
 
-def write_tool(cwd: str) -> Builtin:
+def write_tool(place: SharedPlace) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import write
 
-        return write.Write(cwd).run
+        return write.Write(place.get()).run
 
     return Builtin(
         "write",
@@ -157,11 +189,11 @@ def write_tool(cwd: str) -> Builtin:
     )
 
 
-def edit_tool(cwd: str) -> Builtin:
+def edit_tool(place: SharedPlace) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import edit
 
-        return edit.Edit(cwd).run
+        return edit.Edit(place.get()).run
 
     pair = {
         "type": "object",
@@ -178,27 +210,30 @@ def edit_tool(cwd: str) -> Builtin:
     )
 
 
-def bash_tool(cwd: str, supervisor: SharedSupervisor, secret_names: frozenset[str]) -> Builtin:
+def bash_tool(
+    place: SharedPlace, supervisor: SharedSupervisor, secret_names: frozenset[str]
+) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import bash
 
-        return bash.Bash(cwd, supervisor.get(), secret_names).run
+        return bash.Bash(place.get(), supervisor.get(), secret_names).run
 
     return Builtin(
         "bash",
         "Run a shell command in the working directory. It ends when the shell exits: background"
-        " processes are stopped. Long output is cut in the middle and kept in a file.",
+        " processes are stopped. Long output is cut in the middle and kept in a file."
+        + (JAILED if place.jail else ""),
         {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
         ["command"],
         load,
     )
 
 
-def glob_tool(cwd: str) -> Builtin:
+def glob_tool(place: SharedPlace) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import glob
 
-        return glob.Glob(cwd).run
+        return glob.Glob(place.get()).run
 
     return Builtin(
         "glob",
@@ -213,11 +248,11 @@ def glob_tool(cwd: str) -> Builtin:
     )
 
 
-def grep_tool(cwd: str, supervisor: SharedSupervisor) -> Builtin:
+def grep_tool(place: SharedPlace, supervisor: SharedSupervisor) -> Builtin:
     def load() -> Run:
         from zot.agent.tools import grep
 
-        return grep.Grep(cwd, supervisor.get()).run
+        return grep.Grep(place.get(), supervisor.get()).run
 
     return Builtin(
         "grep",

@@ -14,7 +14,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from zot.agent.tools.disk import Disk
 from zot.agent.tools.walk import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_FILE = 64 << 20
 """Bytes; larger files are passed over."""
@@ -30,22 +35,37 @@ def main(request: str) -> int:
     except (re.error, RecursionError, OverflowError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    root = options["root"]
-    for name, path in _files(root, options["cwd"]):
-        data = _load(path)
+    disk = _disk(options["jail"])
+    for name, path in _files(options["root"], options["cwd"], disk):
+        data = _load(path, disk)
         if data is not None:
             _search(name, data.decode("utf-8", "replace"), compiled, options["context"])
     return 0
 
 
-def _files(root: str, cwd: str) -> Iterator[tuple[str, str]]:
+def _disk(jail: dict[str, Any] | None) -> Disk:
+    if jail is None:
+        return Disk()
+    from zot.agent.tools.beneath import Beneath  # only there: it needs ctypes
+
+    return Beneath(**jail)
+
+
+def _files(root: str, cwd: str, disk: Disk) -> Iterator[tuple[str, str]]:
     """The name to show, below the root, and the path to open."""
-    if not os.path.isdir(root):
+    if not _is_dir(root, disk):
         yield os.path.basename(root), root
         return
-    for path, entry in Tree(root, cwd).walk(hidden=True, check=lambda: None):
+    for path, entry in Tree(root, cwd, disk).walk(hidden=True, check=lambda: None):
         if entry.is_file(follow_symlinks=False):
             yield "/".join(path), entry.path
+
+
+def _is_dir(path: str, disk: Disk) -> bool:
+    try:
+        return stat.S_ISDIR(disk.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _search(path: str, text: str, pattern: re.Pattern[str], context: int) -> None:
@@ -76,10 +96,10 @@ def _search(path: str, text: str, pattern: re.Pattern[str], context: int) -> Non
         _write("end", path)
 
 
-def _load(path: str) -> bytes | None:
+def _load(path: str, disk: Disk) -> bytes | None:
     """A file's content; None for what is no text, too large or unreadable."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = disk.open(path)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:

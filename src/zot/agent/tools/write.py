@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from zot.agent.tools import endings, files, paths, textdiff
+from zot.agent.tools import endings, files, textdiff
+from zot.agent.tools.place import Place
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
 
 
 class Write:
-    def __init__(self, cwd: str) -> None:
-        self.cwd = Path(cwd)
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        path = paths.resolve(self.cwd, args.get("path"))
+        path = self._place.resolve(args.get("path"))
         content = args.get("content")
         if not isinstance(content, str):
             raise ToolError("content is required")
         wanted = content.encode("utf-8", "replace")
-        real = files.target(path)
         context.cancel.check()
-        files.make_parents(real)
         states: list[tuple[bytes | None, bytes]] = []
 
         def change(before: bytes | None) -> bytes:
@@ -30,8 +27,9 @@ class Write:
             states.append((before, after))
             return after
 
-        files.update(real, change, context.cancel)
-        return _report(paths.shown(path, self.cwd), *states[-1])
+        with self._place.target(path, create=True) as target:
+            files.update(target, change, context.cancel)
+        return _report(self._place.shown(path), *states[-1])
 
 
 def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:

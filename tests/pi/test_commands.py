@@ -391,6 +391,30 @@ def test_a_session_is_found_or_made_by_its_name(servers: PiServers) -> None:
         assert server.data("get_state")["messageCount"] == 0
 
 
+def test_a_session_can_be_forked_from_the_command_line(servers: PiServers) -> None:
+    with servers.start(HELLO, args=["--session-id", "first"]) as server:
+        server.run("one", id="1")
+    with servers.start(HELLO, args=["--fork", "fir", "--session-id", "second"]) as server:
+        assert texts(server) == ["one"]
+        server.run("two", id="1")
+    with servers.start(HELLO, args=["--session-id", "first"]) as server:
+        assert texts(server) == ["one"]
+    assert len(servers.files()) == 2
+    with servers.start(HELLO, args=["--fork", "nobody"]) as server:
+        assert server.wait() == 1
+
+
+def test_a_page_is_made_from_the_command_line(servers: PiServers) -> None:
+    with servers.start(HELLO, args=["--session-id", "first"]) as server:
+        server.run("say <it>", id="1")
+    done = call(servers, "--export", str(servers.files()[0]), "page.html")
+    assert (done.returncode, done.stdout) == (0, b"page.html\n")
+    assert "say &lt;it&gt;" in (servers.cwd / "page.html").read_text()
+    done = call(servers, "--export", str(servers.files()[0]))
+    assert (servers.cwd / done.stdout.decode().strip()).exists()
+    assert call(servers, "--export", "nothing.jsonl").returncode == 1
+
+
 def test_a_fork_from_the_first_message_starts_empty(servers: PiServers) -> None:
     with servers.start(HELLO, args=KEEP) as server:
         server.run("one", id="1")
@@ -569,6 +593,14 @@ def test_an_approval_is_a_dialog(servers: PiServers, answer: dict[str, bool], ru
         frames = server.until("agent_settled")
     end = next(f for f in frames if f["type"] == "tool_execution_end")
     assert end["isError"] is not runs
+
+
+def test_a_client_that_cannot_be_asked_has_not_allowed_it(servers: PiServers) -> None:
+    args = ["--no-session", "--approve=bash"]
+    with servers.start({"tools": [BASH]}, HELLO, args=args) as server:
+        frames = server.run("hi", end="agent_end")
+    end = next(f for f in frames if f["type"] == "tool_execution_end")
+    assert "this client cannot be asked" in end["result"]
 
 
 # --- the command line ------------------------------------------------------------------------

@@ -91,6 +91,11 @@ def _run_mode(options: Options) -> int:
         from zot.agent.modes.rpc import serve
 
         return serve(_resolved(options), token)
+    if options.export:
+        from zot.agent.modes.pi_export import export_file
+
+        sys.stdout.write(export_file(options.export, options.words) + "\n")
+        return EXIT_OK
     if options.mode == "rpc":
         from zot.agent.modes import pi_rpc
 

@@ -83,6 +83,8 @@ class Options(Struct, frozen=True):
     session_dir: str = ""
     session_id: str = ""
     session_name: str = ""
+    fork: str = ""
+    export: str = ""
 
 
 FLAGS: tuple[Flag, ...] = (
@@ -94,6 +96,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("--models",), "models", "text", "pi", "what cycle_model goes through", "a,b"),
     Flag(("--session-dir",), "session_dir", "text", "pi", "where sessions are kept", "DIR"),
     Flag(("--session-id",), "session_id", "text", "pi", "the id of a new session", "ID"),
+    Flag(("--fork",), "fork", "text", "pi", "start with a copy of a session", "PATH|ID"),
+    Flag(("--export",), "export", "text", "pi", "make a page of a session file", "FILE [OUT]"),
     Flag(("--name",), "session_name", "text", "pi", "the name of the session", "TEXT"),
     Flag(("--list-models",), "list_models", "yes", "Modes", "the models of the provider"),
     Flag(("-h", "--help"), "help", "yes", "Modes", "this text"),

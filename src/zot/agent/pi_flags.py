@@ -27,7 +27,6 @@ WITH_VALUE = (
     "--skill",
     "--exclude-tools",
     "-xt",
-    "--fork",
     "--mcp-config",
 )
 """Flags of pi that zot has no use for, and that take a value."""

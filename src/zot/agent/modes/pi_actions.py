@@ -69,8 +69,10 @@ def first_session(options: Options, sessions: PiSessions) -> Session:
         session = sessions.find(options.session)
     elif options.continue_ or options.resume:
         session = sessions.latest()
+    elif options.fork:
+        session = sessions.copy(options.fork, options.session_id)
     else:
-        session = sessions.new(id=options.session_id)
+        session = sessions.with_id(options.session_id)
     if options.session_name:
         session.append(Title(options.session_name))
     return session
@@ -155,7 +157,7 @@ class Actions:
             "sessionId": session.id,
             **({"sessionName": name} if name else {}),
             "autoCompactionEnabled": settings.compact_at is not None,
-            "messageCount": len(pi_replies.messages(session.messages())),
+            "messageCount": pi_replies.count(session.messages()),
             "pendingMessageCount": len(runtime.steering) + len(runtime.follow_up),
         }
 
@@ -344,6 +346,10 @@ class Actions:
 
     def approval_dialog(self, event: events.ApprovalRequest) -> list[Frame]:
         """A question of zot's own guard, as a dialog that any pi interface can show."""
+        if self._server.peer.generation == "a":  # it has no dialogs: nobody would answer
+            assert self._server.approval is not None
+            self._server.approval.answer(event.id, "deny", "this client cannot be asked")
+            return []
         return self._server.encoder.ui(
             "confirm",
             id=event.id,

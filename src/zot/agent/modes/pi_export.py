@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from zot.agent.modes.pi_sessions import path_of
+from zot.agent.sessions.export import export
 from zot.agent.sessions.export_html import to_html
 from zot.agent.sessions.files import Loaded
 from zot.agent.sessions.library import describe
@@ -13,6 +15,15 @@ from zot.agent.sessions.rows import Meta, rfc3339
 from zot.core.session import Session
 from zot.errors import CommandError
 from zot.files import write_atomic
+
+
+def export_file(path: str, words: Sequence[str]) -> str:
+    """Make a page of a session file, here or where the first word says; its path.
+
+    Raises:
+        ZotError: it cannot be read or written.
+    """
+    return export(path, words[0] if words else ".", "html")
 
 
 def export_html(session: Session, target: str | None, cwd: Path) -> str:

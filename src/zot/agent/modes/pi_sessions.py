@@ -82,10 +82,35 @@ class PiSessions:
             if os.path.exists(os.path.expanduser(wanted)) or self.directory is None:
                 return self.open(wanted)
             return self._create(os.path.abspath(os.path.expanduser(wanted)))
-        for path in session_paths(self.directory):
-            if os.path.basename(path).partition("_")[2].startswith(wanted):
-                return self.open(path)
-        raise SessionError(f"there is no session with the id {wanted!r} in {self.directory!r}")
+        path = self._path_with(wanted)
+        if path is None:
+            where = f"in {self.directory!r}"
+            raise SessionError(f"there is no session with the id {wanted!r} {where}")
+        return self.open(path)
+
+    def with_id(self, id: str) -> Session:
+        """The session with exactly this id, or a new one that gets it."""
+        path = self._path_with(f"{id}.jsonl") if id else None
+        return self.new(id=id) if path is None else self.open(path)
+
+    def copy(self, wanted: str, id: str = "") -> Session:
+        """A new session that goes on from a copy of another one.
+
+        Raises:
+            SessionError: there is none, or it cannot be used.
+        """
+        source = self.find(wanted)
+        try:
+            return self.new(parent=path_of(source), entries=source.path(), id=id)
+        finally:
+            source.close()
+
+    def _path_with(self, id: str) -> str | None:
+        """The file of the session whose id begins so."""
+        for path in session_paths(self.directory) if self.directory is not None else ():
+            if os.path.basename(path).partition("_")[2].startswith(id):
+                return path
+        return None
 
     def latest(self) -> Session:
         """The one that was written to last, or a new one."""

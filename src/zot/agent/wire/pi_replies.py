@@ -12,7 +12,17 @@ from zot.core import events
 from zot.core.cost import add
 from zot.core.session import Compaction, Entry, Session, Title
 from zot.provider.providers import PROVIDERS
-from zot.provider.types import Json, Level, Message, Model, Price, Text, ToolCall, Usage
+from zot.provider.types import (
+    Json,
+    Level,
+    Message,
+    Model,
+    Price,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 _APIS = {
     "anthropic": "anthropic-messages",
@@ -87,6 +97,16 @@ def clamped(wanted: Level, found: Model) -> Level:
 
 def messages(found: Iterable[Message]) -> list[dict[str, Json]]:
     return [shown for message in found for shown in _shown(message)]
+
+
+def count(found: Iterable[Message]) -> int:
+    """How many messages `messages` gives, without making them."""
+    return sum(
+        sum(isinstance(block, ToolResult) for block in message.content)
+        if message.role == "tool"
+        else 1
+        for message in found
+    )
 
 
 def _shown(message: Message) -> list[dict[str, Json]]:

@@ -1,5 +1,5 @@
-"""The same runtime for programs that live in an asyncio loop. It meets the core at a queue: no
-part of a run waits for the loop, and the loop never waits for a run.
+"""The same runtime for programs that live in an asyncio loop. It meets the core at a queue; no
+part of a run waits for the loop.
 """
 
 from __future__ import annotations

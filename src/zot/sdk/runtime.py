@@ -306,10 +306,11 @@ class Runtime:
 
     def _listen(self, event: Event, run: inner.Run | None) -> None:
         # The run's own channel, which it has as its tag: the next run may be waiting already.
-        if run is not None and isinstance(run.tag, Channel):
-            shown = frame(event, self._features)
-            if shown is not None:
-                run.tag.put(shown)
+        # What belongs to no run (an extension's notice) goes to whoever reads now.
+        channel = self._channel if run is None else run.tag
+        shown = frame(event, self._features)
+        if isinstance(channel, Channel) and shown is not None:
+            channel.put(shown)
 
     def _wait_for_room(self, cancel: Cancel) -> None:
         if self._channel is not None:

@@ -97,3 +97,14 @@ def test_the_working_directory_must_exist(tmp_path, monkeypatch):
     gone.rmdir()
     with pytest.raises(ConfigError, match="the working directory is gone"):
         working_directory("")
+
+
+def test_a_file_that_cannot_be_read_is_named(home, cwd):
+    (cwd / "AGENTS.md").symlink_to("/proc/self/mem")
+    (home / "SYSTEM.md").symlink_to("/proc/self/mem")
+    prompt = system_prompt(cwd=str(cwd), home=home)
+    assert prompt.startswith(IDENTITY)
+    assert "[could not be read: Input/output error]" in prompt
+    (cwd / "AGENTS.md").unlink()
+    (cwd / "AGENTS.md").write_text(" \n")
+    assert "Instructions from" not in system_prompt(cwd=str(cwd), home=home)

@@ -22,6 +22,7 @@ from zot.core import events
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
 from zot.core.repair import repaired
+from zot.core.session import Session
 from zot.core.tool import ToolOutput
 from zot.errors import (
     BusyError,
@@ -899,3 +900,108 @@ def test_a_failed_provider_error_is_a_provider_error():
     with Recorder([{"error": {"message": "odd"}}]) as it:
         _, run_ = it.prompt()
         assert isinstance(run_.error, ProviderError)
+
+
+def test_a_compaction_can_be_aborted_and_leaves_everything_as_it_was():
+    slow = {"match": "<conversation>", "text": ["s"] * 500, "delay_ms": 10}
+    with Recorder([slow, OK]) as it:
+        for _ in range(4):
+            it.prompt()
+        before = it.session.messages()
+        run_ = it.runtime.compact()
+        it.wait_for(events.CompactStart)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert kinds(it.events)[-3:] == ["CompactFailed", "TurnEnd", "Done"]
+        assert of(it.events, events.CompactFailed)[0].aborted
+        assert it.session.messages() == before
+        usable(it)
+
+
+def test_a_compaction_whose_summary_has_no_end_is_an_error():
+    with Recorder([], provider=OddProvider(*[fine()] * 4, [Started(), TextDelta("s")])) as it:
+        for _ in range(4):
+            it.prompt()
+        told, run_ = it.compact()
+        assert "ended without an end" in str(run_.error)
+        assert kinds(told)[-2:] == ["ErrorRaised", "Done"]
+        usable(it)
+
+
+def test_counts_are_taken_up_from_a_session_that_was_read_back():
+    with Recorder([{"text": "x", "usage": {"input": 5, "output": 2}}]) as it:
+        it.prompt()
+        entries = it.session.entries.values()
+    again = Recorder([OK], session=Session(entries=entries))
+    again.agent.resume()
+    assert again.agent.cumulative.total == 7
+    assert again.agent.context_tokens > 0
+    with again:
+        again.runtime.use_session(Session())
+        assert again.agent.cumulative.total == 0
+        assert again.runtime.state().message_count == 0
+        usable(again)
+
+
+def test_tools_can_be_exchanged_between_runs():
+    with Recorder([calls("b"), OK], tools=[echo("a")]) as it:
+        it.agent.set_tools([echo("b")])
+        assert results_of(it.prompt()[0]) == [(False, "b:{}")]
+        assert it.requests[0].tools[0].name == "b"
+
+
+def test_an_empty_prompt_is_refused_before_anything_happens():
+    with Recorder([OK]) as it:
+        for text in ("", " \n"):
+            with pytest.raises(CommandError, match="the prompt is empty"):
+                it.runtime.prompt(text)
+        assert it.events == []
+        assert it.prompt("", images=[Image("image/png", b"x")])[1].stop == "end"
+
+
+def test_the_queue_of_runs_is_bounded_by_number_and_by_size(monkeypatch):
+    monkeypatch.setattr(runtime_module, "MAX_QUEUE", 3)
+    monkeypatch.setattr(runtime_module, "MAX_QUEUE_SIZE", 1000)
+    gate = threading.Event()
+    tool = SmallTool("t", lambda *_: str(gate.wait(PATIENCE)))
+    with Recorder([calls("t"), OK], tools=[tool]) as it:
+        large = "x" * 5000
+        it.runtime.prompt(large)  # the first one may be as large as it likes
+        it.wait_for(events.ToolStarted)
+        with pytest.raises(CommandError, match="queue_full"):
+            it.runtime.prompt("small")
+        gate.set()
+        it.wait_for(events.Done)
+        blocked = [it.runtime.prompt("x") for _ in range(3)]
+        assert [run_.ended.wait(PATIENCE) for run_ in blocked] == [True] * 3
+
+
+def test_late_emits_of_a_given_up_run_are_refused(monkeypatch):
+    monkeypatch.setattr(runtime_module, "ABORT_GRACE", 0.05)
+    release, seen = threading.Event(), []
+
+    class Slow(Hook):
+        def before_turn(self, step, context):
+            if not seen:
+                seen.append("entered")
+                release.wait(PATIENCE)
+                try:
+                    context.emit(events.ExtensionNotify("e", "info", "late"))
+                except BaseException as error:
+                    seen.append(type(error).__name__)
+                    raise
+            return ALLOW
+
+    with Recorder([OK], hooks=[Slow()]) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.TurnStart)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        release.set()
+        usable(it)
+        assert of(it.events, events.ExtensionNotify) == []
+        for _ in range(1000):
+            if len(seen) > 1:
+                break
+            threading.Event().wait(0.01)
+        assert seen == ["entered", "Cancelled"]

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from zot.agent.commands import FEATURES, AnyCommand
-from zot.agent.wire import frames, zot
+from zot.agent.runtime import State
+from zot.agent.wire import frames, zot, zot_replies
 from zot.agent.wire.frames import EventFrame
 from zot.agent.wire.zot_events import frame, message_shape, timestamp, usage_shape
 from zot.agent.wire.zot_replies import least_size, messages
 from zot.core import events
 from zot.errors import CommandError
+from zot.provider.scripted import MODEL
 from zot.provider.types import (
     Cost,
     Image,
@@ -272,7 +274,7 @@ def test_any_object_is_a_command_or_says_what_is_wrong_and_keeps_its_id(value):
 
 def test_every_command_has_its_word():
     assert {each.__struct_config__.tag for each in get_args(AnyCommand)} == set(zot.COMMANDS)
-    assert {"hello", "prompt", "abort", "compact", "ping"} <= zot.COMMANDS
+    assert {"hello", "prompt", "abort", "compact", "ping"} <= set(zot.COMMANDS)
 
 
 def test_frames_are_stamped_without_being_parsed():
@@ -291,3 +293,36 @@ def test_codes_are_only_for_who_asked():
     error = CommandError("x", code="y")
     assert "code" not in json.loads(zot.encode(zot.failure(incoming, error)))
     assert json.loads(zot.encode(zot.failure(incoming, error, codes=True)))["code"] == "y"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"{}", "unknown_command"),
+        (b'{"type":7}', "invalid_params"),
+        (b'{"type":"ping","type":"abort"}', "invalid_params"),
+        (b'{"type":"fly"}', "unknown_command"),
+        (b'{"type":"ping","id":{}}', "invalid_params"),
+        (b'{"type":"ping","id":"\\ud800"}', "invalid_params"),
+        (b'{"type":"ping","id":"' + b"x" * 300 + b'"}', "id_too_long"),
+        (b'{"type":"ping","x":' + b"1" * 4400 + b"}", "invalid_params"),
+        (b"[]", "parse_error"),
+        (b"{", "parse_error"),
+        (b"[" * 5000, "parse_error"),
+        (b'"\xff"', "parse_error"),
+    ],
+)
+def test_what_is_wrong_has_a_word(line, code):
+    assert zot.decode(line).error.code == code
+
+
+def test_long_lines_without_long_numbers_are_fine():
+    line = b'{"type":"ping","x":"' + b"1" * 5000 + b'","y":"' + b"a" * 5000 + b'"}'
+    assert zot.decode(line).error is None
+
+
+def test_replies_are_what_the_runtime_knows():
+    state = State("p", MODEL, "/w", 3, True, 0, USED, 9, "off", "s")
+    assert json.loads(zot.encode(zot_replies.state(state)))["message_count"] == 3
+    shown = json.loads(zot.encode(zot_replies.models([MODEL])))
+    assert shown["models"][0]["id"] == "scripted"

@@ -209,6 +209,8 @@ def test_reload_keeps_the_conversation_and_brings_new_tools(tmp_path, rpc):
             "tools": ["echo"],
         }
     ]
+    typed = zot.ask("run_command", name="/reload-ext")
+    assert typed["data"]["display"] == "reloaded extensions: say"
     frames = zot.until_done(type="prompt", id="p2", message="second")
     assert any("echo: " in json.dumps(frame) for frame in frames if frame["type"] == "tool_result")
     messages = zot.ask("get_messages")["data"]["messages"]
@@ -224,6 +226,7 @@ def test_reload_is_refused_while_a_run_is_in_flight(tmp_path, rpc):
     refused = zot.ask("reload_ext")
     assert refused["success"] is False
     assert "agent is busy" in refused["error"]
+    assert "agent is busy" in zot.ask("run_command", name="reload-ext")["error"]
     zot.send(type="abort")
     zot.wait(lambda frame: frame["type"] == "done")
 

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from zot.core.agent import Agent
 
 
+RELOAD = "reload-ext"
+BUILTIN_COMMANDS = frozenset(
+    {RELOAD, "help", "clear", "compact", "model", "reasoning", "sessions", "session", "skills"}
+    | {"settings", "login", "logout", "new", "exit", "quit"}
+)
+"""Words that belong to zot wherever a person types commands; no extension can take them."""
+
+
 class ExtensionOptions:
     """Where extensions come from, in plain strings: this is made on every start."""
 
@@ -229,6 +237,7 @@ class Extensions(Hook):
             trusted=options.trusted or is_trusted(options.cwd),
             secrets=options.secrets,
             reserved_tools=options.reserved,
+            reserved_commands=BUILTIN_COMMANDS,
         )
 
     def _announce_session(self) -> None:

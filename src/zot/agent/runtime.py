@@ -198,12 +198,14 @@ class Runtime:
         self.listeners = list(listeners)
         self.extensions = extensions
         if extensions is not None:
-            extensions.bind(agent, self.tell)
+            extensions.bind(agent, self._tell_unasked)
             self.listeners.append(lambda event, run: extensions.listen(event))
         self.wait_for_listeners = wait_for_listeners
         """Called before each event of a run: where a slow client slows the turn down."""
         self.expand: Callable[[str], str] = lambda text: text
         """Makes what the model reads of what a user typed (`/skill:name`); may raise ZotError."""
+        self.overfull: Callable[[], bool] = lambda: False
+        """Whether the client reads so little that what nobody asked for should be left out."""
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
         self.take_all: dict[str, bool] = {"steering": True, "follow_up": True}
@@ -443,6 +445,12 @@ class Runtime:
                 except Exception as error:
                     # A listener that fails must not end the run, nor keep others from hearing.
                     report_bug(error)
+
+    def _tell_unasked(self, event: Event) -> None:
+        """What an extension has to say. Not at any price: it must not fill the memory while a
+        client does not read, nor wait for it, because guards answer over the same channel."""
+        if not self.overfull():
+            self.tell(event)
 
     # --- inside ------------------------------------------------------------------------------
 

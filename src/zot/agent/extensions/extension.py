@@ -33,6 +33,8 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
+MAX_PANEL_LINES = 500
+MAX_PANEL_LINE = 1_000
 MAX_DESCRIPTION = 16 * 1024
 """Characters; a tool's description is sent with every request to the model."""
 _ids = count(1)
@@ -439,15 +441,13 @@ class Extension:
 
     def _on_panel(self, frame: proto.PanelRender | proto.PanelClose | proto.OpenPanel) -> None:
         self._slow_down()
-        panel: dict[str, Json]
         match frame:
             case proto.PanelClose():
                 self._owner.emit(ExtensionPanel(self.name, "close", {"id": frame.panel_id}))
             case proto.OpenPanel():
                 self._owner.emit(ExtensionPanel(self.name, "open", panel_dict(frame.panel)))
-            case proto.PanelRender():
-                panel = {"id": frame.panel_id, "title": frame.title}
-                panel |= {"lines": list(frame.lines), "footer": frame.footer}
+            case proto.PanelRender(id, title, lines, footer):
+                panel = panel_dict(proto.Panel(id, title, lines, footer))
                 self._owner.emit(ExtensionPanel(self.name, "render", panel))
 
     def _on_unknown(self, frame: proto.Unknown) -> None:
@@ -474,9 +474,10 @@ class Extension:
 
 
 def panel_dict(panel: proto.Panel) -> dict[str, Json]:
+    """A panel as an event carries it, cut to what a window can show."""
     return {
-        "id": panel.id,
-        "title": panel.title,
-        "lines": list(panel.lines),
-        "footer": panel.footer,
+        "id": panel.id[:MAX_PANEL_LINE],
+        "title": panel.title[:MAX_PANEL_LINE],
+        "lines": [line[:MAX_PANEL_LINE] for line in panel.lines[:MAX_PANEL_LINES]],
+        "footer": panel.footer[:MAX_PANEL_LINE],
     }

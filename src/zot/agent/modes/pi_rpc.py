@@ -110,6 +110,7 @@ class PiServer(LineServer):
         if self.approval is not None:
             self.approval.client_answers()
         runtime.wait_for_listeners = self.writer.wait
+        runtime.overfull = lambda: self.writer.overfull
         runtime.listeners.append(self._event)
         self.built = runtime
         self.defaults = (agent.model, agent.settings.reasoning)

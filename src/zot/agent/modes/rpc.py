@@ -287,6 +287,7 @@ class Server(LineServer):
                 )
                 runtime.listeners.append(self._event)
                 runtime.wait_for_listeners = self.writer.wait
+                runtime.overfull = lambda: self.writer.overfull
                 self.built = runtime
                 if runtime.extensions is not None:
                     runtime.extensions.can_answer = lambda: "dialogs" in self._features

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from zot.agent import commands
-from zot.agent.extending import Extensions
+from zot.agent.extending import RELOAD, Extensions
 from zot.agent.runtime import Runtime
 from zot.agent.wire import frames
 from zot.agent.wire.zot import Incoming
@@ -48,7 +48,7 @@ class ExtensionCommands:
         self._threads = [each for each in self._threads if each.is_alive()]
         if len(self._threads) >= MAX_WAITING:
             raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
-        if isinstance(command, commands.ReloadExt) and self._runtime.busy:
+        if is_reload(command) and self._runtime.busy:
             raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
         thread = threading.Thread(
             target=self._take, args=(incoming, command), name="zot-ext-command", daemon=True
@@ -124,6 +124,11 @@ class ExtensionCommands:
         )
 
     def _run(self, incoming: Incoming, command: commands.RunCommand) -> None:
+        if is_reload(command):
+            names = ", ".join(each.name for each in self._reload().extensions) or "none"
+            text = f"reloaded extensions: {names}"
+            self._answer(incoming, frames.CommandRan("display", "zot", display=text))
+            return
         outcome = self._extensions.run_command(command.name, command.args, self._cancel)
         name, text = outcome.extension, outcome.text
         match outcome.action:
@@ -162,3 +167,10 @@ class ExtensionCommands:
                 for each in self._extensions.reload()
             )
         )
+
+
+def is_reload(command: Waiting) -> bool:
+    """`reload_ext`, or `/reload-ext` as a person would type it."""
+    if isinstance(command, commands.RunCommand):
+        return command.name.removeprefix("/") == RELOAD
+    return isinstance(command, commands.ReloadExt)

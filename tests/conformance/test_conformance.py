@@ -26,7 +26,7 @@ def test_zot_conforms_to_its_own_wire():
 @pytest.fixture(scope="module")
 def report():
     only = ("commands", "text", "hostile_lines", "no_hello", "wrong_token")
-    points = run([sys.executable, OTHER, "{url}"], only=only, seconds=3)
+    points = run([sys.executable, OTHER, "{url}"], only=only, seconds=2)
     return {point.id: point for point in points}
 
 
@@ -68,7 +68,7 @@ def test_another_implementation_is_told_that_it_died(report):
 
 def test_another_implementation_is_told_that_auth_does_not_end_it(report):
     assert detail(report, "no_hello.refused") == "expected False, got True"
-    assert detail(report, "wrong_token.completes").startswith("it did not exit within 3 s")
+    assert detail(report, "wrong_token.completes").startswith("it did not exit within 2 s")
 
 
 def test_the_report_and_the_exit_code_are_for_people_and_programs():

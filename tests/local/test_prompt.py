@@ -75,7 +75,7 @@ def test_calls_and_results_become_turns_that_repeat_the_request() -> None:
         (
             "user",
             "[bash result]\na.txt\nThat was for: list\n"
-            "Do the next step, or answer if it is finished.",
+            "Next step as JSON, or the answer in words if done.",
         ),
         ("assistant", "One file."),
     ]

@@ -44,7 +44,7 @@ EXAMPLES: tuple[Example, ...] = (
     ("[bash result]\n42 a.txt\n{reminder}", "bash", "a.txt has 42 words."),
 )
 """For a model that can follow instructions; the last one shows what to do with a result."""
-REMINDER = "That was for: {request}\nDo the next step, or answer if it is finished."
+REMINDER = "That was for: {request}\nNext step as JSON, or the answer in words if done."
 MAX_REQUEST = 300
 """Characters of a request that are repeated after each result: small models forget it."""
 MAX_EXTRA = 2_000

@@ -339,7 +339,7 @@ class Actions:
         if outcome.action == "error":
             raise CommandError(outcome.text)
         if outcome.action == "insert":
-            self._server.put(self._server.encoder.ui("set_editor_text", text=outcome.text))
+            self._server.show("set_editor_text", text=outcome.text)
         return outcome.text if outcome.action == "prompt" else None
 
     # --- dialogs -----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from zot.agent.wire.ndjson import LineTooLong, encode_line
 from zot.agent.wire.pi import Incoming, Peer
 from zot.agent.wire.pi_commands import AnyPiCommand
 from zot.agent.wire.pi_events import EventEncoder, Frame
+from zot.bugs import internal_error
 from zot.core import events
 from zot.core.events import Event
 from zot.core.session import Custom, LevelChange, ModelChange, Session, Title
@@ -168,6 +169,8 @@ class PiServer(LineServer):
             self._handle(incoming, incoming.command)
         except ZotError as error:
             self.fail(incoming, error)
+        except Exception as error:  # a bug of ours ends this command, not the process
+            self.fail(incoming, internal_error(error))
 
     # --- commands ----------------------------------------------------------------------------
 
@@ -358,7 +361,10 @@ class PiServer(LineServer):
         with self._lock:
             later, self._later = self._later, []
         for action in later:
-            action()
+            try:
+                action()
+            except ZotError as error:  # nobody waits for it any more: the person is told
+                self.show("notify", message=str(error), notifyType="error")
 
     def add_shell_output(self, shown: dict[str, Json]) -> None:
         """Put the output of a command into the transcript, but not into the middle of a turn."""
@@ -475,6 +481,11 @@ class PiServer(LineServer):
         with self._wire:
             self._write(frames)
 
+    def show(self, method: str, **fields: Json) -> None:
+        """Have the client's interface show something."""
+        with self._wire:
+            self._write(self.encoder.ui(method, **fields))
+
     def _write(self, frames: list[Frame]) -> None:
         for frame in frames:
             self.writer.put(encode_line(frame))
@@ -487,6 +498,8 @@ class PiServer(LineServer):
                 data = work()
             except ZotError as error:
                 self.fail(incoming, error)
+            except Exception as error:  # as in the main thread
+                self.fail(incoming, internal_error(error))
             else:
                 if data is not None:
                     self.answer(incoming, data)

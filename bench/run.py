@@ -1,6 +1,6 @@
 """Measures zot against a bare Python in the same run, and writes RESULTS.md.
 
-    make bench
+    python3 dev.py bench
 
 Every row is a ratio or a cost per unit; absolute times depend on the machine and are only shown
 to make the ratios readable. A fresh virtual environment holds zot and its dependencies alone.
@@ -248,7 +248,7 @@ def report(rows: list[Row], runs: int) -> str:
     lines = [
         "# Results",
         "",
-        "Written by `make bench`: best of many interleaved runs in one go, against a bare Python",
+        "Written by `python3 dev.py bench`: best of many interleaved runs, against a bare Python",
         "of the same environment. Ratios travel between machines, times do not.",
         "",
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "

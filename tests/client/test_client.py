@@ -274,3 +274,15 @@ def test_stderr_is_kept_for_diagnosis():
     client.close()
     assert client.stderr.endswith("the end")
     assert len(client.stderr) <= 64 * 1024
+
+
+def test_an_approval_is_asked_for_and_given(command):
+    with Client([*command, "--approve", "bash"], features=["approvals"]) as client:
+        results = []
+        for event in client.prompt("tool:bash:echo ran\ntool:bash:echo denied\nthen\nsay:ok"):
+            if isinstance(event, events.ApprovalRequest):
+                asked = str(event.args)
+                client.approve(event.request_id, "deny" if "denied" in asked else "allow")
+            elif isinstance(event, events.ToolResult):
+                results.append(event.is_error)
+    assert results == [False, True]

@@ -218,3 +218,13 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path):
 
 def test_the_working_directory_root_is_left_alone():
     assert Packer("/").plain("/etc/passwd") == "/etc/passwd"
+
+
+def test_a_cassette_that_cannot_be_written_is_known_before_the_first_prompt(tmp_path):
+    flags = ["--provider", "anthropic", "--api-key", "k", "--record", str(tmp_path / "no" / "x")]
+    with (
+        pytest.raises(ServerGone, match="cannot record to") as caught,
+        Client([ZOT, "rpc", *flags]) as client,
+    ):
+        client.ping()
+    assert caught.value.returncode == 1

@@ -47,7 +47,7 @@ def serve(setup: Setup, token: str = "") -> int:
     """
     server = Server(setup, token)
     options = setup.options
-    if options.session or options.continue_ or setup.info.api == "scripted":
+    if options.session or options.continue_ or options.record or setup.info.api == "scripted":
         _ = server.runtime  # what is wrong with the files should be known before the first prompt
     return server.serve()
 

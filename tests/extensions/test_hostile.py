@@ -27,6 +27,7 @@ from zot.provider.types import ToolCall
 
 QUICK = Limits(
     grace=1.0,
+    late=1.2,
     intercept=0.3,
     command=0.3,
     shutdown=0.3,
@@ -68,9 +69,27 @@ def test_an_extension_that_says_nothing_is_given_up_with_a_warning(tmp_path, goo
     silent = write_extension(tmp_path, "silent", body)
     with running_host(tmp_path, silent, good, limits=QUICK) as (host, seen):
         warning = seen.wait(lambda event: getattr(event, "extension", "") == "silent")
-        assert "said no hello within 1 s" in warning.message
+        assert "said no hello within 1 s; zot goes on without it" in warning.message
         assert_good_is_unharmed(host)
+        seen.wait(lambda event: "said no hello within 1.2 s; it is off" in event.message)
         assert host.extensions()[0].state == "stopped"
+
+
+def test_an_extension_that_starts_late_joins_later(tmp_path, good):
+    body = """
+while not os.path.exists("go"): time.sleep(0.01)
+hello()
+emit("register_tool", name="late", schema={"type": "object"})
+for frame in frames():
+    if frame["type"] == "tool_call": text(frame["id"], "here I am")
+"""
+    slow = write_extension(tmp_path, "slow", body)
+    with running_host(tmp_path, slow, good, limits=Limits(grace=0.7)) as (host, seen):
+        seen.wait(lambda event: "zot goes on without it" in event.message)
+        assert [tool.name for tool in host.tools()] == ["good"]
+        (slow / "go").touch()
+        seen.wait(lambda event: event.extension == "slow" and "is ready after" in event.message)
+        assert text_of(call(host, "late")) == "here I am"
 
 
 def test_an_extension_that_never_stops_registering_is_used_after_the_grace(tmp_path, good):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol, assert_never
@@ -107,7 +107,7 @@ class Extension:
         self._closing = threading.Event()
         self._life = 0
         self._restarts = 0
-        self._restarter: threading.Thread | None = None
+        self._background: list[threading.Thread] = []
         self._started = self._last_frame = time.monotonic()
         self._new_buckets()
 
@@ -146,8 +146,36 @@ class Extension:
 
     def settle(self) -> None:
         """Wait until it is ready, quiet after its hello, dead, or out of time."""
+        grace = self.limits.grace
+        match self._await_start(grace):
+            case "silent":
+                # A program that compiles itself first may yet come; nobody waits for it.
+                self._report(f"said no hello within {grace:g} s; zot goes on without it")
+                self._in_background("late", self._settle_late)
+            case "busy":
+                self._report(f"is not ready after {grace:g} s; zot goes on")
+                self._become_ready()
+            case "quiet":
+                self._become_ready()
+            case "settled":
+                pass
+
+    def _settle_late(self) -> None:
+        outcome = self._await_start(self.limits.late)
+        if outcome == "silent":
+            assert self._peer is not None
+            self._peer.fail(f"said no hello within {self.limits.late:g} s")
+            return
+        if outcome != "settled":
+            self._become_ready()
+        if self.live:
+            text = f"is ready after {time.monotonic() - self._started:.1f} s, for the next prompt"
+            self._owner.emit(ExtensionNotify(self.name, "info", text))
+
+    def _await_start(self, seconds: float) -> Literal["settled", "quiet", "busy", "silent"]:
+        """Wait for the start of this life, at most so long after it began; how it looks then."""
         with self._changed:
-            life, deadline = self._life, self._started + self.limits.grace
+            life, deadline = self._life, self._started + seconds
 
             def pends() -> bool:
                 # It may have crashed, and another life of it may be on its way by now.
@@ -156,23 +184,13 @@ class Extension:
 
             while pends():
                 now = time.monotonic()
-                quiet_at = self._last_frame + self.limits.quiet
-                if now >= deadline or (self.hello and now >= quiet_at):
-                    break
-                self._changed.wait(min(deadline, quiet_at if self.hello else deadline) - now)
-            pending = pends()
-            greeted = self.hello is not None
-            late = time.monotonic() >= deadline
-        if not pending:
-            return
-        if not greeted:
-            assert self._peer is not None
-            self._peer.fail(f"said no hello within {self.limits.grace:g} s")
-            self._peer.ended.wait(5)
-            return
-        if late:
-            self._report(f"is not ready after {self.limits.grace:g} s; zot goes on")
-        self._become_ready()
+                quiet_at = self._last_frame + self.limits.quiet if self.hello else deadline
+                if self.hello and now >= quiet_at:
+                    return "quiet"
+                if now >= deadline:
+                    return "busy" if self.hello else "silent"
+                self._changed.wait(min(deadline, quiet_at) - now)
+            return "settled"
 
     def _become_ready(self) -> None:
         with self._changed:
@@ -199,8 +217,8 @@ class Extension:
 
     def finish_close(self, deadline: float) -> None:
         """Wait for its end, and enforce it: SIGTERM at the deadline, SIGKILL after that."""
-        if self._restarter is not None:
-            self._restarter.join()
+        for thread in self._background:
+            thread.join()
         peer = self._peer
         if peer is not None:
             if not peer.ended.wait(max(0.0, deadline - time.monotonic())):
@@ -244,16 +262,18 @@ class Extension:
         self._set_state("restarting", reason)
         self._report(f"{reason}; restart {self._restarts} of {self.limits.restarts} in {delay:g} s")
         self._coming = Registered()
-        restarter = threading.Thread(
-            target=self._start_again, args=(delay,), name=f"ext-{self.name}-restart", daemon=True
-        )
-        restarter.start()
-        self._restarter = restarter  # only now: whoever closes joins it
 
-    def _start_again(self, delay: float) -> None:
-        if not self._closing.wait(delay):
-            self.start()
-            self.settle()
+        def start_again() -> None:
+            if not self._closing.wait(delay):
+                self.start()
+                self.settle()
+
+        self._in_background("restart", start_again)
+
+    def _in_background(self, job: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"ext-{self.name}-{job}", daemon=True)
+        thread.start()
+        self._background.append(thread)  # only now: whoever closes joins it
 
     # --- talking -----------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ class Limits(Struct, frozen=True):
     """Times in seconds, sizes in bytes. The defaults are the documented ones."""
 
     grace: float = 3.0
-    """From the start of the process to `ready`; without a `hello` by then it is given up."""
+    """From the start of the process to `ready`; then zot goes on without it."""
+    late: float = 60.0
+    """A `hello` that comes after the grace is still welcome, until then."""
     quiet: float = 0.25
     """Silence after `hello` that counts as `ready`, for extensions that never say it."""
     intercept: float = 5.0

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from zot.conformance.cli import run, summary
+from zot.conformance.cli import summary
+from zot.testing import check_wire
 
 ZOT = str(Path(sys.executable).parent / "zot")
 OTHER = str(Path(__file__).parent / "other_server.py")
@@ -17,7 +18,7 @@ def conformance(*words, timeout=100):
 
 
 def test_zot_conforms_to_its_own_wire():
-    points = run([ZOT, "rpc", "--no-ext"], seconds=30)
+    points = check_wire([ZOT, "rpc", "--no-ext"], seconds=30)
     assert [point for point in points if not point.holds] == []
     assert len(points) > 140
     assert "must: " in summary(points)
@@ -26,7 +27,7 @@ def test_zot_conforms_to_its_own_wire():
 @pytest.fixture(scope="module")
 def report():
     only = ("commands", "text", "hostile_lines", "no_hello", "wrong_token")
-    points = run([sys.executable, OTHER, "{url}"], only=only, seconds=2)
+    points = check_wire([sys.executable, OTHER, "{url}"], only=only, seconds=2)
     return {point.id: point for point in points}
 
 

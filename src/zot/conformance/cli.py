@@ -59,31 +59,39 @@ def main(argv: Sequence[str]) -> int:
     if not command:
         raise UsageError("zot conformance: no command: zot conformance -- zot rpc")
     show = _show_json if "--json" in flags else _show_text
-    points = run(command, only=only, seconds=seconds)
-    for point in points:
+
+    def tell(point: Point) -> None:
         if not point.holds or "--failures" not in flags:
             show(point)
+
+    points = check_wire(command, only=only, seconds=seconds, tell=tell)
     missed = [point for point in points if not point.holds]
     if "--json" not in flags:
         sys.stdout.write(summary(points) + "\n")
     return 1 if any(point.level == "must" for point in missed) else 0
 
 
-def run(
-    command: Sequence[str], *, only: Sequence[str] = (), seconds: float = DEFAULT_SECONDS
+def check_wire(
+    command: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    seconds: float = DEFAULT_SECONDS,
+    tell: Callable[[Point], None] = lambda point: None,
 ) -> list[Point]:
-    """Run the scenarios (all, or those named) against a command.
+    """Run the scenarios (all, or those named) against a command; `tell` hears of each point.
 
     Raises:
         ConfigError: there is no such command.
     """
     found = placed(command)
     with FakeServer() as server:
-        kit = Kit(found, server, seconds)
+        kit = Kit(found, server, seconds, tell)
         for scenario in SCENARIOS:
             if not only or scenario.__name__ in only:
                 kit.run(scenario)
-    return [*kit.points, *field_points(kit.seen)]
+    for point in field_points(kit.seen):
+        kit.add(point)
+    return kit.points
 
 
 def placed(command: Sequence[str]) -> list[str]:

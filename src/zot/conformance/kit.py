@@ -50,9 +50,16 @@ class Point(Struct, frozen=True):
 class Kit:
     """Runs scenarios against one command, one after the other."""
 
-    def __init__(self, command: Sequence[str], server: FakeServer, seconds: float) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        server: FakeServer,
+        seconds: float,
+        tell: Callable[[Point], None] = lambda point: None,
+    ) -> None:
         self.server = server
         self.points: list[Point] = []
+        self._tell = tell
         self.seen: list[Frame] = []
         """Every frame of every peer, for the checks of fields at the end."""
         self._command = command
@@ -93,8 +100,12 @@ class Kit:
         self, id: str, text: str, holds: bool, detail: object = "", level: Level = "must"
     ) -> bool:
         shown = "" if holds else str(detail)
-        self.points.append(Point(f"{self._scenario}.{id}", level, text, holds, shown))
+        self.add(Point(f"{self._scenario}.{id}", level, text, holds, shown))
         return holds
+
+    def add(self, point: Point) -> None:
+        self.points.append(point)
+        self._tell(point)
 
     def equal(self, id: str, text: str, got: Any, expected: Any, level: Level = "must") -> bool:
         return self.check(id, text, got == expected, f"expected {expected!r}, got {got!r}", level)

@@ -1,11 +1,13 @@
 """Door for people who write plug-ins: prepared answers, a model server that misbehaves on demand,
-and checks of a model client. The agent loads none of it; names load on first use (PEP 562).
+and checks of a model client or of a whole server. The agent loads none of it; names load on first
+use (PEP 562).
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # what type checkers take for true, without importing typing
 if TYPE_CHECKING:
+    from zot.conformance.cli import check_wire as check_wire
     from zot.provider.scripted import ScriptedProvider as ScriptedProvider
     from zot.provider.scripted import ScriptedTurn as ScriptedTurn
     from zot.testing.fakeserver import FakeServer as FakeServer
@@ -16,10 +18,18 @@ _HOMES = {
     "ScriptedProvider": "zot.provider.scripted",
     "ScriptedTurn": "zot.provider.scripted",
     "FakeServer": "zot.testing.fakeserver",
+    "check_wire": "zot.conformance.cli",
     "run_suite": "zot.testing.provider_suite",
     "stream_problems": "zot.testing.provider_suite",
 }
-__all__ = ["FakeServer", "ScriptedProvider", "ScriptedTurn", "run_suite", "stream_problems"]
+__all__ = [
+    "FakeServer",
+    "ScriptedProvider",
+    "ScriptedTurn",
+    "check_wire",
+    "run_suite",
+    "stream_problems",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -24,6 +24,7 @@ from zot.errors import ZotError
 from zot.provider.types import Message, Text
 
 STOP_SECONDS = 3.0
+EXIT_FAILED = 1
 MAX_INPUT = 16 * 1024 * 1024
 """Bytes of stdin that may become a prompt."""
 
@@ -104,7 +105,10 @@ def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
 
 
 def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
+    lost: list[bool] = []
+
     def reader_gone() -> None:
+        lost.append(True)
         runtime.abort()
 
     writer = LineWriter(fd, gone=reader_gone)
@@ -116,7 +120,8 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
     runtime.wait_for_listeners = writer.wait
     code = _finish(runtime, prompt, listen)
     writer.close(STOP_SECONDS)
-    return code
+    # Also when the answer was complete before its loss was noticed.
+    return EXIT_FAILED if lost and code == 0 else code
 
 
 def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None], None]) -> int:
@@ -138,5 +143,5 @@ def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None],
         return 128 + stopped_by[0]
     if run.error is not None:
         sys.stderr.write(f"zot: {run.error}\n")
-        return 1
-    return 0 if run.stop == "end" else 1
+        return EXIT_FAILED
+    return 0 if run.stop == "end" else EXIT_FAILED

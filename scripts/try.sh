@@ -53,7 +53,7 @@ ask() {
 
 with_model() {
     say "3. One prompt through zot rpc, answered by $MODEL on this machine"
-    ask "Which fruits are in fruit.csv?" --provider local --model "$MODEL" || return 1
+    ask "Show me what is in fruit.csv." --provider local --model "$MODEL" || return 1
     say "That was a real model and a real tool call."
     if [ "$MODEL" = "$SMALL" ]; then
         cat >&2 <<'TEXT'
@@ -79,7 +79,7 @@ without_model() {
 THIS IS NOT A MODEL. The answers below were written beforehand (examples/try/script.json); only the
 wire, the loop and the tool are real. With a key or a network it would be a model.
 TEXT
-    ask "Which fruits are in fruit.csv?" --provider scripted --script examples/try/script.json
+    ask "Show me what is in fruit.csv." --provider scripted --script examples/try/script.json
 }
 
 say "1. Setting up .venv"

@@ -53,7 +53,7 @@ IDLE_RELEASE_SECONDS = 300.0
 MAX_OUTPUT = 1024
 TINY_BYTES, TINY_OUTPUT = 300_000_000, 200
 """Models below this size copy examples rather than follow instructions, and do not stop."""
-MAX_CALLS = 10
+MAX_CALLS, TINY_CALLS = 10, 1
 """Calls for one request; a small model that needs more has lost its way."""
 LOOPED = "[stopped: the model asked for the same action again]"
 
@@ -235,6 +235,7 @@ class _Call:
     def __init__(self, request: Request, forms: Mapping[str, Form], *, tiny: bool) -> None:
         self._request = request
         self._limit = TINY_OUTPUT if tiny else MAX_OUTPUT
+        self._max_calls = TINY_CALLS if tiny else MAX_CALLS
         self._forms = dict(forms)
         self._earlier = [flat_call(call, self._forms) for call in calls_since_user(request)]
         self.system = system_text(request.system, forms) if forms else request.system
@@ -244,7 +245,7 @@ class _Call:
 
     def run(self, client: Provider, cancel: Cancel) -> Iterator[StreamEvent]:
         choice = self._request.tool_choice
-        if len(self._earlier) >= MAX_CALLS:
+        if len(self._earlier) >= self._max_calls:
             choice = "none"
         answer = _Answer()
         yield from self._ask(client, cancel, choice, answer)

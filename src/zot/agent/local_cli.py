@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import signal
 import sys
 from collections.abc import Sequence
@@ -128,6 +129,8 @@ def _pull(options: argparse.Namespace) -> int:
     finally:
         bar.close()
     _say(f"{path} (SHA-256 checked)")
+    if importlib.util.find_spec("xllamacpp") is None:
+        sys.stderr.write("to run it: pip install 'zot[local]'\n")
     return 0
 
 

@@ -133,6 +133,7 @@ class LocalProvider:
         self._warming = Cancel()
         self._idle_release = idle_release
         self._idle: threading.Timer | None = None
+        self._active = 0
         self._lock = threading.Lock()
 
     def warm(self) -> None:
@@ -151,6 +152,8 @@ class LocalProvider:
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         self._stop_idle()
+        with self._lock:
+            self._active += 1
         try:
             address = self._server.acquire(cancel)
             client = self._connected(address, request.model)
@@ -170,6 +173,8 @@ class LocalProvider:
                     "it is started again for the next one"
                 ) from broken
         finally:
+            with self._lock:
+                self._active -= 1
             self._rest()
 
     def close(self) -> None:
@@ -198,10 +203,15 @@ class LocalProvider:
     def _rest(self) -> None:
         self._stop_idle()
         with self._lock:
-            self._idle = threading.Timer(self._idle_release, self._server.release)
+            self._idle = threading.Timer(self._idle_release, self._release_if_idle)
             self._idle.name = "zot-local-idle"
             self._idle.daemon = True
             self._idle.start()
+
+    def _release_if_idle(self) -> None:
+        with self._lock:
+            if self._active == 0:
+                self._server.release()
 
     def _stop_idle(self) -> None:
         with self._lock:

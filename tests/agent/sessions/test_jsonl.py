@@ -218,9 +218,20 @@ def test_rows_of_the_go_program_are_read():
     )
     assert user.time == rows.unix("2026-05-01T08:00:01Z")
     assert assistant.body.content == (
-        Reasoning("why", "openai-responses", {"id": "rs_1", "encrypted_content": "blob"}),
+        Reasoning(
+            "why",
+            "openai-responses",
+            {
+                "item": {
+                    "type": "reasoning",
+                    "id": "rs_1",
+                    "summary": [{"type": "summary_text", "text": "why"}],
+                    "encrypted_content": "blob",
+                }
+            },
+        ),
         Text("I will"),
-        ToolCall("t1", "read", {"path": "a"}, opaque={"thought_signature": "s"}),
+        ToolCall("t1", "read", {"path": "a"}, opaque={"thoughtSignature": "s"}),
         ToolCall("t2", "read", None),
     )
     assert assistant.body.extra == {"origin_extension": "x"}
@@ -238,6 +249,15 @@ def test_rows_without_ids_form_one_branch_with_the_same_ids_at_every_reading():
     assert list(first.entries()) == list(second.entries())
     parents = [entry.parent for entry in first.entries().values()]
     assert parents == [None, *list(first.entries())[:-1]]
+
+
+def test_a_thought_of_the_responses_api_is_where_the_go_program_looks():
+    item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}
+    body = Message("assistant", (Reasoning("t", "openai-responses", {"item": item}),), 1.0)
+    line = jsonl.encode_entry(Entry("0000abcd", None, 1.0, body), META)
+    block = msgspec.json.decode(line)["message"]["content"][0]
+    assert (block["reasoning_id"], block["encrypted_content"]) == ("rs", "e")
+    assert next(iter(decoded(line).entries().values())).body == body
 
 
 def test_the_go_program_finds_its_documented_keys():

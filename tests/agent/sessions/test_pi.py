@@ -78,7 +78,7 @@ def test_a_conversation_is_the_same_after_going_through_pi():
                 Reasoning("hm", "anthropic", {"signature": "s"}),
                 Text("will do"),
                 ToolCall("a", "bash", {"command": "ls"}),
-                ToolCall("b", "bash", {}, opaque={"thought_signature": "t"}),
+                ToolCall("b", "bash", {}, opaque={"thoughtSignature": "t"}),
             ),
             2.0,
             ORIGIN,
@@ -94,6 +94,35 @@ def test_a_conversation_is_the_same_after_going_through_pi():
         LevelChange("minimum"),
     ]
     assert again.path()[-1].body == Title("a name")
+
+
+@pytest.mark.parametrize(
+    ("api", "opaque", "signature"),
+    [
+        ("anthropic", {"signature": "s"}, "s"),
+        ("anthropic", {"redacted": "blob"}, "blob"),
+        ("google", {"thoughtSignature": "g"}, "g"),
+        ("openai-responses", {"item": {"id": "r", "encrypted_content": "e"}}, None),
+        ("openai-chat", {"details": [1]}, None),
+        ("anthropic", None, None),
+    ],
+)
+def test_what_a_provider_wants_back_is_where_pi_keeps_it(api, opaque, signature):
+    origin = msgspec.structs.replace(ORIGIN, api=api)
+    message = Message("assistant", (Reasoning("hm", api, opaque),), 1.0, origin)
+    (value,) = to_pi(message)
+    block = value["content"][0]
+    assert block.get("redacted", False) == bool(opaque and "redacted" in opaque)
+    if signature:
+        assert block["thinkingSignature"] == signature
+    assert from_pi(value).content == message.content
+
+
+def test_a_signature_that_is_no_item_is_not_sent_back():
+    value = {"role": "assistant", "api": "openai-responses", "content": []}
+    for text in ("plain", "[]", ""):
+        value["content"] = [{"type": "thinking", "thinking": "x", "thinkingSignature": text}]
+        assert from_pi(value).content == (Reasoning("x", "openai-responses"),)
 
 
 def test_rows_have_the_fields_pi_wants():

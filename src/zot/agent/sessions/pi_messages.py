@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterable
 
+from zot.agent.sessions import signatures
 from zot.provider.types import (
     Block,
     Cost,
@@ -125,8 +126,8 @@ def _block(block: Block) -> dict[str, Json]:
         case Reasoning():
             return _thinking(block)
         case ToolCall():
-            signature = (block.opaque or {}).get("thought_signature")
-            more = {"thoughtSignature": signature} if isinstance(signature, str) else {}
+            signature = signatures.of_call(block)
+            more = {"thoughtSignature": signature} if signature else {}
             return {
                 "type": "toolCall",
                 "id": block.id,
@@ -139,12 +140,14 @@ def _block(block: Block) -> dict[str, Json]:
 
 
 def _thinking(block: Reasoning) -> dict[str, Json]:
-    signature = (block.opaque or {}).get("signature")
+    signature, redacted = signatures.of_thought(block)
     more: dict[str, Json] = {}
-    if isinstance(signature, str):
+    if signature:
         more["thinkingSignature"] = signature
     elif block.opaque is not None:
         more["opaque"] = block.opaque
+    if redacted:
+        more["redacted"] = True
     return {"type": "thinking", "thinking": block.text, **more}
 
 
@@ -269,9 +272,9 @@ def _from_block(value: dict[str, Json], api: str) -> Block | None:
             return _image(value)
         case "thinking":
             signature, opaque = value.get("thinkingSignature"), value.get("opaque")
-            if isinstance(signature, str):
-                opaque = {"signature": signature}
-            kept = opaque if isinstance(opaque, dict) else None
+            kept = signatures.for_thought(api, signature, value.get("redacted") is True)
+            if kept is None and isinstance(opaque, dict):
+                kept = opaque
             return Reasoning(str(value.get("thinking") or ""), api, kept)
         case "toolCall":
             args, signature = value.get("arguments"), value.get("thoughtSignature")
@@ -279,7 +282,7 @@ def _from_block(value: dict[str, Json], api: str) -> Block | None:
                 str(value.get("id") or ""),
                 str(value.get("name") or ""),
                 args if isinstance(args, dict) else None,
-                opaque={"thought_signature": signature} if isinstance(signature, str) else None,
+                opaque=signatures.for_call(signature),
             )
         case _:
             return None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from zot.agent.sessions import signatures
 from zot.core.session import Compaction
 from zot.provider.types import (
     Block,
@@ -172,7 +173,6 @@ def block_row(block: Block) -> BlockRow:
 
 
 def _call_row(call: ToolCall) -> BlockRow:
-    signature = (call.opaque or {}).get("thought_signature")
     return BlockRow(
         id=call.id,
         name=call.name,
@@ -180,17 +180,16 @@ def _call_row(call: ToolCall) -> BlockRow:
         arguments={} if call.args is None else call.args,
         invalid=call.args is None,
         raw=call.raw,
-        thought_signature=signature if isinstance(signature, str) else None,
+        thought_signature=signatures.of_call(call) or None,
         opaque=call.opaque,
     )
 
 
 def _reasoning_row(block: Reasoning) -> BlockRow:
     """Where the Go program has words for it (Responses), its words; else an empty text to it."""
-    opaque = block.opaque or {}
-    id, encrypted = opaque.get("id"), opaque.get("encrypted_content")
+    id, encrypted = signatures.item_of(block)
     row = ReasoningRow(block.text, block.api, block.opaque)
-    if isinstance(id, str) and isinstance(encrypted, str) and (id or encrypted):
+    if id or encrypted:
         return BlockRow(reasoning_id=id, encrypted_content=encrypted, reasoning=row)
     return BlockRow(text="", reasoning=row)
 
@@ -199,8 +198,9 @@ def block(row: BlockRow) -> Block:
     if row.reasoning is not None:
         return Reasoning(row.reasoning.text, row.reasoning.api, row.reasoning.opaque)
     if row.reasoning_id or row.encrypted_content or row.summary:
-        opaque = {"id": row.reasoning_id or "", "encrypted_content": row.encrypted_content or ""}
-        return Reasoning(row.summary or "", "openai-responses", opaque)
+        told = row.summary or ""
+        opaque = signatures.for_item(row.reasoning_id or "", row.encrypted_content or "", told)
+        return Reasoning(told, signatures.RESPONSES, opaque)
     if row.call_id is not None:
         return _result(row)
     if row.id is not None and row.name is not None:
@@ -211,9 +211,7 @@ def block(row: BlockRow) -> Block:
 
 
 def _call(row: BlockRow) -> ToolCall:
-    opaque = row.opaque
-    if opaque is None and row.thought_signature:
-        opaque = {"thought_signature": row.thought_signature}
+    opaque = row.opaque or signatures.for_call(row.thought_signature)
     is_object = isinstance(row.arguments, dict)
     valid, raw = is_object and not row.invalid, row.raw
     if not is_object and row.arguments is not None:

@@ -1,0 +1,71 @@
+"""What providers want back with a thought or a call, between our words for it and the one text
+that pi and the Go program keep. No input or output.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from zot.provider.types import Json, Reasoning, ToolCall
+
+RESPONSES = "openai-responses"
+
+
+def of_call(call: ToolCall) -> str:
+    """Google's signature of a call; empty: it has none."""
+    return _text((call.opaque or {}).get("thoughtSignature"))
+
+
+def for_call(signature: Json) -> dict[str, Json] | None:
+    return {"thoughtSignature": signature} if isinstance(signature, str) and signature else None
+
+
+def of_thought(block: Reasoning) -> tuple[str, bool]:
+    """The signature of a thought, and whether it is a thought that nobody may read."""
+    opaque = block.opaque or {}
+    if redacted := _text(opaque.get("redacted")):
+        return redacted, True
+    if isinstance(item := opaque.get("item"), dict):
+        return msgspec.json.encode(item).decode(), False
+    return _text(opaque.get("signature")) or _text(opaque.get("thoughtSignature")), False
+
+
+def for_thought(api: str, signature: Json, redacted: bool) -> dict[str, Json] | None:
+    """What the provider of that API wants back."""
+    if not isinstance(signature, str) or not signature:
+        return None
+    if redacted:
+        return {"redacted": signature}
+    if api == "google":
+        return {"thoughtSignature": signature}
+    if api == RESPONSES:
+        item = _object(signature)
+        return None if item is None else {"item": item}
+    return {"signature": signature}
+
+
+def item_of(block: Reasoning) -> tuple[str, str]:
+    """Id and encrypted content of a thought on the Responses wire; empty where it is none."""
+    item = (block.opaque or {}).get("item")
+    if not isinstance(item, dict):
+        return "", ""
+    return _text(item.get("id")), _text(item.get("encrypted_content"))
+
+
+def for_item(id: str, encrypted: str, summary: str) -> dict[str, Json]:
+    """The opposite."""
+    told = [{"type": "summary_text", "text": summary}] if summary else []
+    item: dict[str, Json] = {"type": "reasoning", "id": id, "summary": told}
+    return {"item": {**item, "encrypted_content": encrypted} if encrypted else item}
+
+
+def _object(text: str) -> dict[str, Json] | None:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

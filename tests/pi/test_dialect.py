@@ -332,6 +332,23 @@ def test_a_tool_that_was_given_up_has_an_end_all_the_same(generation: Generation
     assert kinds(wire.frames).count("turn_end") == 2
 
 
+def test_a_run_goes_on_in_the_words_it_began_with() -> None:
+    peer = Peer()
+    wire = Wire()
+    wire.encoder = EventEncoder(peer)
+    wire.tell(user(), events.TurnStart(1), answer(CALL, OTHER, stop="tool_use"))
+    wire.tell(events.ToolCalled(CALL), events.ToolCalled(OTHER), events.TurnEnd("tool_use"))
+    wire.tell(events.ToolStarted(CALL), events.ToolReturned(CALL, ToolResult("1", (Text("x"),))))
+    peer.choose("c")
+    wire.tell(events.ToolStarted(OTHER), events.ToolReturned(OTHER, ToolResult("2", (Text("y"),))))
+    group = "tool /tool result /result"
+    assert wire.outline == f"run turn user /user asst /asst {group} {group} /turn"
+    wire.tell(events.TurnStart(2), answer(Text("x")), events.TurnEnd("end"), events.Done())
+    assert "willRetry" not in wire.frames[-1]
+    wire.tell(user(), events.Done("error"))
+    assert "willRetry" in wire.frames[-1]
+
+
 def test_results_after_the_end_of_their_turn_are_dropped() -> None:
     result = ToolResult("1", (Text("late"),))
     wire = Wire().tell(events.ToolReturned(CALL, result), events.ToolProgress("1", "x"))

@@ -18,7 +18,7 @@ from typing import Literal, assert_never
 
 from zot.agent.sessions.pi_messages import result_to_pi, text_of, to_pi
 from zot.agent.sessions.rows import rfc3339
-from zot.agent.wire.pi import Peer, SpecError
+from zot.agent.wire.pi import Generation, Peer, SpecError
 from zot.agent.wire.pi_stream import Budget, MessageUpdate, Stream
 from zot.core import events
 from zot.core.events import Event
@@ -67,6 +67,7 @@ class EventEncoder:
         self._peer = peer
         self._running = False
         """An agent_start was told, and its agent_end was not."""
+        self._began_in = peer.generation
         self._turn: Turn | None = None
         self._stream: Stream | None = None
         self._messages: list[dict[str, Json]] = []
@@ -78,6 +79,11 @@ class EventEncoder:
         self._queue: list[Frame] = []
         self._progress: dict[str, Progress] = {}
         self._asked = 0
+
+    @property
+    def _speaks(self) -> Generation:
+        """A run goes on in the words it began with, whatever the peer shows itself to be."""
+        return self._began_in if self._running else self._peer.generation
 
     @property
     def retrying(self) -> bool:
@@ -149,7 +155,7 @@ class EventEncoder:
             case events.Done(stop):
                 return self._done(stop) if kind != "compact" else []
             case events.CompactStart(reason):
-                if self._peer.generation == "a":
+                if self._speaks == "a":
                     return []
                 return [{"type": "compaction_start", "reason": reason}]
             case events.CompactDone():
@@ -179,13 +185,13 @@ class EventEncoder:
 
     def settled(self, *, aborted: bool) -> list[Frame]:
         """Nothing will follow by itself."""
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             return []
         return [{"type": "agent_settled", "aborted": aborted}]
 
     def compacted(self, event: events.CompactDone, result: dict[str, Json]) -> list[Frame]:
         """A compaction is done; `result` is what pi says of it."""
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             frame: dict[str, Json] = {
                 "type": "compaction",
                 "summary": event.summary,
@@ -243,11 +249,11 @@ class EventEncoder:
 
     def _begin(self) -> list[Frame]:
         head = self._head("end")
-        head["stopReason"] = "pending" if self._peer.generation == "c" else "stop"
+        head["stopReason"] = "pending" if self._speaks == "c" else "stop"
         self._stream = Stream(
             head,
-            None if self._peer.generation == "c" else self._budget,
-            as_documented=self._peer.generation == "a",
+            None if self._speaks == "c" else self._budget,
+            as_documented=self._speaks == "a",
         )
         return [*self._open_turn(keep=True), {"type": "message_start", "message": head}]
 
@@ -296,7 +302,7 @@ class EventEncoder:
         """Make sure that a turn is open; one that had its answer is closed, unless kept."""
         out: list[Frame] = []
         if not self._running:
-            self._running = True
+            self._running, self._began_in = True, self._peer.generation
             self._messages, self._told_error = [], False
             out.append({"type": "agent_start"})
         if self._turn is not None and self._turn.message is not None and not keep:
@@ -328,7 +334,7 @@ class EventEncoder:
         assert turn is not None
         if not turn.calls:
             return self._close_turn()
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             return []  # each is told when it runs
         return [frame for call in turn.calls for frame in self._tool_start(call)]
 
@@ -363,7 +369,7 @@ class EventEncoder:
         if self._turn is not None:
             out += self._close_turn() if self._turn.message else self._cut_short("error", None)
         end: dict[str, Json] = {"type": "agent_end", "messages": self._messages}
-        if self._peer.generation != "a":
+        if self._speaks != "a":
             end["willRetry"] = False
         out.append(end)
         if self._retry is not None:
@@ -384,7 +390,7 @@ class EventEncoder:
 
     def _tool_progress(self, id: str, text: str, now: float) -> list[Frame]:
         progress = self._progress.get(id)
-        if progress is None or self._peer.generation == "a":
+        if progress is None or self._speaks == "a":
             return []
         progress.text = (progress.text + text)[-PROGRESS_CHARS:]
         progress.held = True
@@ -423,17 +429,17 @@ class EventEncoder:
             "result": self._tool_result(result, shown),
             "isError": result.is_error,
         }
-        if self._peer.generation != "a":
+        if self._speaks != "a":
             end["durationMs"] = round(seconds * 1000)
         out.append(end)
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             out += self._pair(shown)
         if len(turn.results) == len(turn.calls):
             out += self._tools_done(turn)
         return out
 
     def _tool_result(self, result: ToolResult, shown: dict[str, Json]) -> Json:
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             if result.is_error:
                 return text_of(result.content)
             details = {} if result.details is None else {"details": result.details}
@@ -442,7 +448,7 @@ class EventEncoder:
 
     def _tools_done(self, turn: Turn) -> list[Frame]:
         out: list[Frame] = []
-        if self._peer.generation != "a":
+        if self._speaks != "a":
             for call in turn.calls:
                 result, at = turn.results[call.id]
                 out += self._pair(result_to_pi(result, round(at * 1000)))
@@ -453,7 +459,7 @@ class EventEncoder:
     def _compact_failed(self, event: events.CompactFailed) -> list[Frame]:
         if event.reason == "threshold":
             self._told_error = True  # the error that follows says the same once more
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             what = "Compaction" if event.reason == "manual" else "Auto-compaction"
             return [SpecError(f"{what} failed: {event.error}")]
         end: dict[str, Json] = {
@@ -466,7 +472,7 @@ class EventEncoder:
 
     def _retried(self, event: events.Retry) -> list[Frame]:
         self._retry = event
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             return []
         return [
             {
@@ -481,7 +487,7 @@ class EventEncoder:
     def _retry_over(self, error: str | None) -> list[Frame]:
         retry, self._retry = self._retry, None
         assert retry is not None
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             return []
         end = {"type": "auto_retry_end", "success": error is None, "attempt": retry.attempt}
         return [end if error is None else {**end, "finalError": error}]
@@ -489,7 +495,7 @@ class EventEncoder:
     def _queued(
         self, steering: tuple[str, ...], follow_up: tuple[str, ...], taken: bool
     ) -> list[Frame]:
-        if self._peer.generation == "a":
+        if self._speaks == "a":
             return []
         frame: Frame = {
             "type": "queue_update",

@@ -7,6 +7,8 @@ import time
 import pytest
 from support.rpc import Zot
 
+from zot.agent.wire import zot
+
 SECONDS = 2.0
 ROUND = 60
 COMMANDS = [
@@ -28,6 +30,18 @@ COMMANDS = [
     {"type": "get_models"},
     {"type": "ping"},
     {"type": "approve", "request_id": "x", "decision": "allow"},
+    {"type": "prompt", "message": "tool", "max_steps": 1, "max_cost": 0.5},
+    {"type": "list_sessions", "limit": 3},
+    {"type": "load_session", "session": "latest"},
+    {"type": "fork_session", "at": 1, "load": False},
+    {"type": "export_session", "format": "markdown"},
+    {"type": "set_messages", "messages": [{"role": "user", "content": []}]},
+    {"type": "get_commands"},
+    {"type": "run_command", "name": "x", "args": "y"},
+    {"type": "reload_ext"},
+    {"type": "panel_key", "extension": "e", "panel_id": "p", "key": "up"},
+    {"type": "panel_close", "extension": "e", "panel_id": "p"},
+    {"type": "answer", "request_id": "x", "value": "y"},
 ]
 VALUES = [
     None,
@@ -107,3 +121,7 @@ def test_no_line_breaks_it_and_every_line_is_answered(tmp_path, seed):
                 raise
         assert "Traceback" not in zot.stderr()
         assert zot.close()[0] == 0
+
+
+def test_every_command_is_among_them():
+    assert {command["type"] for command in COMMANDS} == set(zot.COMMANDS)

@@ -1,5 +1,6 @@
 """The loop and its supervisor: what is told, in which order, and what is left in the transcript."""
 
+import random
 import sys
 import threading
 
@@ -1005,3 +1006,35 @@ def test_late_emits_of_a_given_up_run_are_refused(monkeypatch):
                 break
             threading.Event().wait(0.01)
         assert seen == ["entered", "Cancelled"]
+
+
+def test_an_abort_at_a_random_moment_ends_in_one_done_and_a_usable_transcript():
+    chance = random.Random(7)
+
+    def work(args, context):
+        for _ in range(5):
+            context.progress("x")
+            context.cancel.sleep(0.001)
+        return "x"
+
+    turn = {"text": ["a"] * 5, "delay_ms": 1, "tools": [{"name": "t"}, {"name": "t"}]}
+    busy = {"match": "p", "error": {"status": 503, "message": "busy"}}
+    turns = [t for _ in range(150) for t in ({**turn, "match": "p"}, busy)]
+    stops = set()
+    with Recorder([*turns, OK], tools=[SmallTool("t", work)]) as it:
+        for number in range(60):
+            start = len(it.events)
+            run_ = it.runtime.prompt(f"p{number}")
+            threading.Event().wait(chance.random() * 0.02)
+            it.runtime.abort()
+            assert run_.ended.wait(PATIENCE)
+            told = it.events[start:]
+            assert kinds(told).count("Done") == 1
+            assert kinds(told)[-1] == "Done"
+            assert len(of(told, events.TurnEnd)) >= len(of(told, events.TurnStart))
+            called = [event.call.id for event in of(told, events.ToolCalled)]
+            assert [event.call.id for event in of(told, events.ToolReturned)] == called
+            assert valid(repaired(it.session.messages()))
+            stops.add(run_.stop)
+        assert "aborted" in stops
+        usable(it)

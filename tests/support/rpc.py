@@ -255,6 +255,8 @@ class Zot:
         assert self.ask("ping")["data"] == {"pong": True}
         self.wait(lambda: self.done_count() >= self.run_count(), "every run's done")
         assert self.done_count() == self.run_count(), self._report("counted done")
+        # Commands that wait for extensions are answered out of order.
+        self.wait(lambda: len(self.answers()) >= self.sent, "every answer")
         assert len(self.answers()) == self.sent, self._report("counted answers")
         assert self.data("get_state")["busy"] is False
         self.check_lines()

@@ -13,7 +13,7 @@ from zot.agent.config import SETTINGS, Config
 from zot.agent.config_cli import main
 from zot.agent.flags import Options
 from zot.agent.home import home, home_dir
-from zot.agent.known import configured
+from zot.agent.known import VARIABLES, configured
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
 
@@ -291,6 +291,12 @@ def test_a_model_belongs_to_the_provider_it_was_set_with(place):
     user_file(place, {"provider": "openai", "model": "gpt-5", "base_url": "http://x"})
     options, _ = configured(Options(provider="anthropic"), os.environ, str(place))
     assert (options.model, options.base_url) == ("", "")
+
+
+def test_every_variable_of_a_setting_is_looked_for(place, monkeypatch):
+    assert set(VARIABLES) == {setting.env for setting in SETTINGS.values() if setting.env}
+    monkeypatch.setenv("ZOT_MODEL", "from-env")
+    assert configured(Options(), os.environ, str(place))[0].model == "from-env"
 
 
 def test_no_file_and_no_variable_change_nothing(place):

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from zot.agent.models import Models
 
 
+VARIABLES = (
+    *("ZOT_PROVIDER", "ZOT_MODEL", "ZOT_REASONING", "ZOT_BASE_URL"),
+    *("ZOT_AUTO_COMPACT_THRESHOLD", "ZOT_MAX_STEPS", "ZOT_MAX_COST"),
+    *("ZOT_MAX_TOKENS", "ZOT_MAX_SECONDS"),
+)
+"""Those that hold settings; the same as in config.py, which is not loaded to find out."""
 _LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds", "idle_timeout")
 _SWITCHES = {"context_files": "no_context_files", "skills": "no_skills", "extensions": "no_ext"}
 """Settings, and the flags that say the opposite."""
@@ -74,7 +80,7 @@ def configured(options: Options, environ: Mapping[str, str], cwd: str) -> tuple[
         ConfigError: a variable holds a value that cannot be used.
     """
     files = (os.path.join(home_dir(), "config.json"), os.path.join(cwd, ".zot", "config.json"))
-    if not any(map(os.path.exists, files)) and not any(map(_is_setting, environ)):
+    if not any(map(os.path.exists, files)) and not any(name in environ for name in VARIABLES):
         return options, []
     from zot.agent.config import Config  # start-up budget
 
@@ -102,10 +108,6 @@ def resumed(options: Options, cwd: str, known: Known) -> Options:
     if info.api == "scripted":
         return options  # prepared turns are of one run
     return replace(options, provider=info.name, model=found[1])
-
-
-def _is_setting(variable: str) -> bool:
-    return variable.startswith("ZOT_") and variable not in ("ZOT_HOME", "ZOT_FSYNC")
 
 
 def _from_config(options: Options, config: Config) -> dict[str, Json]:

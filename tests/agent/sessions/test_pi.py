@@ -25,6 +25,7 @@ from zot.core.session import (
     Title,
     UsageNote,
 )
+from zot.errors import SessionError
 from zot.provider.types import (
     Cost,
     Image,
@@ -372,6 +373,15 @@ def test_a_pi_file_can_be_opened_and_continued(tmp_path):
         "half \ufffd",
         "and on",
     ]
+
+
+def test_a_file_of_a_newer_pi_is_read_but_not_added_to(tmp_path):
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(lines([{**V1[0], "version": 4}, *V1[1:]]))
+    path.chmod(0o600)
+    assert len(load(str(path)).entries) == 6
+    with pytest.raises(SessionError, match="newer than 3"):
+        open_session(str(path), "/w")
 
 
 def test_a_new_file_in_the_format_of_pi(tmp_path):

@@ -248,6 +248,11 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     try:
         lock(fd, path)
         transcript, torn = _scan(fd, path)
+        if isinstance(transcript, PiTranscript) and transcript.version > pi.VERSION:
+            raise SessionError(
+                f"the session {path!r} has pi's format {transcript.version}, which is newer than "
+                f"{pi.VERSION}: it can be read (zot sessions show, import), but not added to"
+            )
         loaded = _loaded(transcript, path, len(torn))
         if torn:
             _cut(fd, path, torn)

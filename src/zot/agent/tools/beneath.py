@@ -19,7 +19,7 @@ from zot.agent.tools.disk import FOLDER, READ, Disk, Outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from zot.agent.tools.disk import Entry
 
@@ -129,12 +129,14 @@ def has_openat2() -> bool:
     return True
 
 
-class Beneath(Disk):
-    """`hidden` are directories (without symlinks) that are out of reach even below the root."""
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path, without symlinks, is the directory or lies in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
-    def __init__(self, root: str, hidden: Collection[str] = ()) -> None:
+
+class Beneath(Disk):
+    def __init__(self, root: str) -> None:
         self.root = os.path.realpath(root)
-        self._hidden = tuple(hidden)
         self._names = (os.path.abspath(root), self.root)
         """How the root may be written at the beginning of a path."""
         self._open_beneath = kernel_open if has_openat2() else walk_open
@@ -202,9 +204,10 @@ class Beneath(Disk):
             above, _, name = relative.rstrip("/").rpartition("/")
             if name in ("", ".", ".."):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            self._guard(relative, path)  # before a directory is made for it
             folder = self._folder(above or ".", path, create)
             try:
-                self._guard(folder, name, path)
+                self._guard_place(folder, name, path)
                 link = read_link(name, folder)
                 if link is None:
                     return os.dup(folder), name
@@ -224,7 +227,7 @@ class Beneath(Disk):
         above, _, name = relative.rstrip("/").rpartition("/")
         parent = self._folder(above or ".", path, create)
         try:
-            self._guard(parent, name, path)
+            self._guard_place(parent, name, path)
             os.mkdir(name, dir_fd=parent)
         except FileExistsError:
             pass  # somebody was faster; what it is shows when it is opened
@@ -232,11 +235,16 @@ class Beneath(Disk):
             os.close(parent)
         return self._open(relative, FOLDER, path)
 
-    def _guard(self, folder: int, name: str, path: str) -> None:
+    def _guard_place(self, folder: int, name: str, path: str) -> None:
         """Refuse what git or zot would obey, by its real place: symlinks cannot hide it."""
-        below = path_of(folder)[len(self.root) :].split("/")
+        real = path_of(folder)
+        if not is_below(real, self.root):
+            raise self._outside(path)  # the whole directory was moved away meanwhile
+        self._guard(f"{real[len(self.root) :]}/{name}", path)
+
+    def _guard(self, below: str, path: str) -> None:
         # Some file systems take .GIT for .git.
-        if any(part.casefold() in PROTECTED for part in (*below, name)):
+        if any(part.casefold() in PROTECTED for part in below.split("/")):
             raise Outside(
                 f"jailed: path {path!r} is protected: git and zot obey what is in"
                 f" {' and '.join(PROTECTED)}; run zot without --jail to write it"
@@ -255,33 +263,18 @@ class Beneath(Disk):
     def _open(self, relative: str, flags: int, path: str) -> int:
         root = os.open(self.root, LOOK | os.O_DIRECTORY)
         try:
-            fd = self._open_beneath(root, relative, flags)
+            return self._open_beneath(root, relative, flags)
         except OSError as error:
             if error.errno == errno.EXDEV:
                 raise self._outside(path) from None
             raise
         finally:
             os.close(root)
-        try:
-            self._check(path_of(fd), path)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
-    def _check(self, real: str, path: str) -> None:
-        if not is_below(real, self.root) or any(is_below(real, each) for each in self._hidden):
-            raise self._outside(path)
 
     def _outside(self, path: str) -> Outside:
         return Outside(
             f"jailed: path {path!r} is outside {self.root!r}; run zot without --jail to allow it"
         )
-
-
-def is_below(path: str, directory: str) -> bool:
-    """Whether a path, without symlinks, is the directory or lies in it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 class Found:

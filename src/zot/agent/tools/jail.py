@@ -6,8 +6,10 @@ Commands read the whole file system, without its secrets, and write the working 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,6 +42,8 @@ CLOSED = ("/tmp", "/var/tmp", "/run")
 outside to do what it may not."""
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
 PROBE_SECONDS = 10.0
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
+"""Variables that a command in the jail does not see."""
 
 
 class Jail(Place):
@@ -50,8 +54,8 @@ class Jail(Place):
         self.root = os.path.realpath(cwd)
         self.zot_home = os.path.realpath(zot_home)
         check(self.root, self.zot_home)
-        self.bounds = {"root": self.root, "hidden": [self.zot_home]}
-        self._beneath = JailDisk(cwd, self.zot_home)
+        self.bounds = {"root": self.root}
+        self._beneath = JailDisk(cwd)
         self.disk = self._beneath
         self._ready = False
 
@@ -78,6 +82,7 @@ class Jail(Place):
         timeout: float | None,
     ) -> Result:
         program = self._bubblewrap()
+        env = {name: value for name, value in env.items() if not SECRET_NAME.search(name)}
         with protected(self.root) as protections:
             # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
             # background process to name, nor let `cmd > >(tee log)` finish.
@@ -104,7 +109,18 @@ class Jail(Place):
     def _mounts(self) -> list[str]:
         """bubblewrap's arguments, in order: what comes later lies on top."""
         words = [*NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
-        words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        # Root without its powers still owns /proc/sys, where it could change the whole machine.
+        words += [
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--remount-ro",
+            "/proc",
+        ]
         for folder in CLOSED:
             if os.path.isdir(folder) and not os.path.islink(folder):
                 words += ["--tmpfs", folder]
@@ -149,8 +165,8 @@ class Jail(Place):
 class JailDisk(Beneath):
     """What lies beneath the working directory, and the files zot offers besides."""
 
-    def __init__(self, root: str, zot_home: str) -> None:
-        super().__init__(root, [zot_home])
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
         self.offered: set[str] = set()
 
     def open(self, path: str, flags: int = READ) -> int:
@@ -161,14 +177,17 @@ class JailDisk(Beneath):
 
 def check(root: str, zot_home: str) -> None:
     """Raises ConfigError for a directory that cannot be a jail."""
-    user = os.path.realpath(os.path.expanduser("~"))
-    if is_below(user, root):
+    user = os.path.expanduser("~")
+    if os.path.isabs(user) and is_below(os.path.realpath(user), root):
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} holds your home directory, with all"
             " that your shell runs; start zot in a directory below it"
         )
-    if is_below(root, zot_home):
-        raise ConfigError(f"--jail needs a project's directory: {root!r} is zot's own")
+    if is_below(root, zot_home) or is_below(zot_home, root):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} and zot's own, {zot_home!r}, must not"
+            " lie in each other; set ZOT_HOME to another place"
+        )
 
 
 @contextmanager
@@ -186,8 +205,13 @@ def protected(root: str) -> Iterator[list[str]]:
                     f"jailed: {path!r} is a symlink, which bubblewrap cannot protect; no command"
                     " runs. Use the other tools, or run zot without --jail"
                 )
-            if not os.path.exists(path) or is_empty(path):
-                stack.enter_context(held(path))
+            try:
+                if not os.path.exists(path) or is_empty(path):
+                    stack.enter_context(held(path))
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    continue  # we cannot make it: neither can the command
+                raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
             words += ["--ro-bind", path, path]
         yield words
 
@@ -196,7 +220,7 @@ def is_empty(path: str) -> bool:
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is None
-    except NotADirectoryError:
+    except OSError:
         return False  # `.git` of a worktree is a file
 
 

@@ -1,0 +1,526 @@
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.environment import uncovered
+from support.tools import call, eventually, marked, none_left, text
+
+from zot.agent.tools import beneath, jail
+from zot.agent.tools.jail import Jail, check, held, protected
+from zot.agent.tools.registry import SharedSupervisor, builtin_tools
+from zot.cancel import Cancel
+from zot.core.tool import Tool, ToolOutput
+from zot.errors import Cancelled, ConfigError, ToolError
+
+Tools = dict[str, Tool]
+
+
+def bwrap_trouble() -> str:
+    """Why there can be no jail for commands here; empty if there can."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed"
+    argv = [program, *jail.NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    said = subprocess.run(argv, capture_output=True, text=True, timeout=20)
+    return f"bubblewrap cannot work here: {said.stderr.strip()}" if said.returncode else ""
+
+
+TROUBLE = bwrap_trouble()
+needs_bwrap = pytest.mark.skipif(bool(TROUBLE), reason=TROUBLE)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "home"
+    path.mkdir()
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
+@pytest.fixture
+def zot_home(home: Path) -> Path:
+    path = home / "zot"
+    path.mkdir()
+    (path / "auth.json").write_text("sk-canary")
+    return path
+
+
+@pytest.fixture
+def root(home: Path) -> Path:
+    path = home / "project"
+    path.mkdir()
+    (path / "f").write_text("inside\n")
+    return path
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    path = tmp_path / "outside"
+    path.mkdir()
+    (path / "f").write_text("sk-canary\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def supervisor() -> Iterator[SharedSupervisor]:
+    shared = SharedSupervisor()
+    yield shared
+    shared.close()
+
+
+def jailed(root: Path, zot_home: Path, supervisor: SharedSupervisor) -> Tools:
+    tools = builtin_tools(str(root), supervisor=supervisor, jail=str(zot_home))
+    return {tool.name: tool for tool in tools}
+
+
+@pytest.fixture
+def tools(root: Path, zot_home: Path, supervisor: SharedSupervisor) -> Tools:
+    return jailed(root, zot_home, supervisor)
+
+
+def bash(tools: Tools, command: str, **more: object) -> ToolOutput:
+    return call(tools["bash"], command=command, **more)  # type: ignore[arg-type]
+
+
+def said(tools: Tools, command: str) -> str:
+    """What the command printed, without the command itself."""
+    return text(bash(tools, command)).removeprefix(f"$ {command}")
+
+
+@pytest.fixture
+def seen_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home directory of the tests is in /tmp; to be seen at all, that must not be covered."""
+    monkeypatch.setattr(jail, "CLOSED", ("/run",))
+
+
+# --- file tools ------------------------------------------------------------------------------
+
+
+def test_file_tools_work_inside(tools: Tools, root: Path) -> None:
+    assert "created sub/new" in text(call(tools["write"], path="sub/new", content="a\n"))
+    edits = [{"oldText": "a", "newText": "b"}]
+    assert "+b" in text(call(tools["edit"], path="sub/new", edits=edits))
+    assert text(call(tools["read"], path="sub/new")) == "b\n"
+    assert text(call(tools["read"], path=str(root / "sub/../f"))) == "inside\n"
+    assert text(call(tools["glob"], pattern="**/*")) == "f\nsub/new"
+    assert text(call(tools["grep"], pattern="ins|b")) == "f:1: inside\nsub/new:1: b"
+    assert text(call(tools["grep"], pattern="b", path="sub/new")) == "sub/new:1: b"
+    with pytest.raises(ToolError, match="no such file: .*gone'$"):
+        call(tools["read"], path="gone")
+    with pytest.raises(ToolError, match="no such file.*create it with write"):
+        call(tools["edit"], path="no/f", edits=edits)
+    with pytest.raises(ToolError, match="no such file or directory"):
+        call(tools["grep"], pattern="x", path="gone")
+    with pytest.raises(ToolError, match="it is a directory"):
+        call(tools["write"], path="sub", content="x")
+
+
+@pytest.mark.parametrize("way", ["absolute", "dots", "link", "relative_link", "file_link", "proc"])
+def test_no_file_tool_leaves(tools: Tools, root: Path, outside: Path, way: str) -> None:
+    (root / "link").symlink_to(outside)
+    (root / "relative_link").symlink_to("../../outside")
+    (root / "file_link").symlink_to(outside / "f")
+    path = {
+        "absolute": f"{outside}/f",
+        "dots": "../../outside/f",
+        "link": "link/f",
+        "relative_link": "relative_link/f",
+        "file_link": "file_link",
+        "proc": f"/proc/self/root{outside}/f",
+    }[way]
+    edits = [{"oldText": "sk", "newText": "pk"}]
+    for name, args in {
+        "read": {"path": path},
+        "write": {"path": path, "content": "x"},
+        "edit": {"path": path, "edits": edits},
+        "grep": {"path": path, "pattern": "sk"},
+        "glob": {"path": path.removesuffix("/f"), "pattern": "*"},
+    }.items():
+        if name == "glob" and way == "file_link":
+            continue  # a file is no place to search
+        with pytest.raises(ToolError, match=r"^jailed: path '.*' is outside '.*project'; run zot"):
+            call(tools[name], **args)
+    assert (outside / "f").read_text() == "sk-canary\n"
+    assert [each.name for each in outside.iterdir()] == ["f"]
+
+
+def test_a_search_does_not_follow_links_and_patterns_do_not_lead_out(
+    tools: Tools, root: Path, outside: Path
+) -> None:
+    (root / "link").symlink_to(outside)
+    (root / ".gitignore").symlink_to(outside / "rules")
+    (outside / "rules").write_text("f\n")
+    assert text(call(tools["grep"], pattern="canary")) == "No matches found."
+    assert text(call(tools["glob"], pattern="**/*")) == "f\nlink"
+    for pattern in (f"{outside}/*", "../*", "../../outside/*", "link/*", "~/*", "/etc/pass*"):
+        with pytest.raises(ToolError, match="^jailed: "):
+            call(tools["glob"], pattern=pattern)
+
+
+def test_ignore_rules_of_directories_above_do_not_count(tools: Tools, home: Path) -> None:
+    (home / ".git").mkdir()
+    (home / ".gitignore").write_text("f\n")
+    assert text(call(tools["glob"], pattern="*")) == "f"
+
+
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", ".git/config", ".zot/config.json", ".zot", "sub/.git/config"]
+)
+def test_what_git_or_zot_would_run_is_not_written(tools: Tools, root: Path, path: str) -> None:
+    (root / ".git/hooks").mkdir(parents=True)
+    (root / ".git/config").write_text("[core]\n")
+    with pytest.raises(ToolError, match=r"^jailed: path .* is protected.*without --jail"):
+        call(tools["write"], path=path, content="x")
+    with pytest.raises(ToolError, match=r"^jailed: |no such file"):
+        call(tools["edit"], path=path, edits=[{"oldText": "core", "newText": "x"}])
+    assert (root / ".git/config").read_text() == "[core]\n"
+    assert sorted(each.name for each in root.iterdir()) == [".git", "f"]
+    assert "core" in text(call(tools["read"], path=".git/config"))
+
+
+def test_a_file_with_another_name_outside_gets_a_file_of_its_own(
+    tools: Tools, root: Path, outside: Path
+) -> None:
+    (root / "shared").hardlink_to(outside / "f")
+    call(tools["write"], path="shared", content="mine\n")
+    assert (root / "shared").read_text() == "mine\n"
+    assert (outside / "f").read_text() == "sk-canary\n"
+
+
+def test_a_write_that_races_with_a_symlink_stays_inside(
+    tools: Tools, root: Path, outside: Path
+) -> None:
+    stop = threading.Event()
+    (root / "d").mkdir()
+
+    def swap() -> None:
+        while not stop.is_set():
+            (root / "d").rename(root / "kept")
+            (root / "d").symlink_to(outside)
+            (root / "d").unlink()
+            (root / "kept").rename(root / "d")
+
+    racer = threading.Thread(target=swap, name="racer")
+    racer.start()
+    written = 0
+    try:
+        for number in range(300):
+            try:
+                call(tools["edit"], path="d/f", edits=[{"oldText": "sk", "newText": f"{number}"}])
+            except ToolError:
+                pass
+            written += 1
+    finally:
+        stop.set()
+        racer.join()
+    assert written == 300
+    assert (outside / "f").read_text() == "sk-canary\n"
+
+
+def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) -> None:
+    for wrong in (Path("/"), home, home.parent):
+        with pytest.raises(ConfigError, match="holds your home directory"):
+            builtin_tools(str(wrong), jail=str(zot_home))
+    for own in (root, root / "state"):
+        with pytest.raises(ConfigError, match="must not lie in each other"):
+            builtin_tools(str(root), jail=str(own))
+    check(str(root), str(zot_home))
+
+
+def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys; from zot.agent.tools.registry import builtin_tools\n"
+        "from zot.cancel import Cancel; from zot.core.tool import ToolContext\n"
+        "read = builtin_tools(sys.argv[1])[0]\n"
+        "read.run({'path': 'f'}, ToolContext(call_id='1', cancel=Cancel(), progress=print))\n"
+        "print(*[name for name in ('jail', 'beneath', 'process')"
+        " if f'zot.agent.tools.{name}' in sys.modules])"
+    )
+    (tmp_path / "f").touch()
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    found = subprocess.run(argv, capture_output=True, text=True, check=True, env=uncovered())
+    assert found.stdout.strip() == ""
+
+
+# --- commands --------------------------------------------------------------------------------
+
+
+@needs_bwrap
+def test_a_command_writes_only_the_working_directory(
+    tools: Tools, root: Path, home: Path, outside: Path, seen_tmp: None
+) -> None:
+    output = said(
+        tools,
+        f"echo new > made; echo y > ~/.bashrc; echo z > {outside}/g; cat {outside}/f;"
+        " touch /etc/zot-was-here /usr/zot-was-here; pwd; rm -rf ~/zot; echo end",
+    )
+    assert (root / "made").read_text() == "new\n"
+    assert output.count("Read-only file system") >= 4
+    assert "canary" in output and f"\n{root}\n" in output and "end" in output
+    assert not (home / ".bashrc").exists() and not (outside / "g").exists()
+    assert (home / "zot/auth.json").exists()
+    assert not Path("/etc/zot-was-here").exists()
+
+
+@needs_bwrap
+def test_a_command_has_a_tmp_of_its_own(tools: Tools) -> None:
+    name = f"zot-test-{os.urandom(6).hex()}"
+    assert "\nx\n" in said(tools, f"echo x > /tmp/{name} && cat ${{TMPDIR:-/tmp}}/{name}")
+    assert not Path("/tmp", name).exists()
+    assert "No such file" in said(tools, f"cat /tmp/{name}")
+
+
+@needs_bwrap
+def test_git_and_zot_directories_are_read_only(tools: Tools, root: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (root / ".zot").mkdir()
+    (root / ".zot/config.json").write_text("{}")
+    output = said(
+        tools,
+        "rm -rf .git .zot; mv .git old; echo x > .git/hooks/pre-commit; echo x >> .git/config;"
+        " echo x > .zot/config.json; git config core.fsmonitor ./evil; git status --short",
+    )
+    assert "?? f" in output
+    assert (root / ".git/HEAD").exists() and (root / ".zot/config.json").read_text() == "{}"
+    assert not (root / ".git/hooks/pre-commit").exists()
+    assert "fsmonitor" not in (root / ".git/config").read_text()
+    assert not (root / "old").exists()
+
+
+@needs_bwrap
+def test_they_cannot_be_made_either_and_no_trace_is_left(tools: Tools, root: Path) -> None:
+    output = said(tools, "git init -q . ; mkdir .zot/extensions; echo x > .zot/config.json; ls -A")
+    assert "Read-only file system" in output
+    assert [each.name for each in root.iterdir()] == ["f"]
+
+
+@needs_bwrap
+def test_a_git_file_of_a_worktree_is_protected_and_a_symlink_refused(
+    tools: Tools, root: Path
+) -> None:
+    (root / ".git").write_text("gitdir: /nowhere\n")
+    assert "Read-only" in said(tools, "echo x > .git; rm -f .git")
+    assert (root / ".git").read_text() == "gitdir: /nowhere\n"
+    (root / ".git").unlink()
+    (root / ".git").symlink_to("elsewhere")
+    with pytest.raises(ToolError, match=r"\.git' is a symlink"):
+        said(tools, "true")
+
+
+@needs_bwrap
+def test_secrets_are_out_of_sight(
+    tools: Tools, home: Path, zot_home: Path, monkeypatch: pytest.MonkeyPatch, seen_tmp: None
+) -> None:
+    (home / ".ssh").mkdir()
+    (home / ".ssh/id").write_text("sk-canary")
+    (home / ".netrc").write_text("sk-canary")
+    monkeypatch.setenv("MY_API_KEY", "sk-canary")
+    monkeypatch.setenv("GITHUB_TOKEN", "sk-canary")
+    monkeypatch.setenv("HARMLESS", "yes")
+    output = said(
+        tools,
+        f"cat {zot_home}/auth.json ~/.ssh/id ~/.netrc; env; echo $HARMLESS;"
+        f" cat /proc/$PPID/environ /proc/{os.getpid()}/environ /proc/*/environ | tr '\\0' '\\n'",
+    )
+    assert "sk-canary" not in output
+    assert "\nyes\n" in output
+
+
+@needs_bwrap
+def test_there_is_no_network_and_no_socket_of_the_system(tools: Tools, tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        output = said(tools, f"echo hi > /dev/tcp/127.0.0.1/{port}; ls -A /run | wc -l")
+    assert "Connection refused" in output or "unreachable" in output
+    assert "\n0\n" in output
+
+
+@needs_bwrap
+def test_a_command_sees_only_its_own_processes_and_has_no_power(tools: Tools) -> None:
+    output = said(
+        tools,
+        f"kill -0 {os.getpid()} && echo seen; ls -d /proc/[0-9]* | wc -l;"
+        " for each in $(find /proc/sys /proc/irq /proc/bus /proc/sysrq-trigger /sys -maxdepth 3"
+        " -type f 2> /dev/null); do test -w $each && echo writable; done;"
+        " mount -o remount,rw / && echo remounted; grep CapEff /proc/self/status",
+    )
+    assert "seen" not in output and "writable" not in output and "remounted" not in output
+    assert "0000000000000000" in output
+
+
+@needs_bwrap
+def test_output_exit_code_progress_and_stdin_are_as_without_a_jail(tools: Tools) -> None:
+    shown: list[str] = []
+    output = bash(tools, "echo hi; cat; echo err >&2; exit 3", progress=shown.append)
+    assert output.is_error and "\nhi\nerr\n" in text(output) and "[exit 3]" in text(output)
+    assert "hi" in "".join(shown)
+    assert output.details is not None and output.details["exit_code"] == 3
+    assert "late" in said(tools, "echo late > >(sleep 0.03; cat)")
+
+
+@needs_bwrap
+def test_leftovers_are_named_and_stopped(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = f"zot-test-{os.urandom(6).hex()}"
+    monkeypatch.setenv("MARKED", mark)
+    output = said(tools, "sleep 301 & (setsid sleep 302 &) ; echo started")
+    assert "2 background processes were stopped" in output
+    assert "sleep 301" in output and "sleep 302" in output and "(bwrap" not in output
+    assert none_left(mark)
+
+
+@needs_bwrap
+def test_timeout_and_abort_leave_nothing(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = f"zot-test-{os.urandom(6).hex()}"
+    monkeypatch.setenv("MARKED", mark)
+    command = "trap '' TERM; setsid sleep 303 & sleep 304"
+    output = text(bash(tools, command, timeout=0.5))
+    assert "timed out after 0.5 s" in output and "[exit -1]" in output
+    assert none_left(mark)
+    cancel = Cancel()
+    thread = threading.Thread(
+        target=lambda: eventually(lambda: len(marked(mark)) > 3) and cancel.set(), name="abort"
+    )
+    thread.start()
+    assert "aborted" in text(bash(tools, command, cancel=cancel))
+    thread.join()
+    assert none_left(mark)
+
+
+@needs_bwrap
+def test_the_complete_output_can_be_read_though_it_lies_outside(tools: Tools) -> None:
+    output = bash(tools, "seq 1 30000")
+    assert output.details is not None
+    path = Path(str(output.details["full_output"]))
+    try:
+        assert text(call(tools["read"], path=str(path), offset=29000, limit=1)).startswith("29000")
+        with pytest.raises(ToolError, match="is outside"):
+            call(tools["read"], path=str(path.parent))
+        with pytest.raises(ToolError, match="is outside"):
+            call(tools["write"], path=str(path), content="x")
+    finally:
+        path.unlink()
+
+
+@needs_bwrap
+def test_two_commands_share_the_cover_of_what_is_not_there(tools: Tools, root: Path) -> None:
+    results: list[str] = []
+    slow = threading.Thread(
+        target=lambda: results.append(
+            said(tools, "touch begun; while ! test -e go; do sleep 0.02; done; mkdir .zot/x")
+        ),
+        name="slow",
+    )
+    slow.start()
+    assert eventually(lambda: (root / "begun").exists())
+    said(tools, "true")
+    (root / "go").touch()
+    slow.join()
+    assert "Read-only" in results[0]
+    assert sorted(each.name for each in root.iterdir()) == ["begun", "f", "go"]
+
+
+def test_without_bubblewrap_no_command_runs(
+    tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "bin").mkdir()
+    fake = root / "bin/bwrap"
+    fake.write_text(f"#!/bin/sh\ntouch {root}/ran\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(root / "bin"))
+    with pytest.raises(ToolError, match=r"no `bwrap` on PATH; install it \(apt"):
+        said(tools, f"touch {root}/ran")
+    assert not (root / "ran").exists()
+    assert text(call(tools["read"], path="f")) == "inside\n"
+
+
+def test_a_bubblewrap_that_cannot_work_is_an_error_not_a_way_out(
+    tools: Tools, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    fake = folder / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(ToolError, match="cannot make a jail .*No permissions.*user namespaces"):
+        said(tools, f"touch {root}/ran")
+    cancel = Cancel()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        bash(tools, "true", cancel=cancel)
+    assert sorted(each.name for each in root.iterdir()) == ["f"]
+
+
+def test_the_model_is_told_of_the_jail(tools: Tools) -> None:
+    assert "Jailed" in tools["bash"].description
+    assert len(tools["bash"].description) < 300
+
+
+# --- the cover of what is not there ----------------------------------------------------------
+
+
+def test_a_cover_that_was_removed_meanwhile_is_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = root / ".zot"
+    path.mkdir()
+    before = jail.fcntl.flock
+    calls: list[int] = []
+
+    def flock(fd: int, how: int) -> None:
+        if not calls:
+            path.rmdir()  # its maker was the last
+        calls.append(how)
+        before(fd, how)
+
+    monkeypatch.setattr(jail.fcntl, "flock", flock)
+    with held(str(path)):
+        assert path.is_dir()
+    assert not path.exists()
+
+
+def test_a_directory_of_the_user_is_not_removed_though_it_is_empty(root: Path) -> None:
+    (root / ".zot").mkdir()
+    with protected(str(root)) as words:
+        assert words == ["--ro-bind", f"{root}/.git", f"{root}/.git"] + [
+            "--ro-bind", f"{root}/.zot", f"{root}/.zot"
+        ]  # fmt: skip
+    assert (root / ".zot").exists() and not (root / ".git").exists()
+
+
+def test_where_nothing_can_be_made_nothing_needs_a_cover(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, mode: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(jail.os, "mkdir", refuse)
+    with protected(str(root)) as words:
+        assert words == []
+
+    def full(path: str, mode: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(jail.os, "mkdir", full)
+    with pytest.raises(ToolError, match="cannot protect .*no space left"), protected(str(root)):
+        pass
+
+
+def test_hidden_are_only_secrets_that_exist_and_do_not_hold_the_project(
+    home: Path, zot_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jail, "CLOSED", ())
+    project = home / ".claude/project"
+    project.mkdir(parents=True)
+    (home / ".aws").mkdir()
+    place = Jail(str(project), str(zot_home))
+    assert place._secrets() == [str(home / ".aws"), str(zot_home)]
+    assert beneath.is_below(place.root, str(home))

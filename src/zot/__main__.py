@@ -6,18 +6,22 @@ import sys
 
 
 def main() -> int:
-    _load_msgspec()
-    from zot.agent.cli import run
-
-    return run(sys.argv[1:])
+    return _run(as_pi=False)
 
 
 def pi_main() -> int:
     """`zot-pi`: behaves like the `pi` command for its machine-readable modes."""
-    _load_msgspec()
-    from zot.agent.cli import run
+    return _run(as_pi=True)
 
-    return run(sys.argv[1:], as_pi=True)
+
+def _run(*, as_pi: bool) -> int:
+    try:
+        _load_msgspec()
+        from zot.agent.cli import run
+
+        return run(sys.argv[1:], as_pi=as_pi)
+    except KeyboardInterrupt:  # while it loads
+        return 130
 
 
 def _load_msgspec() -> None:

@@ -164,6 +164,31 @@ def test_a_program_can_bring_the_key(home, server):
     assert "accepted" not in zot("auth", "status", "--no-probe").stdout
 
 
+@pytest.mark.parametrize("program", ["/no/such/program", "false", "true"])
+def test_a_program_that_brings_no_key_is_not_kept(home, program):
+    done = zot("login", "acme", "--command", program)
+    assert done.returncode == 1
+    assert "the key command of 'acme'" in done.stderr
+    assert not (home / "auth.json").exists()
+    assert zot("login", "acme", "--no-probe", "--command", program).returncode == 0
+
+
+@pytest.mark.parametrize("key", ["two words\n", "sch\u00f6n\n", "a\x1bb\n"])
+def test_what_cannot_be_a_key_is_refused(home, key):
+    done = zot("login", "acme", "--no-probe", given=key)
+    assert done.returncode == 1
+    assert "this is no key" in done.stderr
+    assert key.strip() not in done.stderr
+    assert not (home / "auth.json").exists()
+
+
+def test_a_broken_file_of_credentials_is_told_once(home):
+    (home / "auth.json").write_text("{bad")
+    done = zot("auth", "status")
+    assert done.returncode == 1
+    assert done.stderr.count("is not valid JSON") == 1
+
+
 def test_login_by_device_code(home, server):
     child = subprocess.Popen(
         [sys.executable, "-m", "zot", "login", "acme", "--device"],

@@ -252,9 +252,27 @@ def test_path_and_trust_from_the_command_line(place, capsys):
 
 def test_mistakes_are_told_in_one_line(place, capsys):
     assert main(["config", "set", "modle", "x"]) == 1
-    assert capsys.readouterr().err == "zot: unknown setting 'modle'; `zot config list` shows all\n"
+    assert (
+        capsys.readouterr().err
+        == "zot: unknown setting 'modle' (did you mean model?); `zot config list` shows all\n"
+    )
     assert main(["config", "set", "max_steps", "x"]) == 1
     assert "whole number" in capsys.readouterr().err
+    assert main(["config", "trust", str(place / "nowhere")]) == 1
+    assert "it is not a directory" in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_in_a_file_is_told_and_a_foreign_one_is_not(place):
+    user_file(place, {"providr": "openai", "theme": "dark"})
+    (warning,) = settings_of(place).warnings
+    assert "providr is no setting; did you mean provider?" in warning
+
+
+def test_a_directory_in_the_place_of_the_file_is_named_once(place):
+    (place / "home").mkdir(exist_ok=True)
+    (place / "home" / "config.json").mkdir()
+    (warning,) = settings_of(place).warnings
+    assert warning.endswith("is not used: Is a directory")
 
 
 def test_a_home_that_cannot_be_written_is_one_line(place, capsys, monkeypatch):

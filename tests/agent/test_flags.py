@@ -92,3 +92,10 @@ def test_any_command_line_parses_or_is_a_usage_error(argv):
         parse(argv)
     except UsageError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize("value", ["0.85", "500"])
+def test_a_share_of_the_window_is_a_percentage(value):
+    with pytest.raises(UsageError, match="percentage from 1 to 100"):
+        parse(["--compact-at", value])
+    assert parse(["--compact-at", "85"]).compact_at == 85

@@ -356,7 +356,7 @@ def test_a_new_extension_works_at_once(home, zot_ext, tmp_path, language):
         assert host.run_command("my-ext", "").text == said.format("me")
     code, _, err = zot_ext("new", "my-ext")
     assert code == 1
-    assert "my-ext: File exists" in err
+    assert "my-ext' is there already: choose another name" in err
 
 
 def test_a_name_that_cannot_be_used_is_refused(home, zot_ext):

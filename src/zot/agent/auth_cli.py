@@ -20,9 +20,17 @@ from zot.errors import AuthError, ZotError
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage, KeyPage
 from zot.provider.auth.probe import probe
-from zot.provider.auth.resolve import find_credential, masked, put_in_keyring, take_from_keyring
+from zot.provider.auth.resolve import (
+    find_credential,
+    key_from_command,
+    masked,
+    put_in_keyring,
+    take_from_keyring,
+)
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
+
+COMMAND_SECONDS = 120.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,6 +68,8 @@ def _login(argv: Sequence[str]) -> int:
     file = AuthFile(home_dir())
     if arguments.command:
         program, *rest = arguments.command
+        if not arguments.no_probe:
+            _try(info, key_from_command((program, *rest), COMMAND_SECONDS, info.name))
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
     elif arguments.oauth or arguments.device:
         server = oauth.server_of(info.name, home_dir())
@@ -90,12 +100,12 @@ def _provider(name: str) -> ProviderInfo:
 
 def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> None:
     def take(key: str) -> str:
-        if not arguments.no_probe:
-            probed = probe(info, key)
-            if probed.verdict == "refused":
-                return probed.reason
-            if probed.verdict == "unknown":
-                sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
+        try:
+            _check(key)
+            if not arguments.no_probe:
+                _try(info, key)
+        except AuthError as error:
+            return str(error)
         if arguments.keyring:
             put_in_keyring(info.name, key)
             file.put(info.name, Credential(keyring=True))
@@ -117,6 +127,21 @@ def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> N
         raise AuthError("no key was given; pipe it in, or run this in a terminal")
     if problem := take(key):
         raise AuthError(problem)
+
+
+def _check(key: str) -> None:
+    """Raises AuthError for what cannot be a key: it travels in a header."""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise AuthError("this is no key: it has a space, or a letter that is not ASCII")
+
+
+def _try(info: ProviderInfo, key: str) -> None:
+    """Raises AuthError when the provider refuses the key; says so when nobody knows."""
+    probed = probe(info, key)
+    if probed.verdict == "refused":
+        raise AuthError(probed.reason)
+    if probed.verdict == "unknown":
+        sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
 
 
 def _browser(server: oauth.Server, *, show: bool) -> Credential:
@@ -215,6 +240,7 @@ def _auth(argv: Sequence[str]) -> int:
     parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args(argv)
+    AuthFile(home_dir()).check()  # once, not once for every provider
     found = [
         status
         for info in Models().providers().values()

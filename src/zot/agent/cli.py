@@ -34,7 +34,10 @@ SUBCOMMANDS = {
 def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
     """Run the command; the exit code. No traceback reaches the user."""
     try:
-        return _run(list(argv), as_pi=as_pi)
+        code = _run(list(argv), as_pi=as_pi)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a failure can still be told
+        return code
     except UsageError as error:
         complain(str(error))
         return EXIT_USAGE
@@ -44,25 +47,40 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it flushes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()  # whoever read it has gone
         return EXIT_OK
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename!r}: " if error.filename else "cannot write the output: "
+        complain(f"{where}{error.strerror or error}")
+        return EXIT_FAILED
+
+
+def _drop_output() -> None:
+    # Python would complain again when it flushes stdout at the end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _run(argv: list[str], *, as_pi: bool) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         from importlib import import_module
 
+        _make_files_usable()
         code: int = import_module(SUBCOMMANDS[argv[0]]).main(argv)
         return code
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
+    elif argv == ["help"]:
+        argv = ["--help"]
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
         from zot.agent.pi_flags import parse_pi
 
         options = parse_pi(argv)
     else:
         options = parse(argv)
+        _check_words(options)
+    if options.help or options.version or options.list_models:
+        _make_files_usable()
     if options.help:
         from zot.agent.help import help_text
 
@@ -74,6 +92,39 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         sys.stdout.write(f"zot {__version__}\n")
         return EXIT_OK
     return _run_mode(options)
+
+
+def _make_files_usable() -> None:
+    """Python has None for a standard file that the parent closed; every print would fail."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        from zot.agent.modes.standard import open_missing
+
+        open_missing()
+        sys.stdin = sys.stdin or os.fdopen(0)
+        sys.stdout = sys.stdout or os.fdopen(1, "w")
+        sys.stderr = sys.stderr or os.fdopen(2, "w")
+
+
+def _check_words(options: Options) -> None:
+    """A slip of the finger must not become a prompt that is sent to a model and paid for.
+
+    Raises:
+        UsageError: there are words where none belong, or they look like a subcommand.
+    """
+    words = options.words
+    if options.rpc and words:
+        raise UsageError(f"zot rpc takes no words, got {words[0]!r}: prompts come on stdin")
+    if not words or options.print or options.json or options.rpc or options.list_models:
+        return
+    import difflib  # deferred: not needed on the way to an answer
+
+    near = difflib.get_close_matches(words[0], (*SUBCOMMANDS, "rpc"), n=1, cutoff=0.65)
+    if near or (len(words) == 1 and words[0].isalpha()):
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(
+            f"unknown subcommand {words[0]!r}{hint}; a prompt goes after -p: "
+            f"zot -p {' '.join(words)!r}"
+        )
 
 
 def _run_mode(options: Options) -> int:

@@ -118,6 +118,8 @@ class Config:
             values = self._allowed(path, values)
         kept = {}
         for name, value in values.items():
+            if name not in SETTINGS and (near := _near(name)):
+                self.warnings.append(f"{path!r}: {name} is no setting; did you mean {near}?")
             if name in SETTINGS and (wrong := mismatch(SETTINGS[name], value)):
                 self.warnings.append(f"{path!r}: {name} {wrong}; it is not used")
             else:
@@ -157,7 +159,10 @@ def read_file(path: str) -> dict[str, Json]:
         if data is None or not data.strip():
             return {}
         return msgspec.json.decode(data, type=dict[str, Json])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"{path!r} cannot be read and is not used: {why}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path!r} cannot be read and is not used: {error}") from error
 
 
@@ -187,8 +192,16 @@ def known(name: str) -> Setting:
         ConfigError: there is none.
     """
     if name not in SETTINGS:
-        raise ConfigError(f"unknown setting {name!r}; `zot config list` shows all")
+        hint = f" (did you mean {near}?)" if (near := _near(name)) else ""
+        raise ConfigError(f"unknown setting {name!r}{hint}; `zot config list` shows all")
     return SETTINGS[name]
+
+
+def _near(name: str) -> str:
+    """The setting that was meant; a key of another version or program is like none of them."""
+    import difflib  # deferred: only for a mistake
+
+    return next(iter(difflib.get_close_matches(name, list(SETTINGS), n=1, cutoff=0.8)), "")
 
 
 def parse(setting: Setting, text: str) -> Json:

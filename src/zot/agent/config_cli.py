@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from zot.agent import config, trust
 from zot.agent.config import SETTINGS, Config
-from zot.errors import ZotError
+from zot.errors import ConfigError, ZotError
 from zot.provider.types import Json
 
 
@@ -117,6 +118,8 @@ def _path(arguments: argparse.Namespace) -> int:
 def _trust(arguments: argparse.Namespace) -> int:
     directory = arguments.directory or _cwd(arguments)
     if arguments.action == "trust":
+        if not Path(directory).is_dir():
+            raise ConfigError(f"cannot trust {directory!r}: it is not a directory")
         trust.trust(directory)
     else:
         trust.distrust(directory)

@@ -153,7 +153,7 @@ def _remove(options: argparse.Namespace) -> int:
         sys.stderr.write(f"remove {folder} ? [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            sys.stderr.write("nothing was removed\n")
+            sys.stderr.write("nothing was removed; --yes removes it without asking\n")
             return 1
     install.remove(folder)
     _say(options, {"removed": str(folder)}, f"removed {folder}")

@@ -276,6 +276,8 @@ def _number(flag: Flag, name: str, value: str) -> float:
     if not 0 < number < 1e15:
         what = "whole number" if flag.kind == "int" else "number"
         raise UsageError(f"{name} must be a positive {what}, not {value!r}")
+    if flag.value == "PERCENT" and not 1 <= number <= 100:
+        raise UsageError(f"{name} must be a percentage from 1 to 100, not {value!r}")
     return number
 
 

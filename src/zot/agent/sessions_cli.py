@@ -15,7 +15,7 @@ from zot.agent.sessions import library
 from zot.agent.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.agent.sessions.files import load
 from zot.agent.sessions.library import Summary, texts_of
-from zot.core.session import Compaction, Entry, Label, ModelChange, Session, Title
+from zot.core.session import Compaction, Entry, Label, ModelChange, Session, Title, UsageNote
 from zot.errors import SessionError, ZotError
 from zot.provider.types import Message, ToolCall
 
@@ -186,6 +186,8 @@ def _about(entry: Entry) -> str:
             return f"title: {_short(title)}"
         case Label(target, label):
             return f"label of {target}: {label or '(removed)'}"
+        case UsageNote(usage):
+            return f"usage: {usage.input} in, {usage.output} out"
         case other:
             return type(other).__name__.lower()
 
@@ -226,6 +228,8 @@ def _prune(arguments: argparse.Namespace) -> int:
     doomed = library.prunable(_scope(arguments), age)
     for path in doomed:
         _say(path)
+    if not doomed:
+        sys.stderr.write("zot: nothing to remove\n")
     if not doomed or arguments.dry_run:
         return 0
     if not arguments.yes and not _agreed(len(doomed)):

@@ -421,8 +421,12 @@ def find_provider(name: str) -> ProviderInfo:
     """
     known = _NAMES.get(name.strip().lower())
     if known is None:
+        import difflib  # deferred: only for a mistake
+
+        near = difflib.get_close_matches(name.strip().lower(), list(_NAMES), n=1)
+        hint = f" (did you mean {_NAMES[near[0]]}?)" if near else ""
         raise ConfigError(
-            f"unknown provider {name!r}: use one of {', '.join(sorted(PROVIDERS))},"
+            f"unknown provider {name!r}{hint}: use one of {', '.join(sorted(PROVIDERS))},"
             " or add it to models.json"
         )
     return PROVIDERS[known]

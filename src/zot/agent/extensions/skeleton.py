@@ -28,8 +28,12 @@ def create(name: str, language: str, parent: Path) -> list[Path]:
     folder = parent / name
     try:
         folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise ExtensionError(
+            f"{str(folder)!r} is there already: choose another name, or another place with --dir"
+        ) from error
     except OSError as error:
-        raise ExtensionError(f"{folder}: {error.strerror}") from error
+        raise ExtensionError(f"cannot make {str(folder)!r}: {error.strerror}") from error
     tool = re.sub(r"\W", "_", name) + "_reverse"
     if tool[0].isdigit():
         tool = "_" + tool

@@ -120,6 +120,8 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
     runtime.wait_for_listeners = writer.wait
     code = _finish(runtime, prompt, listen)
     writer.close(STOP_SECONDS)
+    if writer.failure is not None and not isinstance(writer.failure, BrokenPipeError):
+        raise ZotError(f"the events could not be written: {writer.failure.strerror}")
     # Also when the answer was complete before its loss was noticed.
     return EXIT_FAILED if lost and code == 0 else code
 

@@ -20,15 +20,20 @@ def claim_stdout() -> int:
     Call it before opening anything: a standard file that was closed when the process started
     would lend its number to the next file.
     """
+    open_missing()
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    sys.stderr = Stderr()
+    return wire
+
+
+def open_missing() -> None:
+    """Open what the parent closed as the null device, so that reading and writing are harmless."""
     for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(fd)
         except OSError:
             _open_at(fd, mode)
-    wire = os.dup(1)
-    os.dup2(2, 1)
-    sys.stderr = Stderr()
-    return wire
 
 
 def _open_at(fd: int, mode: int) -> None:

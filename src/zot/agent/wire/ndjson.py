@@ -190,6 +190,8 @@ class LineWriter:
         self._waiting: list[bytes] = []
         self._size = 0
         self._closed = False
+        self.failure: OSError | None = None
+        """Why nothing can be written any more."""
         # A lock as a doorbell: the writer sleeps on it, and is rung only when it sleeps.
         self._doorbell = threading.Lock()
         self._doorbell.acquire()
@@ -240,7 +242,8 @@ class LineWriter:
             data = b"".join(batch)
             try:
                 write_all(self._fd, data)
-            except OSError:
+            except OSError as error:
+                self.failure = error
                 self._drop_everything()
                 return
             with self._room:

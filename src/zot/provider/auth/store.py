@@ -82,6 +82,10 @@ class AuthFile:
         found = {name: self.get(name) for name in dict.fromkeys(names)}
         return {name: each for name, each in found.items() if each is not None}
 
+    def check(self) -> None:
+        """Raises AuthError when the file cannot be read."""
+        self._read()
+
     def put(self, provider: str, credential: Credential) -> None:
         """Keep a credential; what the provider had before goes.
 

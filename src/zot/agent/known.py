@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 VARIABLES = (
     *("ZOT_PROVIDER", "ZOT_MODEL", "ZOT_REASONING", "ZOT_BASE_URL"),
     *("ZOT_AUTO_COMPACT_THRESHOLD", "ZOT_MAX_STEPS", "ZOT_MAX_COST"),
-    *("ZOT_MAX_TOKENS", "ZOT_MAX_SECONDS"),
+    *("ZOT_MAX_TOKENS", "ZOT_MAX_SECONDS", "ZOT_JAIL"),
 )
 """Those that hold settings; the same as in config.py, which is not loaded to find out."""
 _LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds", "idle_timeout")

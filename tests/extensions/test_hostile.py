@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from random import Random
 
 import pytest
 from support.extension import (
@@ -177,6 +178,17 @@ for frame in frames():
     with running_host(tmp_path, write_extension(tmp_path, "x", body), limits=QUICK) as (host, _):
         assert text_of(call(host, "t")) == "fine"
     assert log_of(tmp_path, "x").count("a line was dropped") == 6
+
+
+def test_random_bytes_harm_nobody(tmp_path, good):
+    noise = write_extension(tmp_path, "noise", "", exec="cat", args=["hello", "noise"])
+    (noise / "hello").write_text('{"type":"hello","name":"noise"}\n')
+    pieces = [b"\n", b'{"type":"', b"tool_result", b'"}', b"\xff", b'"id":', b"[", b"\0", b"null"]
+    random = Random(7)
+    (noise / "noise").write_bytes(b"".join(random.choices(pieces, k=200_000)))
+    with running_host(tmp_path, noise, good, limits=QUICK) as (host, seen):
+        seen.wait(lambda event: event.extension == "noise" and "no frames" in event.message)
+        assert_good_is_unharmed(host)
 
 
 def test_too_much_garbage_stops_the_extension_and_it_can_be_reloaded(tmp_path, good):

@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 import threading
@@ -66,6 +67,27 @@ def test_the_file_alone_is_enough(tmp_path):
 
 def _run_in(folder: Path) -> str:
     return f"import sys; sys.path.insert(0, {str(folder)!r}); import main"
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
+def test_other_pythons_can_use_it(tmp_path, version):
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode != 0:
+        pytest.skip(f"Python {version} is not installed")
+    shutil.copy(SDK, tmp_path / "zot_ext.py")
+    (tmp_path / "main.py").write_text(
+        "from typing import List, Optional\n"
+        "from zot_ext import Call, Extension\n"
+        "ext = Extension('other')\n"
+        "@ext.tool\n"
+        "def add(call: Call, a: int, b: Optional[int] = None, c: List[str] = []) -> str:\n"
+        "    call.progress('adding')\n"
+        "    return str(a + (b or 0))\n"
+        "ext.run()\n"
+    )
+    with Harness([python, "-W", "error", str(tmp_path / "main.py")], timeout=20) as host:
+        result = host.call("add", a=1, b=2)
+        assert (result.text, result.progress) == ("3", ["adding"])
 
 
 # --- schema ----------------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""`--jail` from outside: the same runs, with and without it."""
+
+import json
+
+import pytest
+from support.rpc import Zot, make_folder, run_zot
+
+from zot.sdk import Runtime
+from zot.testing import ScriptedProvider
+
+ESCAPE = {
+    "tools": [
+        {"name": "write", "args": {"path": "../home/.bashrc", "content": "evil"}},
+        {"name": "read", "args": {"path": "../zot-home/auth.json"}},
+        {"name": "write", "args": {"path": ".git/hooks/pre-commit", "content": "evil"}},
+        {"name": "write", "args": {"path": "fine.txt", "content": "ok"}},
+    ]
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    make_folder(tmp_path)
+    (tmp_path / "zot-home").mkdir()
+    (tmp_path / "zot-home/auth.json").write_text('{"canary": 1}')
+    return tmp_path
+
+
+def results(frames):
+    found = [frame for frame in frames if frame["type"] == "tool_result"]
+    return [(frame["is_error"], frame["content"][0]["text"]) for frame in found]
+
+
+def check_jailed(folder, found):
+    assert [is_error for is_error, _ in found] == [True, True, True, False]
+    assert all(text.startswith("jailed: path ") for _, text in found[:3])
+    assert "canary" not in str(found)
+    assert (folder / "work/fine.txt").read_text() == "ok"
+    assert not (folder / "home/.bashrc").exists() and not (folder / "work/.git").exists()
+
+
+def test_jailed_tools_answer_with_errors_and_the_run_goes_on(folder):
+    with Zot(folder, [ESCAPE, "sorry"], args=["--jail"]) as zot:
+        frames = zot.prompt("go")
+    check_jailed(folder, results(frames))
+    assert frames[-1]["type"] == "done"
+
+
+def test_the_setting_and_the_variable_jail_too(folder):
+    (folder / "zot-home/config.json").write_text('{"jail": true}')
+    ran = run_zot(folder, ["--json", "go"], turns=[ESCAPE, "sorry"])
+    check_jailed(folder, results(json.loads(line) for line in ran.stdout.splitlines()))
+    ran = run_zot(folder, ["--json", "go"], turns=[ESCAPE, "ok"], env={"ZOT_JAIL": "0"})
+    found = results(json.loads(line) for line in ran.stdout.splitlines())
+    assert [is_error for is_error, _ in found] == [False, False, False, False]
+
+
+def test_a_project_cannot_turn_it_off(folder):
+    (folder / "zot-home/config.json").write_text('{"jail": true}')
+    (folder / "work/.zot").mkdir()
+    (folder / "work/.zot/config.json").write_text('{"jail": false}')
+    ran = run_zot(folder, ["--json", "go"], turns=[ESCAPE, "sorry"])
+    check_jailed(folder, results(json.loads(line) for line in ran.stdout.splitlines()))
+
+
+def test_a_directory_that_cannot_be_a_jail_is_said_before_anything_runs(folder):
+    ran = run_zot(folder, ["-p", "go", "--jail", "--cwd", str(folder)], turns=["x"])
+    assert ran.returncode != 0
+    assert b"--jail needs a project's directory" in ran.stderr
+    assert ran.stdout == b""
+
+
+def test_the_help_names_it(folder):
+    assert b"--jail" in run_zot(folder, ["--help"]).stdout
+
+
+def test_jail_in_python(folder, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(folder / "zot-home"))
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    provider = ScriptedProvider([ESCAPE, "sorry"])
+    with Runtime(provider=provider, cwd=folder / "work", jail=True) as runtime:
+        frames = [event.to_wire() for event in runtime.prompt("go")]
+    check_jailed(folder, results(frames))

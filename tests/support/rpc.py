@@ -93,6 +93,7 @@ class Zot:
         self.bad_lines: list[bytes] = []
         self.sent = 0
         """Lines that must be answered."""
+        self._children: set[tuple[int, str]] = set()
         self._half = b""
         self._at = 0
         self._ids = 0
@@ -206,6 +207,7 @@ class Zot:
     # --- the end -----------------------------------------------------------------------------
 
     def signal(self, number: int) -> None:
+        self._children |= descendants(self.process.pid)
         self.process.send_signal(number)
 
     def close_input(self) -> None:
@@ -223,6 +225,7 @@ class Zot:
 
     def finish(self) -> tuple[int, str]:
         """Wait for the end, whoever caused it."""
+        self._children |= descendants(self.process.pid)
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -232,6 +235,8 @@ class Zot:
         self.check_lines()
         self.check_secrets()
         assert marked(self.mark) == [], "processes were left behind"
+        left = still_there(self._children)
+        assert left == set(), f"helpers were left behind: {left}"
         return code, self.stderr()
 
     def kill(self) -> None:
@@ -263,6 +268,7 @@ class Zot:
         self.check_secrets()
         self.check_transcript()
         check_turns(self.events())
+        self._children |= descendants(self.process.pid)
         self._at = len(self.frames)
 
     def run_count(self) -> int:
@@ -365,6 +371,39 @@ def marked(mark: str) -> list[tuple[int, str]]:
         except OSError:
             continue
     return found
+
+
+def descendants(pid: int) -> set[tuple[int, str]]:
+    """Children and theirs, each as number and start time: numbers are used again."""
+    found: set[tuple[int, str]] = set()
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(word) for word in task.read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            if started := start_time(child):
+                found |= {(child, started), *descendants(child)}
+    return found
+
+
+def start_time(pid: int) -> str:
+    """When a process started; empty when it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def still_there(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    """Those that have not ended after a moment; nothing tells when somebody else's child ends."""
+    end = time.monotonic() + 5
+    while left := {each for each in processes if start_time(each[0]) == each[1]}:
+        if time.monotonic() > end:
+            return left
+        time.sleep(0.02)
+    return set()
 
 
 def types(frames: list[dict]) -> list[str]:

@@ -248,12 +248,13 @@ def test_a_signal_after_the_end_of_input_ends_the_waiting(tmp_path):
         assert types(zot.frames)[-2:] == ["turn_end", "done"]
 
 
-def test_ten_signals_at_once_are_one(tmp_path):
+def test_many_signals_are_one(tmp_path):
     with Zot(tmp_path, TURNS) as zot:
         zot.send("prompt", message="slow")
         zot.until("text_delta")
-        for _ in range(10):
-            zot.signal(signal.SIGTERM)
+        while zot.process.poll() is None:  # also while the interpreter winds up
+            zot.process.send_signal(signal.SIGTERM)
+            time.sleep(0.001)
         assert zot.finish()[0] == 143
         assert zot.done_count() == 1
 

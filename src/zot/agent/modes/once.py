@@ -12,7 +12,7 @@ from zot.agent.approval import Approval, approval_for_person
 from zot.agent.ask_terminal import ask_terminal, has_terminal
 from zot.agent.build import build_runtime
 from zot.agent.flags import UsageError
-from zot.agent.modes.standard import claim_stdout
+from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
 from zot.agent.runtime import Run, Runtime
 from zot.agent.setup import Setup
 from zot.agent.wire import frames
@@ -50,6 +50,7 @@ def run(find_setup: Callable[[], Setup], prompt: str, *, as_json: bool) -> int:
     finally:
         runtime.close()
         runtime.release()
+        ignore_signals()
 
 
 def _approval(setup: Setup) -> Approval | None:
@@ -134,7 +135,7 @@ def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None],
         stopped_by.append(number)
         runtime.abort()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         signal.signal(number, stop)
     run = runtime.prompt(prompt)
     if stopped_by:  # before there was something to abort

@@ -11,7 +11,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from zot.agent.modes.standard import claim_stdout
+from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
 from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 3.0
 """How long a signal waits for the turn to wind up and for the client to read."""
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Refused(Exception):
@@ -72,16 +71,19 @@ class LineServer:
     def serve(self) -> int:
         """Serve until the end; the exit code."""
         signal.set_wakeup_fd(self._wake_write)
-        for number in _SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
         try:
             code = self._read()
         except Refused:
             code = 1
-        self.closing()
-        if self.built is not None:
-            self.built.release()
-        self.writer.close(STOP_SECONDS)
+        try:
+            self.closing()
+            if self.built is not None:
+                self.built.release()
+        finally:
+            self.writer.close(STOP_SECONDS)
+            ignore_signals()
         return code
 
     def _read(self) -> int:
@@ -136,7 +138,7 @@ class LineServer:
         if self._gone:
             self.abort_everything()
             return 0
-        number = next((byte for byte in received if byte in set(_SIGNALS)), None)
+        number = next((byte for byte in received if byte in SIGNALS), None)
         if number is None:
             return None
         self.abort_everything()

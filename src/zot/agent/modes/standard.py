@@ -7,9 +7,12 @@ from __future__ import annotations
 import io
 import os
 import select
+import signal
 import sys
 import threading
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What ends the process in an orderly way."""
 PIPE_BUF = 4096
 """A pipe that is ready takes at least this much at once, on every system."""
 
@@ -34,6 +37,12 @@ def open_missing() -> None:
             os.fstat(fd)
         except OSError:
             _open_at(fd, mode)
+
+
+def ignore_signals() -> None:
+    """The exit code is decided: while Python winds up, one more signal must not change it."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open_at(fd: int, mode: int) -> None:

@@ -123,10 +123,11 @@ def _pull(options: argparse.Namespace) -> int:
     )
     bar = Bar(model.name, sys.stderr)
     # A pull that is told to end must take its downloads with it, as with Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         path = pull(model, bar, url=options.url)
     finally:
+        signal.signal(signal.SIGTERM, before)
         bar.close()
     _say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import struct
-from io import BufferedReader
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ SCALARS = {
     12: "d",
 }
 STRING, ARRAY = 8, 9
+CUT = "the file ends in the middle of its header"
 
 
 class Header(Struct, frozen=True):
@@ -37,14 +39,19 @@ class Header(Struct, frozen=True):
 
 
 class _Reader:
-    def __init__(self, file: BufferedReader) -> None:
-        self.file = file
+    """Walks over the mapped file: a vocabulary has hundreds of thousands of strings to skip."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
 
     def take(self, size: int) -> bytes:
-        data = self.file.read(size)
-        if len(data) != size:
-            raise ValueError("the file ends in the middle of its header")
-        return data
+        end = self.at + size
+        if end > len(self.data):
+            raise ValueError(CUT)
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
 
     def scalar(self, code: str) -> int | float | bool:
         value: int | float | bool = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
@@ -75,8 +82,10 @@ class _Reader:
         if kind in SCALARS:
             self.take(struct.calcsize(SCALARS[kind]) * number)
         elif kind == STRING:
+            at, data, length_at = self.at, self.data, struct.Struct("<Q").unpack_from
             for _ in range(number):
-                self.take(self.count(MAX_STRING))
+                at += 8 + length_at(data, at)[0]
+            self.at = at
         else:
             raise ValueError(f"an array of type {kind} in its header")
 
@@ -89,14 +98,18 @@ def read_header(path: Path) -> Header:
     """
     try:
         with path.open("rb") as file:
-            values = _read_values(_Reader(file))
+            if file.seek(0, os.SEEK_END) == 0:
+                raise ValueError(CUT)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                values = _read_values(_Reader(data))
     except OSError as failed:
         raise ConfigError(
             f"cannot read the model file {str(path)!r}: {failed.strerror}"
         ) from failed
-    except (ValueError, struct.error) as broken:
+    except (struct.error, OverflowError, ValueError) as broken:
+        why = broken if isinstance(broken, ValueError) else CUT
         raise ConfigError(
-            f"{str(path)!r} is not a usable GGUF file ({broken}): download it again"
+            f"{str(path)!r} is not a usable GGUF file ({why}): download it again"
         ) from broken
     architecture = str(values.get("general.architecture", ""))
     context = values.get(f"{architecture}.context_length", 0)

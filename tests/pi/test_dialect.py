@@ -504,3 +504,57 @@ def test_files_of_a_prompt() -> None:
         pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/png"},)))
     assert pi.pinned("") is None
     assert pi.failure(pi.Incoming("", UNSET, None), ValueError("x")).command is UNSET
+
+
+def test_a_turn_that_was_left_open_is_closed_by_the_next() -> None:
+    wire = Wire().tell(user(), events.TurnStart(1), answer(CALL, stop="tool_use"))
+    wire.tell(events.ToolCalled(CALL), events.TurnEnd("tool_use"), events.TurnStart(2))
+    assert wire.outline.endswith("tool /tool result /result /turn turn")
+
+
+def test_only_what_was_held_back_is_sent_by_a_tick() -> None:
+    wire = Wire().tell(user(), events.TurnStart(1), answer(CALL, OTHER, stop="tool_use"))
+    wire.tell(events.ToolCalled(CALL), events.ToolCalled(OTHER), events.TurnEnd("tool_use"))
+    wire.tell(events.ToolStarted(CALL), events.ToolStarted(OTHER))
+    wire.tell(*(events.ToolProgress("1", "x" * 40_000) for _ in range(40)))
+    assert len(wire.encoder.tick(100.0)) == 1
+    assert wire.encoder.tick(200.0) == []
+
+
+def test_a_compaction_is_told_with_its_result() -> None:
+    done = events.CompactDone("s", "manual", 10)
+    assert Wire().tell(done, kind="compact").frames == []
+    (frame,) = Wire().encoder.compacted(done, {"summary": "s"})
+    assert isinstance(frame, dict)
+    assert frame["result"] == {"summary": "s"}
+
+
+def test_questions_of_extensions_are_dialogs() -> None:
+    asked = [
+        events.ExtensionAsk("1", "x", "confirm", "T", message="m", timeout=1.5),
+        events.ExtensionAsk("2", "x", "select", "T", options=("a", "b")),
+        events.ExtensionAsk("3", "x", "input", "T", placeholder="p"),
+        events.ExtensionAsk("4", "x", "editor", "T", prefill="e"),
+    ]
+    frames = Wire().tell(*asked, kind=None).frames
+    assert [frame["id"] for frame in frames] == ["1", "2", "3", "4"]
+    assert (frames[0]["message"], frames[0]["timeout"]) == ("m", 1500)
+    assert frames[1]["options"] == ["a", "b"]
+    assert (frames[2]["placeholder"], frames[3]["prefill"]) == ("p", "e")
+
+
+def test_files_that_a_call_does_not_name_are_not_listed() -> None:
+    session = Session()
+    calls = (ToolCall("1", "read", None), ToolCall("2", "read", {"path": 3}), CALL)
+    origin = Origin("p", "m", "anthropic", "tool_use")
+    session.append(Message("assistant", calls, 1.0, origin))
+    assert pi_replies.touched_files(session) == {"readFiles": [], "modifiedFiles": []}
+
+
+def test_bad_images_are_refused() -> None:
+    with pytest.raises(CommandError, match="must be one of"):
+        pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
+    with pytest.raises(CommandError, match="not base64"):
+        pi.files(Prompt("x", attachments=({"type": "image", "content": "%"},)))
+    with pytest.raises(CommandError, match="cannot be used"):
+        pi.files(Prompt("x", attachments=({"type": "film"},)))

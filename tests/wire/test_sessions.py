@@ -223,3 +223,26 @@ def test_no_secret_reaches_a_session_a_log_or_an_export(tmp_path):
         if file.is_file() and file.name != "auth.json":
             data = file.read_bytes()
             assert not any(canary.encode() in data for canary in CANARIES), file
+
+
+def test_a_full_disk_fails_the_run_and_nothing_else(tmp_path):
+    path = session_file(tmp_path)
+    full = ["bash", "-c", 'ulimit -f 16; exec "$@"', "bash"]  # no file may pass 16 KiB
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would leave half a file of its own behind
+    turns = ["short", "x" * 20_000, "short again"]
+    with Zot(tmp_path, turns, args=["--session", path], wrapper=full, env=env) as zot:
+        zot.prompt("one")
+        frames = zot.prompt("two")
+        (error,) = [frame["message"] for frame in frames if frame["type"] == "error"]
+        assert "cannot write to the session" in error
+        zot.prompt("three")  # what is short still fits
+        zot.invariants()
+    saved = Session(entries=load(path).entries.values())
+    assert load(path).notes == ()
+    assert [message.content[0].text for message in saved.messages()] == [
+        "one",
+        "short",
+        "two",
+        "three",
+        "short again",
+    ]

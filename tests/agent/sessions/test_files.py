@@ -521,7 +521,7 @@ for kill in range(kills):
     assert len(found) >= acknowledged, (kill, acknowledged, len(found))
     acknowledged = len(found)
     session.close()
-    if len(found) > 400:
+    if len(found) > 60:
         os.unlink(sys.argv[1])
         acknowledged = 0
 print("ok")

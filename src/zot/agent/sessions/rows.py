@@ -211,7 +211,9 @@ def block(row: BlockRow) -> Block:
 
 
 def _call(row: BlockRow) -> ToolCall:
-    opaque = row.opaque or signatures.for_call(row.thought_signature)
+    opaque = row.opaque
+    if opaque is None:
+        opaque = signatures.for_call(row.thought_signature)
     is_object = isinstance(row.arguments, dict)
     valid, raw = is_object and not row.invalid, row.raw
     if not is_object and row.arguments is not None:

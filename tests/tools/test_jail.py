@@ -12,7 +12,8 @@ from support.environment import uncovered
 from support.tools import call, eventually, marked, none_left, text
 
 from zot.agent.tools import beneath, jail
-from zot.agent.tools.jail import Jail, check, held, protected
+from zot.agent.tools.beneath import PROTECTED
+from zot.agent.tools.jail import Jail, check, held, own_names, protected
 from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolOutput
@@ -258,13 +259,15 @@ def test_a_command_writes_only_the_working_directory(
     output = said(
         tools,
         f"echo new > made; echo y > ~/.bashrc; echo z > {outside}/g; cat {outside}/f;"
-        " touch /etc/zot-was-here /usr/zot-was-here; pwd; rm -rf ~/zot; echo end",
+        f" touch /etc/zot-was-here /usr/zot-was-here; pwd; rm -rf ~/zot; ln {outside}/f linked;"
+        " echo end",
     )
     assert (root / "made").read_text() == "new\n"
     assert output.count("Read-only file system") >= 4
     assert "canary" in output and f"\n{root}\n" in output and "end" in output
     assert not (home / ".bashrc").exists() and not (outside / "g").exists()
     assert (home / "zot/auth.json").exists()
+    assert not (root / "linked").exists()
     assert not Path("/etc/zot-was-here").exists()
 
 
@@ -410,21 +413,54 @@ def test_the_complete_output_can_be_read_though_it_lies_outside(tools: Tools) ->
 
 
 @needs_bwrap
-def test_two_commands_share_the_cover_of_what_is_not_there(tools: Tools, root: Path) -> None:
-    results: list[str] = []
-    slow = threading.Thread(
-        target=lambda: results.append(
-            said(tools, "touch begun; while ! test -e go; do sleep 0.02; done; mkdir .zot/x")
-        ),
-        name="slow",
-    )
-    slow.start()
-    assert eventually(lambda: (root / "begun").exists())
+def test_commands_share_the_cover_of_what_is_not_there(tools: Tools, root: Path) -> None:
+    results: dict[str, str] = {}
+
+    def wait(name: str) -> None:
+        command = f"touch {name}; while ! test -e go-{name}; do sleep 0.02; done; mkdir .zot/x"
+        results[name] = said(tools, command)
+
+    threads = [threading.Thread(target=wait, args=name, name=name) for name in "ab"]
+    for name, thread in zip("ab", threads, strict=True):
+        thread.start()
+        assert eventually(lambda name=name: (root / name).exists())  # type: ignore[misc]
+    for name, thread in zip("ab", threads, strict=True):  # the first, which made it, ends first
+        assert (root / ".zot").is_dir() and (root / ".git").is_dir()
+        (root / f"go-{name}").touch()
+        thread.join()
+        assert "Read-only" in results[name]
+    assert sorted(each.name for each in root.iterdir()) == ["a", "b", "f", "go-a", "go-b"]
+
+
+@needs_bwrap
+def test_a_cover_that_a_killed_zot_left_is_removed(tools: Tools, root: Path) -> None:
+    (root / ".zot").mkdir(jail.COVER)
     said(tools, "true")
-    (root / "go").touch()
-    slow.join()
-    assert "Read-only" in results[0]
-    assert sorted(each.name for each in root.iterdir()) == ["begun", "f", "go"]
+    assert [each.name for each in root.iterdir()] == ["f"]
+
+
+@needs_bwrap
+def test_what_zot_itself_runs_from_cannot_be_changed(
+    root: Path, zot_home: Path, supervisor: SharedSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "deep/venv/bin").mkdir(parents=True)
+    monkeypatch.setattr(jail.sys, "prefix", str(root / "deep/venv"))
+    tools = jailed(root, zot_home, supervisor)
+    with pytest.raises(ToolError, match="is protected"):
+        call(tools["write"], path="deep/venv/bin/python", content="evil")
+    output = said(tools, "echo evil > deep/venv/bin/python; mv deep old; echo ok > elsewhere")
+    assert "Read-only" in output and (root / "elsewhere").exists()
+    assert list((root / "deep/venv/bin").iterdir()) == [] and not (root / "old").exists()
+
+
+def test_names_zot_runs_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_names(str(tmp_path)) == ()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".venv").symlink_to("elsewhere")
+    monkeypatch.setattr(jail.sys, "prefix", str(tmp_path / ".venv"))
+    assert own_names(str(tmp_path), str(tmp_path)) == (".venv", "elsewhere")
+    monkeypatch.setattr(jail.sys, "prefix", str(tmp_path))
+    assert own_names(str(tmp_path)) == ()
 
 
 def test_without_bubblewrap_no_command_runs(
@@ -471,7 +507,7 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = root / ".zot"
-    path.mkdir()
+    path.mkdir(jail.COVER)
     before = jail.fcntl.flock
     calls: list[int] = []
 
@@ -489,7 +525,7 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
 
 def test_a_directory_of_the_user_is_not_removed_though_it_is_empty(root: Path) -> None:
     (root / ".zot").mkdir()
-    with protected(str(root)) as words:
+    with protected(str(root), PROTECTED) as words:
         assert words == ["--ro-bind", f"{root}/.git", f"{root}/.git"] + [
             "--ro-bind", f"{root}/.zot", f"{root}/.zot"
         ]  # fmt: skip
@@ -503,14 +539,17 @@ def test_where_nothing_can_be_made_nothing_needs_a_cover(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(jail.os, "mkdir", refuse)
-    with protected(str(root)) as words:
+    with protected(str(root), PROTECTED) as words:
         assert words == []
 
     def full(path: str, mode: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(jail.os, "mkdir", full)
-    with pytest.raises(ToolError, match="cannot protect .*no space left"), protected(str(root)):
+    with (
+        pytest.raises(ToolError, match="cannot protect .*no space left"),
+        protected(str(root), PROTECTED),
+    ):
         pass
 
 

@@ -19,7 +19,7 @@ from zot.agent.tools.disk import FOLDER, READ, Disk, Outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from zot.agent.tools.disk import Entry
 
@@ -135,8 +135,11 @@ def is_below(path: str, directory: str) -> bool:
 
 
 class Beneath(Disk):
-    def __init__(self, root: str) -> None:
+    """`protected` are more names, of the root only, below which nothing is written."""
+
+    def __init__(self, root: str, protected: Collection[str] = ()) -> None:
         self.root = os.path.realpath(root)
+        self._protected = frozenset(protected)
         self._names = (os.path.abspath(root), self.root)
         """How the root may be written at the beginning of a path."""
         self._open_beneath = kernel_open if has_openat2() else walk_open
@@ -243,11 +246,12 @@ class Beneath(Disk):
         self._guard(f"{real[len(self.root) :]}/{name}", path)
 
     def _guard(self, below: str, path: str) -> None:
+        parts = _parts(below)
         # Some file systems take .GIT for .git.
-        if any(part.casefold() in PROTECTED for part in below.split("/")):
+        if any(part.casefold() in PROTECTED for part in parts) or parts[0] in self._protected:
             raise Outside(
-                f"jailed: path {path!r} is protected: git and zot obey what is in"
-                f" {' and '.join(PROTECTED)}; run zot without --jail to write it"
+                f"jailed: path {path!r} is protected: git or zot would run or obey what is written"
+                " there; run zot without --jail to write it"
             )
 
     # --- the way in --------------------------------------------------------------------------

@@ -10,7 +10,9 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +43,8 @@ CLOSED = ("/tmp", "/var/tmp", "/run")
 """Empty in the jail, and writable: here are the sockets by which a command could ask a program
 outside to do what it may not."""
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
+COVER = 0o1500
+"""The mode of a directory that covers what is not there: nobody else makes one like it."""
 PROBE_SECONDS = 10.0
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
 """Variables that a command in the jail does not see."""
@@ -55,7 +59,8 @@ class Jail(Place):
         self.zot_home = os.path.realpath(zot_home)
         check(self.root, self.zot_home)
         self.bounds = {"root": self.root}
-        self._beneath = JailDisk(cwd)
+        self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
+        self._beneath = JailDisk(cwd, self._protected)
         self.disk = self._beneath
         self._ready = False
 
@@ -83,7 +88,7 @@ class Jail(Place):
     ) -> Result:
         program = self._bubblewrap()
         env = {name: value for name, value in env.items() if not SECRET_NAME.search(name)}
-        with protected(self.root) as protections:
+        with protected(self.root, self._protected) as protections:
             # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
             # background process to name, nor let `cmd > >(tee log)` finish.
             wrap = [program, *self._mounts(), *protections, "--chdir", self.root, "--"]
@@ -165,8 +170,8 @@ class Jail(Place):
 class JailDisk(Beneath):
     """What lies beneath the working directory, and the files zot offers besides."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
+    def __init__(self, root: str, protected: Collection[str]) -> None:
+        super().__init__(root, protected)
         self.offered: set[str] = set()
 
     def open(self, path: str, flags: int = READ) -> int:
@@ -190,15 +195,28 @@ def check(root: str, zot_home: str) -> None:
         )
 
 
+def own_names(*roots: str) -> tuple[str, ...]:
+    """What of the working directory zot itself runs from: say, `.venv`. A change there would be
+    carried out by zot, outside the jail. The outermost names: what is below can be renamed."""
+    package = str(Path(__file__).parents[2])
+    found = set()
+    for path in (sys.prefix, sys.executable, package):
+        for place in (os.path.abspath(path), os.path.realpath(path)):
+            for root in roots:
+                if is_below(place, root) and place != root:
+                    found.add(os.path.relpath(place, root).split("/")[0])
+    return tuple(sorted(found))
+
+
 @contextmanager
-def protected(root: str) -> Iterator[list[str]]:
-    """bubblewrap's arguments that make .git and .zot read-only; they must not appear either.
+def protected(root: str, names: Iterable[str]) -> Iterator[list[str]]:
+    """bubblewrap's arguments that make these directories read-only; they must not appear either.
 
     What is not there is covered by an empty directory, which is made for the time of the command.
     """
     with ExitStack() as stack:
         words: list[str] = []
-        for name in PROTECTED:
+        for name in names:
             path = os.path.join(root, name)
             if os.path.islink(path):
                 raise ToolError(
@@ -226,14 +244,13 @@ def is_empty(path: str) -> bool:
 
 @contextmanager
 def held(path: str) -> Iterator[None]:
-    """An empty directory at the path. Commands share it; who made it removes it if he is the last,
-    because removing it would uncover the place for the others."""
+    """An empty directory at the path. Commands share it; the last one removes it, because that
+    would uncover the place for the others. One that is not of our making stays."""
     while True:
         try:
-            os.mkdir(path, 0o700)
-            made = True
+            os.mkdir(path, COVER)
         except FileExistsError:
-            made = False
+            pass
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -245,12 +262,14 @@ def held(path: str) -> Iterator[None]:
             yield
             return
         finally:
-            if made:
-                _remove_if_last(fd, path)
+            _remove_if_last(fd, path)
             os.close(fd)
 
 
 def _remove_if_last(fd: int, path: str) -> None:
+    status = os.fstat(fd)
+    if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
+        return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rmdir(path)

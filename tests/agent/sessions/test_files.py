@@ -494,7 +494,10 @@ from zot.provider.types import Message, Text
 random.seed(int(sys.argv[2]))
 kills = int(sys.argv[3])
 acknowledged = 0
+enough = time.monotonic() + 8  # a busy machine does not get to all of them
 for kill in range(kills):
+    if kill >= 100 and time.monotonic() > enough:
+        break
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -248,6 +248,15 @@ def test_a_signal_after_the_end_of_input_ends_the_waiting(tmp_path):
         assert types(zot.frames)[-2:] == ["turn_end", "done"]
 
 
+def test_a_signal_counts_for_more_than_an_end_of_input_with_it(tmp_path):
+    for _ in range(6):
+        with Zot(tmp_path, TURNS) as zot:
+            zot.ask("ping")
+            zot.process.send_signal(signal.SIGTERM)
+            zot.close_input()
+            assert zot.finish()[0] == 143
+
+
 def test_many_signals_are_one(tmp_path):
     with Zot(tmp_path, TURNS) as zot:
         zot.send("prompt", message="slow")

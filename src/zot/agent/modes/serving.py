@@ -114,16 +114,16 @@ class LineServer:
         if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
             self.take_line(line)
         if self.built is None:
-            return 0
+            return self._signalled()
         self.input_ended()
         if not self.drain:
             self.abort_everything()
-            return 0
+            return self._signalled()
         threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
         while not self._drained.is_set():  # not is_alive(): the thread may outlive its byte
             if (code := self._woken()) is not None:
                 return code
-        return 0
+        return self._signalled()
 
     def _drain(self) -> None:
         assert self.built is not None
@@ -131,6 +131,15 @@ class LineServer:
         self.built.close(drain=True)
         self._drained.set()  # before the byte: whoever is woken by it must find it set
         self._wake(b"\0")
+
+    def _signalled(self) -> int:
+        """The exit code of an end of input; a signal that came with it counts for more."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        while poll.poll(0):
+            if (code := self._woken()) is not None:
+                return code
+        return 0
 
     def _woken(self) -> int | None:
         """Wait for a byte on the pipe, and why: a signal or a lost client ends the process."""

@@ -106,6 +106,22 @@ def test_a_session_whose_model_is_gone_goes_on_with_another(servers: PiServers) 
         assert server.data("get_state")["model"]["provider"] == "scripted"
 
 
+def test_flags_win_over_the_session_that_is_continued(servers: PiServers) -> None:
+    with servers.start(HELLO, args=KEEP, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
+        server.data("set_thinking_level", level="low")
+        server.run("hi", id="1")
+        server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+        path = server.data("get_state")["sessionFile"]
+    args = ["--continue", "--model", "scripted", "--thinking", "high"]
+    with servers.start(HELLO, args=args, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
+        state = server.data("get_state")
+        assert (state["model"]["provider"], state["thinkingLevel"]) == ("scripted", "high")
+        server.data("new_session")
+        server.data("switch_session", sessionPath=path)
+        state = server.data("get_state")
+        assert (state["model"]["provider"], state["thinkingLevel"]) == ("anthropic", "low")
+
+
 def test_a_model_without_a_key_cannot_be_chosen(servers: PiServers) -> None:
     with servers.start(HELLO) as server:
         response = server.ask("set_model", provider="openai", modelId="gpt-5")
@@ -115,12 +131,13 @@ def test_a_model_without_a_key_cannot_be_chosen(servers: PiServers) -> None:
 
 
 def test_a_model_chosen_in_a_run_is_used_from_the_next_one(servers: PiServers) -> None:
-    slow = {"text": ["a"] * 5, "delay_ms": 100}
+    slow = {"text": ["a"] * 200, "delay_ms": 100}
     with servers.start(slow, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         server.send("prompt", message="hi", id="1")
         server.until("message_update")
         server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
         assert server.data("get_state")["model"]["provider"] == "anthropic"
+        server.send("abort", id="2")
         server.until("agent_settled")
         assert server.seen[-2]["messages"][-1]["provider"] == "scripted"
         assert server.data("get_state")["model"]["provider"] == "anthropic"
@@ -177,12 +194,12 @@ def test_a_shell_command_can_be_kept_from_the_model(servers: PiServers) -> None:
 
 
 def test_a_shell_command_during_a_run_is_heard_after_it(servers: PiServers) -> None:
-    with servers.start({"text": ["a"] * 5, "delay_ms": 100}) as server:
+    with servers.start({"text": ["a"] * 200, "delay_ms": 100}) as server:
         server.send("prompt", message="hi", id="1")
         server.until("message_update")
         assert server.data("bash", command="echo x")["exitCode"] == 0
-        if server.seen[-1]["type"] != "agent_settled":
-            server.until("agent_settled")
+        server.send("abort", id="2")
+        server.until("agent_settled")
         roles = [each["role"] for each in server.data("get_messages")["messages"]]
         assert roles == ["user", "assistant", "bashExecution"]
 

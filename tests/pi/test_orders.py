@@ -210,9 +210,9 @@ def test_abort_in_a_stream_keeps_what_was_said(servers: PiServers) -> None:
         server.send("abort")
         server.until("agent_end")
         told = outline(server.seen)
-        assert told == f"run turn user /user {PLAIN} /turn /run"
+        assert told == "run turn user /user asst text_start text_delta /asst /turn /run"
         last = ended(server.seen)[-1]
-        assert last["stopReason"] == "aborted"
+        assert (last["stopReason"], last["errorMessage"]) == ("aborted", "the run was aborted")
         assert last["content"][0]["text"].startswith("part")
         assert server.seen[-2]["toolResults"] == []
         assert outline(server.run("again", end="agent_end")).endswith("/turn /run")

@@ -277,8 +277,7 @@ class Actions:
         server = self._server
         model, level = server.defaults
         agent = server.runtime.agent
-        if agent.model != model:
-            agent.set_model(server.models.connect(model), model)
+        server.use_model(model)
         agent.settings = replace(agent.settings, reasoning=level)
         server.new_conversation()
 

@@ -115,20 +115,28 @@ class PiServer(LineServer):
         runtime.listeners.append(self._event)
         self.built = runtime
         self.defaults = (agent.model, agent.settings.reasoning)
-        self.adopt(runtime.session)
+        options = self.setup.options
+        self.adopt(runtime.session, model=not options.model, level=not options.reasoning)
         threading.Thread(target=self._tick, name="zot-pi-tick", daemon=True).start()
 
-    def adopt(self, session: Session) -> None:
+    def adopt(self, session: Session, *, model: bool = True, level: bool = True) -> None:
         """Take up the model and the level that a session was last used with."""
         agent = self.runtime.agent
         for entry in session.path():
-            body = entry.body
-            if isinstance(body, LevelChange):
-                agent.settings = replace(agent.settings, reasoning=body.level)
-        found = pi_actions.model_of(session, self.models)
-        if found is not None and not self.setup.options.model and found != agent.model:
-            agent.set_model(self.models.connect(found), found)
+            if isinstance(entry.body, LevelChange) and level:
+                agent.settings = replace(agent.settings, reasoning=entry.body.level)
+        found = pi_actions.model_of(session, self.models) if model else None
+        if found is not None:
+            self.use_model(found)
         self._show_model()
+
+    def use_model(self, model: Model) -> None:
+        """Go on with a model; between runs only."""
+        agent = self.runtime.agent
+        if model != agent.model:
+            before = agent.provider
+            agent.set_model(self.models.connect(model), model)
+            before.close()
 
     def _show_model(self) -> None:
         model = self.runtime.agent.model

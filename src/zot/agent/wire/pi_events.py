@@ -38,6 +38,7 @@ Delta = (
 PROGRESS_CHARS = 51_200
 """How much of a running tool's output an update repeats."""
 PROGRESS_OVERHEAD = 200
+ABORTED = "the run was aborted"
 NO_RESULT = "the run was aborted before the tool returned"
 _LEVEL_TO_NOTIFY = {"error": "error", "warn": "warning", "warning": "warning"}
 
@@ -283,12 +284,15 @@ class EventEncoder:
 
     def _assistant(self, shown: dict[str, Json]) -> list[Frame]:
         out: list[Frame] = self._open_turn(keep=True)
+        cut = shown["stopReason"] in ("error", "aborted")
+        if shown["stopReason"] == "aborted":
+            shown.setdefault("errorMessage", ABORTED)
         if self._stream is None:
             out.append({"type": "message_start", "message": shown})
-        else:
-            out += self._stream.finish()
+        else:  # blocks that were cut short do not end
+            out += self._stream.flush() if cut else self._stream.finish()
         self._stream = None
-        if self._retry is not None and shown["stopReason"] not in ("error", "aborted"):
+        if self._retry is not None and not cut:
             out += self._retry_over(None)
         out.append({"type": "message_end", "message": shown})
         self._messages.append(shown)
@@ -347,8 +351,7 @@ class EventEncoder:
             out += self._close_turn()
             if ended in ("error", "aborted"):
                 return out
-        note = "the run was aborted" if stop == "aborted" else error
-        head = self._head(stop, note)
+        head = self._head(stop, ABORTED if stop == "aborted" else error)
         if self._stream is not None:
             head["content"] = self._stream.message()["content"]
         out += self._open_turn(keep=True)

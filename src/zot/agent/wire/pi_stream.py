@@ -147,8 +147,17 @@ class Stream:
         """Send what waits, if the budget allows it by now."""
         assert self._budget is not None
         if self._waiting and self._budget.allows(2 * self._size, now):
-            return self._flush()
+            return self.flush()
         return []
+
+    def flush(self) -> list[MessageUpdate]:
+        """Send what waits, whatever it costs."""
+        if not self._waiting:
+            return []
+        index, delta = self._waiting_for, "".join(self._waiting)
+        self._waiting = []
+        kind = self._blocks[index].kind
+        return [self._update(Piece(type=f"{kind}_delta", contentIndex=index, delta=delta))]
 
     def finish(self) -> list[MessageUpdate]:
         """Close what is open: the message is complete."""
@@ -161,7 +170,7 @@ class Stream:
     # --- updates -----------------------------------------------------------------------------
 
     def _start(self, block: Block) -> list[MessageUpdate]:
-        out = self._flush()
+        out = self.flush()
         self._blocks.append(block)
         index = len(self._blocks) - 1
         if block.kind == "toolcall" and self._named:
@@ -179,7 +188,7 @@ class Stream:
         if self._budget is None:
             piece = Piece(type=f"{block.kind}_delta", contentIndex=index, delta=delta)
             return [MessageUpdate(piece, self._usage)]
-        out = self._flush() if self._waiting and self._waiting_for != index else []
+        out = self.flush() if self._waiting and self._waiting_for != index else []
         self._waiting.append(delta)
         self._waiting_for = index
         return out + self.tick(now)
@@ -194,21 +203,13 @@ class Stream:
         block = self._blocks[index]
         if not block.open:
             return []
-        out = self._flush()
+        out = self.flush()
         block.open = False
         if block.kind == "toolcall":
             piece = Piece(type="toolcall_end", contentIndex=index, toolCall=block.shown())
         else:
             piece = Piece(type=f"{block.kind}_end", contentIndex=index, content=block.text)
         return [*out, self._update(piece)]
-
-    def _flush(self) -> list[MessageUpdate]:
-        if not self._waiting:
-            return []
-        index, delta = self._waiting_for, "".join(self._waiting)
-        self._waiting = []
-        kind = self._blocks[index].kind
-        return [self._update(Piece(type=f"{kind}_delta", contentIndex=index, delta=delta))]
 
     def _update(self, piece: Piece) -> MessageUpdate:
         if self._budget is None:

@@ -7,15 +7,15 @@ import hashlib
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from zot import errors
 from zot.core.tool import ToolOutput
 from zot.errors import ProviderError
-from zot.provider import types
+from zot.provider import failure, types
 from zot.provider.types import Block, Image, Model, Request, ToolResult
 
 CWD = "<cwd>"
@@ -29,6 +29,13 @@ _TYPES: dict[str, type[Struct]] = {
     for name, value in vars(types).items()
     if isinstance(value, type) and issubclass(value, Struct)
 } | {"ToolOutput": ToolOutput}
+
+_FAILURES: dict[str, type[ProviderError]] = {
+    name: value
+    for module in (errors, failure)
+    for name, value in vars(module).items()
+    if isinstance(value, type) and issubclass(value, ProviderError)
+}
 
 
 class Packer:
@@ -156,18 +163,12 @@ def failure_shape(error: ProviderError) -> Line:
     }
 
 
-def failure_of(line: Line, places: Sequence[ModuleType | type[ProviderError]]) -> ProviderError:
+def failure_of(line: Line) -> ProviderError:
     """The error that was recorded; its class decides whether it is tried again."""
-    found: Any = ProviderError
-    for place in places:
-        if isinstance(place, type):
-            found = place if place.__name__ == line["class"] else found
-        else:
-            found = getattr(place, line["class"], found)
-    error: ProviderError = found(
+    kind = _FAILURES.get(line["class"], ProviderError)
+    return kind(
         line["message"],
         status=line["status"],
         retry_after=line["retry_after"],
         request_id=line["request_id"],
     )
-    return error

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 import zot
-from zot import errors
 from zot.agent.cassette import (
     Packer,
     failure_of,
@@ -34,7 +33,6 @@ from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
-from zot.provider.failure import Unauthorized
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
 
@@ -233,7 +231,7 @@ class ReplayProvider:
             cancel.check()
             yield self._cassette.packer.unpack(event)
         if "error" in line:
-            raise failure_of(line["error"], (errors, Unauthorized))
+            raise failure_of(line["error"])
         if line.get("cancelled"):
             cancel.wait()  # as it was: the end came from the client
             raise Cancelled

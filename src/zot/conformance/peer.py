@@ -138,9 +138,8 @@ class Peer:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        for stream in (self._process.stdin,):
-            if stream is not None:
-                stream.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         for thread in self._threads:
             thread.join(3)
 

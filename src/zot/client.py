@@ -132,6 +132,8 @@ class Client:
             ServerGone: it cannot be started, or ended at once.
             CommandError: the token was refused.
         """
+        if isinstance(command, str):
+            raise TypeError(f"command must be a list of words, not {command!r}")
         self.timeout = timeout
         self._on_event = on_event
         self._condition = threading.Condition()

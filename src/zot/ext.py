@@ -744,7 +744,7 @@ class Harness:
             import subprocess  # only tests need it
 
             pipe = subprocess.PIPE
-            self._process = subprocess.Popen(extension, stdin=pipe, stdout=pipe)
+            self._process = subprocess.Popen(extension, stdin=pipe, stdout=pipe, env=_environment())
             self._in, self._out = self._process.stdin, self._process.stdout
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -884,6 +884,16 @@ class Harness:
         text = f"unknown tool {call['name']!r}" if tool is None else str(tool(**call["args"]))
         answer = {"content": [{"type": "text", "text": text}], "is_error": tool is None}
         self.send("tool_result", id=call["id"], name=call["name"], **answer)
+
+
+def _environment() -> dict[str, str]:
+    """With `zot_ext` on Python's path, as zot itself starts an extension."""
+    from pathlib import Path  # only tests need it
+
+    here = Path(__file__).absolute().parent
+    sdk = here / "agent" / "extensions" / "sdk"
+    path = [os.environ.get("PYTHONPATH", ""), str(sdk if sdk.is_dir() else here)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def _run_and_close(extension: Extension, stdin: IO[bytes], stdout: IO[bytes]) -> None:

@@ -12,6 +12,7 @@ from support.extension import call, running_host, text_of, wait_for, write_exten
 from zot.agent import ext_cli
 from zot.agent.extensions import install, skeleton
 from zot.errors import ExtensionError
+from zot.ext import Harness
 
 HELLO = ROOT / "examples" / "extensions" / "hello"
 
@@ -406,3 +407,17 @@ def test_a_terminal_gets_colours_unless_it_does_not_want_them(home):
         shown = os.read(leader, 100_000)
         os.close(leader)
         assert (b"\x1b[1mx\x1b[0m" in shown) is colored
+
+
+def test_the_test_in_the_skeletons_readme_passes(home, zot_ext):
+    assert zot_ext("new", "mine")[0] == 0
+    with Harness(["./mine/main.py"], timeout=30) as zot:
+        assert zot.call("mine_reverse", text="abc").text == "cba"
+
+
+def test_doctor_says_how_a_program_is_made_executable(home, zot_ext):
+    assert zot_ext("new", "mine")[0] == 0
+    Path("mine/main.py").chmod(0o644)
+    code, out, _ = zot_ext("doctor", "./mine")
+    assert code == 1
+    assert "make it executable: chmod +x ./main.py" in out

@@ -491,3 +491,30 @@ def test_extensions_bring_their_tools(open_runtime):
     runtime = open_runtime(turn, "ok", extensions=[EXTENSIONS / "todo"], no_tools=False)
     (result,) = [e for e in runtime.prompt("go") if isinstance(e, events.ToolResult)]
     assert not result.is_error, result
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tools": "read"}, "tools must be a list of tools, not 'read'"),
+        ({"reasoning": "hgh"}, "reasoning must be one of off, .*, not 'hgh'"),
+        ({"max_steps": 0}, "max_steps must be a positive number, not 0"),
+        ({"max_seconds": "10"}, "max_seconds must be a positive number, not '10'"),
+        ({"hooks": [5]}, "not a guard: 5"),
+        ({"extensions": ["/no/such"]}, "there is no extension.json in it"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named_at_once(open_runtime, settings, says):
+    with pytest.raises(ConfigError, match=says):
+        open_runtime("hi", **settings)
+
+
+def test_an_unknown_level_changes_nothing(open_runtime):
+    runtime = open_runtime("hi")
+    with pytest.raises(ConfigError, match="not 'hgh'"):
+        runtime.set_reasoning("hgh")
+
+
+def test_a_client_wants_a_list_of_words():
+    with pytest.raises(TypeError, match="a list of words, not 'zot rpc'"):
+        Client("zot rpc")

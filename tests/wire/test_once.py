@@ -6,6 +6,7 @@ import signal
 import subprocess
 
 import pytest
+from support.extension import write_extension
 from support.rpc import (
     PATIENCE,
     command,
@@ -227,3 +228,61 @@ def test_cwd_is_where_tools_work(tmp_path):
     ran = run_zot(tmp_path, ["--json", "--cwd", str(tmp_path / "other"), "x"], turns=turns)
     (result,) = [f for f in frames_of(ran.stdout) if f["type"] == "tool_result"]
     assert str(tmp_path / "other") in result["content"][0]["text"]
+
+
+# --- commands of extensions ------------------------------------------------------------------
+
+SAY = """
+hello("say")
+for name in ("ask", "show", "fail"):
+    emit("register_command", name=name, description=name)
+emit("ready")
+for frame in frames():
+    if frame["type"] == "shutdown":
+        break
+    if frame["type"] == "command_invoked":
+        words = {"ask": {"action": "prompt", "prompt": "about " + frame["args"]},
+                 "show": {"action": "display", "display": "shown " + frame["args"]},
+                 "fail": {"action": "noop", "error": "which city?"}}
+        emit("command_response", id=frame["id"], **words[frame["name"]])
+"""
+
+
+def test_a_command_of_an_extension_can_be_typed(tmp_path):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(tmp_path, ["--json", "--ext", folder, "/ask  the  sea"], turns=[{"text": "blue"}])
+    heard = next(frame for frame in frames_of(ran.stdout) if frame["type"] == "user_message")
+    assert heard["content"][0]["text"] == "about the  sea"
+
+
+def test_a_command_that_only_shows_something_asks_no_model(tmp_path):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(tmp_path, ["-p", "--ext", folder, "/show me"], turns=[])
+    assert (ran.returncode, ran.stdout) == (0, b"shown me\n")
+    ran = run_zot(tmp_path, ["--json", "--ext", folder, "/show me"], turns=[])
+    assert ran.returncode == 0
+    assert types(frames_of(ran.stdout)) == ["ext_display", "done"]
+
+
+@pytest.mark.parametrize("mode", ["-p", "--json"])
+def test_a_command_that_fails_is_exit_code_one(tmp_path, mode):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(tmp_path, [mode, "--ext", folder, "/fail"], turns=[])
+    assert ran.returncode == 1
+    assert b"zot: /fail: which city?" in ran.stderr
+    if mode == "--json":
+        assert types(frames_of(ran.stdout)) == ["error", "done"]
+
+
+def test_a_slash_that_is_no_command_goes_to_the_model(tmp_path):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(
+        tmp_path, ["-p", "--ext", folder, "/etc/hosts is what?"], turns=[{"text": "a file"}]
+    )
+    assert (ran.returncode, ran.stdout) == (0, b"a file\n")
+
+
+def test_an_extension_that_is_not_there_is_an_error(tmp_path):
+    ran = run_zot(tmp_path, ["-p", "--ext", "/no/such", "hi"], turns=[{"text": "unguarded"}])
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"--ext '/no/such': there is no extension.json in it" in ran.stderr

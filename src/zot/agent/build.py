@@ -105,6 +105,8 @@ def tools_for(
         warn=warn,
         hide=supervisor.hide,
     )
+    if not options.mode:  # clients of pi pass extensions of pi's, which are told of and left out
+        found.check()
     if wanted is not None and found.any():
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
         tools = [tool for tool in builtin if tool.name in wanted]

@@ -15,7 +15,7 @@ from zot.core.events import Event
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.core.toolbox import Toolbox
-from zot.errors import CommandError
+from zot.errors import CommandError, ConfigError
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -62,6 +62,16 @@ class ExtensionOptions:
         self.reserved = reserved
         self.warn = warn
         self.hide = hide
+
+    def check(self) -> None:
+        """What was asked for by name may be a guard: without it nothing must run.
+
+        Raises:
+            ConfigError: a folder of `explicit` holds no extension.
+        """
+        for folder in self.explicit:
+            if not os.access(f"{folder}/extension.json", os.F_OK):
+                raise ConfigError(f"--ext {folder!r}: there is no extension.json in it")
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""

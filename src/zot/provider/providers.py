@@ -423,7 +423,7 @@ def find_provider(name: str) -> ProviderInfo:
     if known is None:
         import difflib  # deferred: only for a mistake
 
-        near = difflib.get_close_matches(name.strip().lower(), list(_NAMES), n=1)
+        near = difflib.get_close_matches(name.strip().lower(), list(_NAMES), n=1, cutoff=0.7)
         hint = f" (did you mean {_NAMES[near[0]]}?)" if near else ""
         raise ConfigError(
             f"unknown provider {name!r}{hint}: use one of {', '.join(sorted(PROVIDERS))},"

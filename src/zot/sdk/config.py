@@ -15,7 +15,7 @@ from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.provider.providers import ProviderInfo
-from zot.provider.types import Level, Model, Provider
+from zot.provider.types import LEVELS, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
 
 FEATURES = ("codes", "queue", "retries", "thinking")
@@ -158,7 +158,37 @@ def hooks_of(config: Config) -> list[Hook]:
     return [hook if isinstance(hook, Hook) else guard(hook) for hook in config.hooks]
 
 
+_NUMBERS = ("max_steps", "max_cost", "max_tokens", "max_seconds", "idle_timeout")
+
+
+def _check(config: Config) -> None:
+    """What a type checker would say, for those who use none.
+
+    Raises:
+        ConfigError: names the setting and its value.
+    """
+    if isinstance(config.tools, str):
+        raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
+    if config.reasoning is not None:
+        check_level(config.reasoning)
+    for name in _NUMBERS:
+        value = getattr(config, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+        if value is not None and not number:
+            raise ConfigError(f"{name} must be a positive number, not {value!r}")
+    for hook in config.hooks:
+        if not isinstance(hook, Hook) and not callable(hook):
+            raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
+
+
+def check_level(level: str) -> None:
+    """Raises ConfigError when there is no such level of reasoning."""
+    if level not in LEVELS:
+        raise ConfigError(f"reasoning must be one of {', '.join(LEVELS)}, not {level!r}")
+
+
 def _options(config: Config) -> Options:
+    _check(config)
     unknown = [name for name in config.features if name not in FEATURES]
     if unknown:
         raise ConfigError(f"unknown feature {unknown[0]!r}: use some of {', '.join(FEATURES)}")

@@ -22,7 +22,7 @@ from zot.core.agent import Limits
 from zot.core.events import Event
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
-from zot.sdk.config import Config, Settings, hooks_of, own_tools, setup_of
+from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, setup_of
 from zot.sdk.messages import full_message
 
 MAX_UNREAD = 10_000
@@ -236,7 +236,8 @@ class Runtime:
             self._idle().set_model(model)
 
     def set_reasoning(self, level: Level) -> None:
-        """Raises BusyError when a prompt or compact runs."""
+        """Raises BusyError when a prompt or compact runs, ConfigError for an unknown level."""
+        check_level(level)
         with self._lock:
             self._idle().set_reasoning(level)
 

@@ -92,6 +92,8 @@ def _hints(extension: Extension, host: ExtensionHost) -> list[str]:
     registered, hello = extension.registered, extension.hello
     owned = {tool.name for tool in host.tools() if tool.extension == extension.name}
     hints = []
+    if "Permission denied" in extension.reason:
+        hints.append(f"make it executable: chmod +x {extension.installed.manifest.exec}")
     if hello is not None and hello.name != extension.name:
         hints.append(f"says hello as {hello.name!r}, its manifest says {extension.name!r}")
     if extension.live and not extension.said_ready:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import sys
@@ -20,11 +21,12 @@ from zot.agent.wire.ndjson import LineWriter, encode_line, whole_characters, wri
 from zot.agent.wire.zot_events import frame
 from zot.core import events
 from zot.core.events import Event
-from zot.errors import ZotError
+from zot.errors import CommandError, ZotError
 from zot.provider.types import Message, Text
 
+_COMMAND = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\Z", re.S)
 STOP_SECONDS = 3.0
-EXIT_FAILED = 1
+EXIT_OK, EXIT_FAILED = 0, 1
 MAX_INPUT = 16 * 1024 * 1024
 """Bytes of stdin that may become a prompt."""
 
@@ -83,18 +85,41 @@ def _is_piped(fd: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
+def _typed(runtime: Runtime, prompt: str) -> str | None:
+    """What to ask the model: `/name args` of an extension is run first. None: nothing is left.
+
+    Raises:
+        ZotError: the command failed.
+    """
+    extensions = runtime.extensions
+    found = _COMMAND.match(prompt)
+    if found is None or extensions is None:
+        return prompt
+    if all(command.name != found[1] for command in extensions.commands()):
+        return prompt
+    outcome = extensions.run_command(found[1], (found[2] or "").strip())
+    if outcome.action == "error":
+        raise CommandError(f"/{found[1]}: {outcome.text}", code="extension")
+    return outcome.text if outcome.action in ("prompt", "insert") else None
+
+
 def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
     last: list[Message] = []
+    shown: list[str] = []
 
     def listen(event: Event, run: Run | None) -> None:
         if isinstance(event, events.AssistantMessage):
             last[:] = [event.message]
+        elif isinstance(event, events.ExtensionDisplay):
+            shown.append(event.text)
         elif isinstance(event, events.ExtensionNotify):
             sys.stderr.write(f"zot: [{event.extension}] {event.message}\n")
 
     code = _finish(runtime, prompt, listen)
-    if code == 0 and last:
-        text = "\n".join(block.text for block in last[0].content if isinstance(block, Text))
+    if last:
+        shown.append("\n".join(part.text for part in last[0].content if isinstance(part, Text)))
+    if code == 0 and shown:
+        text = "\n".join(shown)
         data = whole_characters(text).encode()
         try:
             write_all(fd, data if data.endswith(b"\n") else data + b"\n")
@@ -115,11 +140,17 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
     writer = LineWriter(fd, gone=reader_gone)
 
     def listen(event: Event, run: Run | None) -> None:
-        if (shown := frame(event)) is not None:
-            writer.put(encode_line(shown))
+        if (seen := frame(event)) is not None:
+            writer.put(encode_line(seen))
 
     runtime.wait_for_listeners = writer.wait
-    code = _finish(runtime, prompt, listen)
+    done = encode_line(frames.Done())
+    try:
+        code = _finish(runtime, prompt, listen, lambda: writer.put(done))
+    except ZotError as error:
+        writer.put(encode_line(frames.Error(str(error))) + done)
+        writer.close(STOP_SECONDS)
+        raise
     writer.close(STOP_SECONDS)
     if writer.failure is not None and not isinstance(writer.failure, BrokenPipeError):
         raise ZotError(f"the events could not be written: {writer.failure.strerror}")
@@ -127,8 +158,18 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
     return EXIT_FAILED if lost and code == 0 else code
 
 
-def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None], None]) -> int:
+def _finish(
+    runtime: Runtime,
+    prompt: str,
+    listen: Callable[[Event, Run | None], None],
+    say_done: Callable[[], None] = lambda: None,
+) -> int:
+    """Run the prompt to its end; `say_done` when a command of an extension left nothing to run."""
     runtime.listeners.append(listen)
+    asked = _typed(runtime, prompt)
+    if asked is None:
+        say_done()
+        return EXIT_OK
     stopped_by: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -137,7 +178,7 @@ def _finish(runtime: Runtime, prompt: str, listen: Callable[[Event, Run | None],
 
     for number in SIGNALS:
         signal.signal(number, stop)
-    run = runtime.prompt(prompt)
+    run = runtime.prompt(asked)
     if stopped_by:  # before there was something to abort
         runtime.abort()
     while not run.ended.wait(0.5):

@@ -15,7 +15,11 @@ BIN=$PWD/.venv/bin
 LARGE=qwen2.5-coder-1.5b
 SMALL=smollm2-135m
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
+BOLD='' PLAIN=''
+if [ -t 2 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then
+    BOLD=$(printf '\033[1m') PLAIN=$(printf '\033[0m')
+fi
+say() { printf '\n%s%s%s\n' "$BOLD" "$*" "$PLAIN" >&2; }
 stop() { printf '%s\n' "$*" >&2; exit 1; }
 
 set_up() {

@@ -82,7 +82,7 @@ def _list(options: argparse.Namespace) -> int:
     for model in models:
         _say(f"{model.name}: {model.title} by {model.publisher}; {_sources(model)}")
         _say(f"  sha256 {model.sha256}")
-    _say("\nAny other GGUF file: zot --provider local --model /path/to/file.gguf")
+    _say("\nAny other GGUF file: zot -p --provider local --model /path/to/file.gguf ...")
     return 0
 
 

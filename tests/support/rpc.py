@@ -103,7 +103,11 @@ class Zot:
         if read:
             self.start_reading()
         if features is not None:
-            assert self.ask("hello", features=features)["data"]["features"] == sorted(features)
+            try:
+                assert self.data("hello", features=features)["features"] == sorted(features)
+            except BaseException:
+                self.kill()
+                raise
 
     def __enter__(self) -> Zot:
         return self

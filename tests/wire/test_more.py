@@ -232,3 +232,46 @@ def test_bad_proxies_are_an_error_and_not_a_crash(tmp_path):
 def test_other_programs_can_swap_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("ZOT_TEST_COMMAND", f"{sys.executable} -c 'print(7)'")
     assert command()[-1] == "print(7)"
+
+
+def test_a_full_disk_is_an_error_of_each_run_and_never_the_end(tmp_path):
+    small = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh"]
+    turns = [{"match": "long", "text": "y" * 30_000}, QUICK]
+    args = ["--session", str(tmp_path / "s.jsonl")]
+    # Python would write its caches too, and not notice that they are cut.
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}
+    with Zot(tmp_path, turns, args=args, wrapper=small, env=env, features=["codes"]) as zot:
+        assert texts(zot.prompt("short")) == "ok"
+        frames = zot.prompt("long")
+        assert types(frames)[-3:] == ["turn_end", "error", "done"]
+        assert frames[-2]["code"] == "session"
+        frames = zot.prompt("z" * 30_000)
+        assert types(frames)[-2:] == ["error", "done"]
+        assert texts(zot.prompt("short")) == "ok"
+        roles = [message["role"] for message in zot.data("get_messages")["messages"]]
+        assert roles == ["user", "assistant", "user", "user", "assistant"]
+        assert zot.ask("clear")["success"] is True
+        zot.invariants()
+        assert zot.close()[0] == 0
+
+
+def test_answers_of_a_large_transcript_are_paged(tmp_path):
+    with Zot(tmp_path, [QUICK], args=["--no-auto-compact"], features=["codes"]) as zot:
+        for _ in range(3):
+            zot.prompt("m" * 6_000_000)
+        assert zot.ask("get_messages")["code"] == "too_large"
+        assert zot.data("get_state")["message_count"] == 6
+        part = zot.data("get_messages", offset=1, limit=2)["messages"]
+        assert [message["role"] for message in part] == ["assistant", "user"]
+        assert rss_megabytes(zot.process.pid) < 300
+        zot.write(b'{"type":"clear"}\n')
+        zot.invariants()
+
+
+def test_thousands_of_small_deltas_stay_linear(tmp_path):
+    with Zot(tmp_path, [{"text": ["ab "] * 20_000}]) as zot:
+        frames = zot.prompt("x")
+        assert types(frames).count("text_delta") == 20_000
+        assert len(zot.raw) < 20_000 * 60
+        assert rss_megabytes(zot.process.pid) < 100
+        zot.invariants()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -591,7 +592,7 @@ time.sleep(60)
     with running_host(tmp_path, write_extension(tmp_path, "x", body), limits=QUICK) as (host, _):
         pid = int(host.tools()[0].description)
         assert not gone(pid)
-    assert gone(pid)
+    wait_for(lambda: gone(pid), 5)
 
 
 DAEMONS = """
@@ -624,7 +625,36 @@ def test_daemons_of_an_extension_end_with_it(tmp_path, ends):
     folder = write_extension(tmp_path, "x", DAEMONS.replace("ENDS", ends))
     with running_host(tmp_path, folder, limits=QUICK):
         pids = daemons(folder)
-    assert all(gone(pid) for pid in pids)
+    wait_for(lambda: all(gone(pid) for pid in pids), 5)
+
+
+def test_a_process_that_keeps_forking_away_is_caught(tmp_path):
+    body = """
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:  # never the same process for long
+        if os.fork(): os._exit(0)
+        os.setsid()
+hello()
+emit("ready")
+for frame in frames(): pass
+"""
+    folder = write_extension(tmp_path, "hop", body)
+    with running_host(tmp_path, folder, limits=QUICK) as (host, _):
+        assert only(host).live
+        assert working_in(folder) >= 1
+    wait_for(lambda: working_in(folder) == 0)
+
+
+def working_in(folder):
+    """How many processes have the folder as their working directory."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            found += process.readlink() == folder
+        except OSError:
+            continue  # it ended while we looked
+    return found
 
 
 def test_everything_ends_when_zot_is_killed(tmp_path):

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 
 TERMINATE, KILL = b"T", b"K"
 STARTED, NOT_STARTED, ENDED = b"S", b"N", b"E"
@@ -58,7 +59,7 @@ def descendants() -> list[int]:
     return found
 
 
-def send(pids: list[int], number: int) -> None:
+def send(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -120,9 +121,12 @@ class Keeper:
             self.settle(TERM_GRACE)
         deadline = time.monotonic() + GIVE_UP
         while self.reap() and time.monotonic() < deadline:
-            left = self.tree()
-            send(left, signal.SIGSTOP)  # so that none forks away
-            send(left, signal.SIGKILL)
+            frozen: set[int] = set()
+            # First all are stopped, so that none forks away while others are killed.
+            while (fresh := set(self.tree()) - frozen) and time.monotonic() < deadline:
+                send(fresh, signal.SIGSTOP)
+                frozen |= fresh
+            send(frozen, signal.SIGKILL)
             self.settle(0.05)
 
     def tree(self) -> list[int]:

@@ -17,9 +17,9 @@ import time
 from typing import Literal, assert_never
 
 from zot.agent.sessions.pi_messages import result_to_pi, text_of, to_pi
-from zot.agent.sessions.rows import rfc3339
 from zot.agent.wire.pi import Generation, Peer, SpecError
 from zot.agent.wire.pi_stream import Budget, MessageUpdate, Stream
+from zot.agent.wire.zot_events import timestamp
 from zot.core import events
 from zot.core.events import Event
 from zot.provider.types import Json, Message, Origin, Stop, Text, ToolCall, ToolResult, Usage
@@ -197,7 +197,7 @@ class EventEncoder:
                 "type": "compaction",
                 "summary": event.summary,
                 "tokensBefore": event.tokens_before,
-                "timestamp": rfc3339(time.time()),
+                "timestamp": timestamp(time.time()),
             }
             return [frame if event.reason == "manual" else {**frame, "auto": True}]
         return [

@@ -163,11 +163,6 @@ def with_unknown_name(a: "NoSuchType") -> None:  # noqa: F821  what is tested
     """Words."""
 
 
-async def in_a_loop(a: str) -> str:
-    """Words."""
-    return a
-
-
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -176,7 +171,6 @@ async def in_a_loop(a: str) -> str:
         (with_stars, "cannot be described"),
         (with_strange_type, "a type that JSON does not have"),
         (with_unknown_name, "cannot be resolved"),
-        (in_a_loop, "is async"),
     ],
 )
 def test_what_cannot_be_a_tool_says_why(function, said):

@@ -9,10 +9,14 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Self, Unpack
 
+from msgspec.structs import replace
+
 from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 from zot.core.agent import Limits
 from zot.provider.types import Image, Level, Message
-from zot.sdk.config import Config, Settings
+from zot.sdk.config import AnyTool, Config, Settings, Tools
+from zot.sdk.coroutine import LoopTool
+from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
 
 
@@ -112,12 +116,17 @@ class AsyncRuntime:
     """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
-        self._runtime = Runtime(config, **settings)
+        if config is not None and settings:
+            raise TypeError("give a Config or keyword arguments, not both")
+        config = config or Config(**settings)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runtime = Runtime(replace(config, tools=self._looped(config.tools)))
 
     def prompt(
         self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
     ) -> AsyncEventStream:
         """Start a prompt; raises as `Runtime.prompt` does."""
+        self._loop = asyncio.get_running_loop()
         return AsyncEventStream(self._runtime, text, images, limits)
 
     def cancel(self) -> bool:
@@ -176,3 +185,20 @@ class AsyncRuntime:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def _looped(self, tools: Tools | None) -> Tools | None:
+        """The tools, those that are coroutines bound to the loop of the prompt."""
+        if tools is None:
+            return None
+        return [self._in_loop(item) for item in tools]
+
+    def _in_loop(self, item: AnyTool) -> AnyTool:
+        if asyncio.iscoroutinefunction(item):
+            item = function_tool(item)
+        if isinstance(item, FunctionTool) and item.is_async:
+            return LoopTool(item, self._running_loop)
+        return item
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None  # a tool runs in a prompt, and a prompt has a loop
+        return self._loop

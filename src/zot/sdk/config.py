@@ -18,6 +18,8 @@ from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
 
+AnyTool = str | Tool | Callable[..., Any]
+Tools = Sequence[AnyTool]
 FEATURES = ("codes", "queue", "retries", "thinking")
 """Those of the wire's features that are about events; the others are about commands."""
 
@@ -40,7 +42,7 @@ class Config(Struct, frozen=True, kw_only=True):
     fallback_models: Sequence[str] = ()
     script: str | os.PathLike[str] = ""
     """The turns of `provider="scripted"`: for tests."""
-    tools: Sequence[str | Tool | Callable[..., Any]] | None = None
+    tools: Tools | None = None
     """Exactly these: names of built-in tools, Tool objects, typed functions. None: all built-in."""
     no_tools: bool = False
     jail: bool = False
@@ -82,7 +84,7 @@ class Settings(TypedDict, total=False):
     base_url: str
     fallback_models: Sequence[str]
     script: str | os.PathLike[str]
-    tools: Sequence[str | Tool | Callable[..., Any]] | None
+    tools: Tools | None
     no_tools: bool
     jail: bool
     hooks: Sequence[Hook | Guard]

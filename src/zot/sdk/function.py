@@ -33,8 +33,7 @@ class FunctionTool:
         self.description: str = description or documented
         if not self.description:
             raise TypeError(f"{self.name!r} needs a docstring: it tells the model what it is for")
-        if inspect.iscoroutinefunction(function):
-            raise TypeError(f"{self.name!r} is async: tools run in a thread, make it a plain def")
+        self.is_async = inspect.iscoroutinefunction(function)
         self._function = function
         self._context_name = ""
         self._arguments = self._argument_struct(function, arguments)
@@ -46,13 +45,22 @@ class FunctionTool:
         return self._function(*args, **kwargs)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        result = self.started(args, context)
+        if self.is_async:
+            from zot.sdk.coroutine import run_alone  # loads asyncio: only where it is used
+
+            result = run_alone(result, context.cancel)
+        return as_output(result)
+
+    def started(self, args: dict[str, Json], context: ToolContext) -> Any:
+        """What the function gives for these arguments; of an async one, the coroutine."""
         try:
             values = msgspec.structs.asdict(msgspec.convert(args, self._arguments))
         except msgspec.ValidationError as error:
             raise ToolError(f"invalid arguments for {self.name!r}: {error}") from error
         if self._context_name:
             values[self._context_name] = context
-        return as_output(self._function(**values))
+        return self._function(**values)
 
     def _argument_struct(self, function: Function, described: dict[str, str]) -> type[Struct]:
         """The arguments as a type: msgspec makes the schema of it, and checks against it."""

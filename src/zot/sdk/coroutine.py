@@ -1,0 +1,77 @@
+"""Tools that are coroutines: in the embedder's loop where there is one, else in their own one.
+Loaded with the first such tool, because it needs asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any
+
+from zot.cancel import Cancel
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import Cancelled
+from zot.provider.types import Json
+from zot.sdk.function import FunctionTool, as_output
+
+Work = Coroutine[Any, Any, Any]
+
+
+def run_alone(work: Work, cancel: Cancel) -> Any:
+    """Run it to its end in this thread; an abort cancels it.
+
+    Raises:
+        Cancelled: the run was aborted.
+    """
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        with cancel.calling(lambda: _call_soon(loop, task.cancel)):
+            return await task
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        raise Cancelled from None
+
+
+def run_in(loop: asyncio.AbstractEventLoop, work: Work, cancel: Cancel) -> Any:
+    """Have the loop run it, and wait here for its end.
+
+    Raises:
+        Cancelled: the run was aborted.
+    """
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    with cancel.calling(lambda: _ignored(future.cancel())):
+        try:
+            return future.result()
+        except CancelledError:
+            raise Cancelled from None
+
+
+class LoopTool:
+    """A coroutine as a tool of an AsyncRuntime: it runs in the loop that reads the events."""
+
+    def __init__(self, tool: FunctionTool, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        self._tool = tool
+        self._loop = loop
+        self.name = tool.name
+        self.description = tool.description
+        self.schema = tool.schema
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        work = self._tool.started(args, context)
+        return as_output(run_in(self._loop(), work, context.cancel))
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(what)
+    except RuntimeError:
+        pass  # the loop has ended, and the work with it
+
+
+def _ignored(_: object) -> None:
+    """A callback of Cancel answers nothing."""

@@ -18,6 +18,7 @@ from support.session import (
     valid,
 )
 
+from zot.agent import run as run_module
 from zot.agent import runtime as runtime_module
 from zot.core import events
 from zot.core.agent import Limits
@@ -251,7 +252,7 @@ def test_abort_of_a_batch_gives_every_call_a_result_and_runs_no_other():
 
 
 def test_a_tool_that_ignores_the_abort_is_given_up_and_its_late_output_dropped(monkeypatch):
-    monkeypatch.setattr(runtime_module, "ABORT_GRACE", 0.05)
+    monkeypatch.setattr(run_module, "ABORT_GRACE", 0.05)
     started, release, finished = threading.Event(), threading.Event(), threading.Event()
 
     def stubborn(args, context):
@@ -978,7 +979,7 @@ def test_the_queue_of_runs_is_bounded_by_number_and_by_size(monkeypatch):
 
 
 def test_late_emits_of_a_given_up_run_are_refused(monkeypatch):
-    monkeypatch.setattr(runtime_module, "ABORT_GRACE", 0.05)
+    monkeypatch.setattr(run_module, "ABORT_GRACE", 0.05)
     release, seen = threading.Event(), []
 
     class Slow(Hook):

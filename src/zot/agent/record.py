@@ -26,7 +26,8 @@ from zot.agent.cassette import (
 )
 from zot.agent.flags import Options
 from zot.agent.known import Known
-from zot.agent.runtime import Run, Runtime
+from zot.agent.run import Run
+from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup, working_directory
 from zot.agent.wire.zot_events import frame
 from zot.cancel import Cancel

@@ -14,6 +14,7 @@ from zot.agent import runtime as inner
 from zot.agent.build import build_runtime
 from zot.agent.commands import ImageData
 from zot.agent.modes.rpc import checked_images
+from zot.agent.run import Run
 from zot.agent.wire import frames, zot_replies
 from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 from zot.agent.wire.zot_events import frame, message_shape, usage_shape
@@ -90,7 +91,7 @@ class Channel:
 class EventStream(Iterator[EventFrame]):
     """The events of one prompt, up to and including Done. Closing it early aborts the run."""
 
-    def __init__(self, run: inner.Run, channel: Channel) -> None:
+    def __init__(self, run: Run, channel: Channel) -> None:
         self._run = run
         self._channel = channel
 
@@ -144,7 +145,7 @@ class Runtime:
         self._inner.wait_for_listeners = self._wait_for_room
         self._lock = threading.Lock()
         self._closed = False
-        self._run: inner.Run | None = None
+        self._run: Run | None = None
         self._channel: Channel | None = None
 
     # --- runs --------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ class Runtime:
         images: Sequence[Image],
         limits: Limits | None,
         notify: Callable[[], None] | None,
-    ) -> tuple[inner.Run, Channel]:
+    ) -> tuple[Run, Channel]:
         checked = self._checked(images)
         channel = Channel(notify)
         with self._lock:
@@ -305,7 +306,7 @@ class Runtime:
     def _checked(self, images: Sequence[Image]) -> list[Image]:
         return checked_images(tuple(ImageData(each.mime_type, each.data) for each in images))
 
-    def _listen(self, event: Event, run: inner.Run | None) -> None:
+    def _listen(self, event: Event, run: Run | None) -> None:
         # The run's own channel, which it has as its tag: the next run may be waiting already.
         # What belongs to no run (an extension's notice) goes to whoever reads now.
         channel = self._channel if run is None else run.tag

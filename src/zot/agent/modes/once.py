@@ -14,7 +14,8 @@ from zot.agent.ask_terminal import ask_terminal, has_terminal
 from zot.agent.build import build_runtime
 from zot.agent.flags import UsageError
 from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
-from zot.agent.runtime import Run, Runtime
+from zot.agent.run import Run
+from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
 from zot.agent.wire import frames
 from zot.agent.wire.ndjson import LineWriter, encode_line, whole_characters, write_all

@@ -14,7 +14,7 @@ from zot.agent.flags import Options
 from zot.agent.modes.pi_bash import Shell, message
 from zot.agent.modes.pi_models import PiModels
 from zot.agent.modes.pi_sessions import PiSessions, path_of, same_file
-from zot.agent.runtime import ABORT_GRACE
+from zot.agent.run import ABORT_GRACE
 from zot.agent.wire import pi_commands as commands
 from zot.agent.wire import pi_replies
 from zot.agent.wire.pi import Incoming

@@ -14,7 +14,7 @@ from zot.agent.modes import pi_actions
 from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
 from zot.agent.modes.serving import STOP_SECONDS
 from zot.agent.modes.standard import claim_stdout
-from zot.agent.runtime import Run
+from zot.agent.run import Run
 from zot.agent.sessions import pi as pi_rows
 from zot.agent.sessions.rows import Meta, rfc3339
 from zot.agent.setup import Setup

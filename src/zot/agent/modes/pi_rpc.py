@@ -22,7 +22,8 @@ from zot.agent.modes import pi_actions
 from zot.agent.modes.pi_models import PiModels
 from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
 from zot.agent.modes.serving import LineServer
-from zot.agent.runtime import Run, Runtime
+from zot.agent.run import Run
+from zot.agent.runtime import Runtime
 from zot.agent.sessions.pi_messages import from_pi
 from zot.agent.setup import Setup
 from zot.agent.wire import pi, pi_replies

@@ -30,7 +30,8 @@ from zot.errors import CommandError, ZotError
 if TYPE_CHECKING:
     from zot.agent.approval import Approval
     from zot.agent.modes.rpc_extensions import ExtensionCommands
-    from zot.agent.runtime import Run, Runtime
+    from zot.agent.run import Run
+    from zot.agent.runtime import Runtime
     from zot.core.agent import Limits
     from zot.core.events import Event
     from zot.provider.types import Image

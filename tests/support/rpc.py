@@ -308,17 +308,20 @@ class Zot:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        rest = b""
-        while data := os.read(self.process.stdout.fileno(), 65536):
-            *lines, rest = (rest + data).split(b"\n")
+        rest = bytearray()
+        while data := os.read(self.process.stdout.fileno(), 1 << 20):
+            first, *lines = data.split(b"\n")
+            rest += first
             with self._news:
                 self.raw += data
                 for line in lines:
-                    self._take(line)
-                self._news.notify_all()
+                    self._take(bytes(rest))
+                    rest = bytearray(line)
+                if lines:
+                    self._news.notify_all()
         with self._news:
             if rest:
-                self.bad_lines.append(rest)
+                self.bad_lines.append(bytes(rest))
             self._ended = True
             self._news.notify_all()
 

@@ -326,3 +326,10 @@ def test_replies_are_what_the_runtime_knows():
     assert json.loads(zot.encode(zot_replies.state(state)))["message_count"] == 3
     shown = json.loads(zot.encode(zot_replies.models([MODEL])))
     assert shown["models"][0]["id"] == "scripted"
+
+
+@pytest.mark.parametrize("before", [0, 1, 137, 399, 400, 5000])
+def test_a_long_number_is_found_wherever_it_stands(before):
+    line = b'{"type":"ping","a":"' + b"a" * before + b'","x":' + b"1" * 4301 + b"}"
+    assert zot.decode(line).error.code == "invalid_params"
+    assert zot.decode(line.replace(b"1" * 4301, b"1" * 4299)).error is None

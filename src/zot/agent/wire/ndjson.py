@@ -115,7 +115,8 @@ def check_numbers(line: bytes) -> None:
         return
     import re  # deferred: not needed before a client sends a long line
 
-    if re.search(rb"[0-9]{%d}" % LONGEST_NUMBER, line):
+    # A look at every 400th byte is enough to know that there is no such run, and much quicker.
+    if re.search(rb"[0-9]{10}", line[::400]) and re.search(rb"[0-9]{%d}" % LONGEST_NUMBER, line):
         msgspec.json.decode(line)  # says "out of range", unless the digits are inside a string
 
 

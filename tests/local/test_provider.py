@@ -11,15 +11,13 @@ from msgspec.structs import replace
 from support.local import large_model_file, place, small_model_file, within
 from support.rpc import Zot
 
+from zot.agent.local.call import LOOPED, MAX_CALLS, Call
 from zot.agent.local.form import forms_for
 from zot.agent.local.models import SMALL, Weights, find_weights
 from zot.agent.local.prefix import PrefixStore
 from zot.agent.local.provider import (
-    LOOPED,
-    MAX_CALLS,
     LocalProvider,
     StderrProgress,
-    _Call,
     find_local,
     local_models,
     open_local,
@@ -66,7 +64,7 @@ def used(command: str, times: int = 1) -> tuple[Message, ...]:
 def played(turns: list[dict], *messages: Message, **changes: object) -> list[StreamEvent]:
     """What a model that says these things becomes."""
     request = Request(MODEL, IDENTITY, (user("go"), *messages), SPECS, **changes)
-    call = _Call(request, forms_for(request.tools), tiny=False)
+    call = Call(request, forms_for(request.tools), tiny=False)
     return list(call.run(ScriptedProvider(turns), Cancel()))
 
 
@@ -138,7 +136,7 @@ def test_with_calls_forbidden_their_markup_is_left_out() -> None:
 
 def test_without_tools_the_prompt_is_the_callers() -> None:
     request = Request(MODEL, "Summarise.", (user("text"),))
-    call = _Call(request, {}, tiny=False)
+    call = Call(request, {}, tiny=False)
     assert call.system == "Summarise."
     wire = call._wire_request("auto")
     assert wire.messages == (replace(user("text")),)
@@ -175,7 +173,7 @@ def test_a_new_request_may_repeat_an_old_call() -> None:
 def test_too_many_calls_force_an_answer() -> None:
     many = [message for number in range(MAX_CALLS) for message in used(f"echo {number}")]
     request = Request(MODEL, IDENTITY, (user("go"), *many), SPECS)
-    call = _Call(request, forms_for(SPECS), tiny=False)
+    call = Call(request, forms_for(SPECS), tiny=False)
     assert end(list(call.run(ScriptedProvider([{"text": LS}]), Cancel()))).content == ()
     assert call._wire_request("none").model.compat is not None
 
@@ -258,14 +256,14 @@ def test_a_prefix_that_cannot_be_kept_or_read_does_no_harm(tmp_path: Path) -> No
     nobody = Address(1, 1, "key", "m", 1)
     store = PrefixStore(tmp_path)
     (tmp_path / "prefixes").mkdir()
-    assert not store.save(nobody, "p")
-    assert not store.restore(nobody, "p")
+    assert not store.save(nobody, [])
+    assert not store.restore(nobody, [])
     from zot.agent.local.prefix import _file_name
 
-    saved = tmp_path / "prefixes" / _file_name("p")
+    saved = tmp_path / "prefixes" / _file_name([])
     saved.write_bytes(b"old")
     (tmp_path / "warm").unlink()
-    assert not store.restore(nobody, "p")
+    assert not store.restore(nobody, [])
     assert not saved.exists()
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from zot.agent.local.serve import Address
+from zot.provider.types import Json
 
 KEPT = 4
 """Saved prefixes of one model; tens of megabytes each."""
@@ -19,11 +21,15 @@ WARM = "warm"
 """Names the server process that was given a prefix, so that it is done once."""
 
 
+Prefix = Sequence[dict[str, str]]
+"""Messages as the server takes them."""
+
+
 class PrefixStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def restore(self, address: Address, prefix: str) -> bool:
+    def restore(self, address: Address, prefix: Prefix) -> bool:
         """Give a server that has just started what an earlier one had read."""
         name = _file_name(prefix)
         warm = self._directory / WARM
@@ -37,14 +43,18 @@ class PrefixStore:
         saved.touch()  # the most recently used are kept
         return True
 
-    def save(self, address: Address, prefix: str) -> bool:
-        """Keep what the server has read now, unless it is kept already."""
+    def save(self, address: Address, prefix: Prefix) -> bool:
+        """Keep what the server has read of the prefix, unless it is kept already.
+
+        It is made to forget what came after it first: the conversation is not for the disk.
+        """
         name = _file_name(prefix)
         folder = self._directory / "prefixes"
         if (folder / name).is_file():
             return False
         (self._directory / WARM).write_text(str(address.pid))
-        if not _slot(address, "save", name):
+        alone = {"messages": prefix, "max_tokens": 1, "id_slot": 0, "cache_prompt": True}
+        if not _post(address, "/v1/chat/completions", alone) or not _slot(address, "save", name):
             return False
         (folder / name).chmod(0o600)
         by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -53,19 +63,19 @@ class PrefixStore:
         return True
 
 
-def _file_name(prefix: str) -> str:
-    return hashlib.sha256(prefix.encode("utf-8", "surrogatepass")).hexdigest()[:24] + ".kv"
+def _file_name(prefix: Prefix) -> str:
+    return hashlib.sha256(msgspec.json.encode(prefix)).hexdigest()[:24] + ".kv"
 
 
 def _slot(address: Address, action: str, name: str) -> bool:
+    return _post(address, f"/slots/0?action={action}", {"filename": name})
+
+
+def _post(address: Address, path: str, body: dict[str, Json]) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=TIMEOUT_SECONDS)
+    headers = {"Authorization": f"Bearer {address.key}", "Content-Type": "application/json"}
     try:
-        connection.request(
-            "POST",
-            f"/slots/0?action={action}",
-            msgspec.json.encode({"filename": name}),
-            {"Authorization": f"Bearer {address.key}", "Content-Type": "application/json"},
-        )
+        connection.request("POST", path, msgspec.json.encode(body), headers)
         answer = connection.getresponse()
         answer.read()
         return answer.status == 200

@@ -239,8 +239,8 @@ def swapping(root: Path, outside: Path) -> Iterator[None]:
         assert racer.wait(10) == 0
 
 
-def tries() -> Iterator[int]:
-    until = time.monotonic() + SECONDS
+def tries(seconds: float = SECONDS) -> Iterator[int]:
+    until = time.monotonic() + seconds
     for number in range(TRIES):
         yield number
         if time.monotonic() > until:
@@ -279,7 +279,7 @@ def test_no_write_escapes_in_a_race(
 ) -> None:
     there = outside.stat().st_ino
     inside = refused = 0
-    for number in tries():
+    for number in tries(2 * SECONDS):
         try:
             folder, name = disk.place(str(root / f"d/new{number % 7}/f"), create=True)
         except OSError:

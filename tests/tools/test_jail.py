@@ -1,5 +1,4 @@
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -8,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.bwrap import needs_bwrap
 from support.environment import uncovered
 from support.tools import call, eventually, marked, none_left, text
 
@@ -20,20 +20,6 @@ from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
 
 Tools = dict[str, Tool]
-
-
-def bwrap_trouble() -> str:
-    """Why there can be no jail for commands here; empty if there can."""
-    program = shutil.which("bwrap")
-    if program is None:
-        return "bubblewrap is not installed"
-    argv = [program, *jail.NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
-    said = subprocess.run(argv, capture_output=True, text=True, timeout=20)
-    return f"bubblewrap cannot work here: {said.stderr.strip()}" if said.returncode else ""
-
-
-TROUBLE = bwrap_trouble()
-needs_bwrap = pytest.mark.skipif(bool(TROUBLE), reason=TROUBLE)
 
 
 @pytest.fixture

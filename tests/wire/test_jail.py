@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from support.rpc import Zot, make_folder, run_zot
+from support.bwrap import needs_bwrap
+from support.rpc import Zot, make_folder, marked, run_zot
+from support.tools import eventually
 
 from zot.sdk import Runtime
 from zot.testing import ScriptedProvider
@@ -44,6 +46,25 @@ def test_jailed_tools_answer_with_errors_and_the_run_goes_on(folder):
         frames = zot.prompt("go")
     check_jailed(folder, results(frames))
     assert frames[-1]["type"] == "done"
+
+
+HANG = {"tools": [{"name": "bash", "args": {"command": "touch on; setsid sleep 305 & sleep 306"}}]}
+
+
+@needs_bwrap
+def test_nothing_of_a_jailed_command_outlives_a_killed_zot_or_an_abort(folder):
+    with Zot(folder, [HANG, HANG], args=["--jail"]) as zot:
+        zot.send("prompt", message="go")
+        assert eventually((folder / "work/on").exists, 20)
+        zot.ask("abort")
+        assert zot.until("done")
+        assert not [line for _, line in marked(zot.mark) if "sleep" in line or "bwrap" in line]
+        (folder / "work/on").unlink()
+        zot.send("prompt", message="again")
+        assert eventually((folder / "work/on").exists, 20)
+        zot.process.kill()
+        zot.process.wait()
+        assert eventually(lambda: not marked(zot.mark), 20)
 
 
 def test_the_setting_and_the_variable_jail_too(folder):

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from support.browser import CHROMIUM, Browser
 from support.docs import ROOT
 
 from zot.testing.fakeserver import FakeServer
@@ -132,3 +133,19 @@ def test_a_web_reader_that_goes_away_ends_its_agent(web, server):
     while server.requests[-1].outcome == "open" and time.monotonic() < deadline:
         server.wait_outcome("gone", 1)
     assert server.requests[-1].outcome == "gone"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="the page was not tried: no chromium is installed")
+def test_the_web_page_in_a_browser_shows_the_answer(web, tmp_path):
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(f"http://127.0.0.1:{web}/")
+        browser.run("document.querySelector('input').value = 'say:hello from the page'")
+        browser.run("document.querySelector('button').click()")
+        shown = "document.getElementById('out').textContent"
+        assert browser.wait_for(f"{shown} === 'hello from the page'")
+        browser.run("document.querySelector('input').value = 'status:400'")
+        browser.run("document.querySelector('button').click()")
+        assert browser.wait_for(f"{shown}.includes('error: anthropic')")
+    finally:
+        browser.close()

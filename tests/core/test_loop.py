@@ -1039,3 +1039,25 @@ def test_an_abort_at_a_random_moment_ends_in_one_done_and_a_usable_transcript():
             stops.add(run_.stop)
         assert "aborted" in stops
         usable(it)
+
+
+def test_a_call_that_breaks_because_of_the_abort_was_aborted():
+    class Breaks(OddProvider):
+        def stream(self, request, cancel):
+            self.requests.append(request)
+            yield Started()
+            if len(self.requests) == 1:
+                yield TextDelta("half")
+                cancel.wait(PATIENCE)
+                raise NetworkError("the socket was shut down")
+            yield from fine()[1:]
+
+    with Recorder([], provider=Breaks()) as it:
+        run_ = it.runtime.prompt("go")
+        it.wait_for(events.TextDelta)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert (run_.stop, run_.error) == ("aborted", None)
+        assert last_turn_end(it.events).stop == "aborted"
+        assert of(it.events, events.ErrorRaised) == []
+        usable(it)

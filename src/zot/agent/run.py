@@ -16,7 +16,7 @@ from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event
 from zot.core.session import Body, Entry
-from zot.errors import Cancelled, ZotError
+from zot.errors import Cancelled, ProviderError, ZotError
 from zot.provider.types import Stop
 
 if TYPE_CHECKING:
@@ -114,6 +114,11 @@ class Run:
             self._work(self)
         except Cancelled:
             self._ended_with(None, "aborted")
+        except ProviderError as error:
+            if self.cancel.is_set():  # it broke because the abort shut its connection
+                self._ended_with(None, "aborted")
+            else:
+                self._ended_with(error, "error")
         except ZotError as error:
             self._ended_with(error, "error")
         except BaseException as error:

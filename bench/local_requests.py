@@ -1,7 +1,6 @@
 """The requests of the local-model benchmark, with what counts as right.
 
-`TUNED` was looked at while the prompt was written; `HELD_OUT` was written before and run once at
-the end. `TASKS` are run to the end in a directory, and what is on the disk or in the answer is
+`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `TASKS` are run to the end in a directory, and what is on the disk or in the answer is
 checked, not how the model got there.
 """
 
@@ -120,7 +119,7 @@ HELD_OUT: tuple[tuple[str, Check], ...] = (
         edit("main.py", r"timeout = 10", r"timeout = 30"),
     ),
     ("Open requirements.txt and show it.", shows("requirements.txt")),
-    ("What changed since the last commit? Use git.", bash(r"git (diff|status|show|log).*")),
+    ("What changed since the last commit? Use git.", bash(r"git (diff|status).*")),
     ("Show the first 20 lines of data.csv.", bash(r"head -(n ?)?20 (\./)?data\.csv")),
     ("Show the last 50 lines of app.log.", bash(r"tail -(n ?)?50 (\./)?app\.log")),
     ("Which Python version is installed?", bash(r"python3? (--version|-V)|which python3?.*")),

@@ -1,7 +1,7 @@
 """The requests of the local-model benchmark, with what counts as right.
 
-`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `TASKS` are run to the end in a directory, and what is on the disk or in the answer is
-checked, not how the model got there.
+`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `TASKS` are
+run to the end in a directory, and what is on the disk or in the answer is checked.
 """
 
 from __future__ import annotations
@@ -129,10 +129,13 @@ HELD_OUT: tuple[tuple[str, Check], ...] = (
         "How big is the file video.mp4?",
         bash(r"(ls -\w*[ls]\w*|du -?\w*|stat|wc -c) .*video\.mp4.*"),
     ),
-    ("Sort names.txt alphabetically and show the result.", bash(r"(cat names\.txt \| )?sort ?.*")),
+    (
+        "Sort names.txt alphabetically and show the result.",
+        bash(r"sort( -f)? (\./)?names\.txt|cat names\.txt \| sort"),
+    ),
     (
         "Write a Python script square.py that prints the square of 12.",
-        write("square.py", r".*print\(.*12.*\).*"),
+        write("square.py", r".*(12 ?\*\* ?2|12 ?\* ?12|144|\w+ ?\*\* ?2\b).*"),
     ),
     (
         "Fix the typo in README.md: replace teh with the.",
@@ -237,7 +240,8 @@ TASKS = (
         "What does the function area in shape.py do? Do not change anything.",
         {"shape.py": "def area(w, h):\n    return w * h\n"},
         lambda path, text, calls: (
-            bool(re.search(r"multipl|product|area", text, re.I))
+            bool(calls)
+            and bool(re.search(r"multipl|product|area", text, re.I))
             and _reads(path, "shape.py") == "def area(w, h):\n    return w * h\n"
         ),
     ),

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zot.agent.build import secret_names
-from zot.agent.tools import paths
-from zot.agent.tools.bash import child_env
-from zot.agent.tools.output import Capture, Decoder
 from zot.agent.tools.registry import SharedSupervisor
 from zot.cancel import Cancel
 from zot.errors import CommandError
@@ -42,6 +39,11 @@ class Shell:
         """
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
+        # Deferred: what commands need is loaded with the first one.
+        from zot.agent.tools import paths
+        from zot.agent.tools.bash import child_env
+        from zot.agent.tools.output import Capture, Decoder
+
         cancel = Cancel()
         with self._lock:
             self._running.add(cancel)

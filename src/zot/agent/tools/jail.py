@@ -114,18 +114,9 @@ class Jail(Place):
     def _mounts(self) -> list[str]:
         """bubblewrap's arguments, in order: what comes later lies on top."""
         words = [*NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev"]
         # Root without its powers still owns /proc/sys, where it could change the whole machine.
-        words += [
-            "--ro-bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
-            "--remount-ro",
-            "/proc",
-        ]
+        words += ["--proc", "/proc", "--remount-ro", "/proc"]
         for folder in CLOSED:
             if os.path.isdir(folder) and not os.path.islink(folder):
                 words += ["--tmpfs", folder]

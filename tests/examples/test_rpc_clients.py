@@ -74,6 +74,21 @@ def test_tool_calls_are_shown_on_stderr(ask):
     assert '"a b"' in done.stderr
 
 
+def test_what_was_said_before_a_tool_call_is_a_line_of_its_own(ask):
+    call = {"name": "magic", "args": {}}
+    assert (
+        ask({"text": "I will look.", "tools": [call]}, {"text": "ok"}).stdout
+        == "I will look.\nok\n"
+    )
+
+
+def test_a_program_that_is_not_there_is_exit_code_one(client, tmp_path):
+    done = run([*client, "hello"], tmp_path, {"ZOT_BIN": "/no/such/zot"})
+    assert done.returncode == 1
+    assert "/no/such/zot" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_token_is_sent(ask):
     done = ask({"text": "in"}, env={"ZOTCORE_RPC_TOKEN": 's"ecret'})
     assert (done.stdout, done.returncode) == ("in\n", 0)

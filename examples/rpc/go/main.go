@@ -1,5 +1,4 @@
 // Send one prompt to `zot rpc` and stream the answer. Standard library only.
-//
 // go run . PROMPT [FLAGS FOR ZOT...]        ZOT_BIN: the command, default zot
 // Exit code: 0 answered, 1 failed, 2 wrong usage.
 package main
@@ -16,6 +15,7 @@ type frame struct {
 	Type, Delta, Name, Message, Error, Stop string
 	Args                                    json.RawMessage
 	Success                                 bool
+	Content                                 []struct{ Type string }
 }
 
 func main() {
@@ -70,8 +70,9 @@ func follow(out io.Reader) int {
 			failed = 0 // an error that the run got over
 		case f.Type == "turn_end" && (f.Stop == "error" || f.Stop == "aborted"):
 			failed = 1
-		case f.Type == "done":
+		case f.Type == "assistant_message" && len(f.Content) > 0 && f.Content[0].Type == "text":
 			fmt.Println()
+		case f.Type == "done":
 			return failed
 		}
 	}

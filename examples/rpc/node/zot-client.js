@@ -40,10 +40,9 @@ function handle(frame) {
     failed = true;
   } else if (frame.type === "turn_start") failed = false; // an error that the run got over
   else if (frame.type === "turn_end") failed = frame.stop === "error" || frame.stop === "aborted";
-  else if (frame.type === "done") {
-    process.stdout.write("\n");
-    finish(failed ? 1 : 0);
-  }
+  else if (frame.type === "assistant_message") {
+    if (frame.content.some((block) => block.type === "text")) process.stdout.write("\n");
+  } else if (frame.type === "done") finish(failed ? 1 : 0);
 }
 
 let rest = "";

@@ -16,7 +16,12 @@ def main() -> int:
         print("usage: zot_client.py PROMPT [FLAGS FOR ZOT...]", file=sys.stderr)
         return 2
     command = [os.environ.get("ZOT_BIN", "zot"), "rpc", *sys.argv[2:]]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as zot:
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        print(f"error: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        return 1
+    with child as zot:
         if token := os.environ.get("ZOTCORE_RPC_TOKEN"):
             send(zot, {"id": "0", "type": "hello", "token": token})
         send(zot, {"id": "1", "type": "prompt", "message": sys.argv[1]})
@@ -56,8 +61,9 @@ def follow(frames) -> int:
                 failed = False  # an error that the run got over
             case "turn_end":
                 failed = frame["stop"] in ("error", "aborted")
-            case "done":
+            case "assistant_message" if any(block["type"] == "text" for block in frame["content"]):
                 print()
+            case "done":
                 return int(failed)
     print("error: zot ended before it was done", file=sys.stderr)
     return 1

@@ -22,7 +22,9 @@ commands() {
 
 # Each frame as three columns: what it is, its text, the arguments of a tool call.
 columns='[
-  if .type == "response" and (.success | not) then "refused" else .type end,
+  if .type == "response" and (.success | not) then "refused"
+  elif .type == "assistant_message" and any(.content[]; .type == "text") then "line_end"
+  else .type end,
   if .type == "turn_end" then .stop else .delta // .name // .message // .error // "" end,
   (.args | tojson)
 ] | @tsv'
@@ -37,7 +39,8 @@ follow() {
       error) printf 'error: %b\n' "$text" >&2; failed=1 ;;
       turn_start) failed=0 ;; # an error that the run got over
       turn_end) case $text in error | aborted) failed=1 ;; esac ;;
-      done) echo; return $failed ;;
+      line_end) echo ;;
+      done) return $failed ;;
     esac
   done
   echo "error: zot ended before it was done" >&2

@@ -51,7 +51,11 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_OK
     except OSError as error:
         _drop_output()
-        where = f"{error.filename!r}: " if error.filename else "cannot write the output: "
+        import errno  # deferred: only for a mistake
+
+        lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+        where = "cannot write the output: " if lost else ""
+        where = f"{error.filename!r}: " if error.filename else where
         complain(f"{where}{error.strerror or error}")
         return EXIT_FAILED
 

@@ -127,7 +127,10 @@ def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool)
         return known.find(info.name, name, unlisted=unlisted)
     model = known.default(info.name)
     if model is None:
-        raise ConfigError(f"provider {info.name!r} has no default model: pass --model ID")
+        raise ConfigError(
+            f"provider {info.name!r} has no default model: pass --model ID; "
+            f"`zot --list-models --provider {info.name}` shows what there is"
+        )
     return model
 
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 def watch(fd: int, *, follow: bool = False) -> int:
     """Show the stream to its end; 0, or 1 when the agent failed last."""
-    live = sys.stdout.isatty()
+    live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
     observer = Observer()
     for line in _lines(fd, follow):
@@ -153,6 +153,10 @@ def _open(path: str) -> int:
     if path == "-":
         return 0
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"cannot read {path!r}: {error.strerror}") from error
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ConfigError(f"cannot read {path!r}: it is a directory")
+    return fd

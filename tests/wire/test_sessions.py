@@ -207,14 +207,25 @@ def test_a_killed_process_has_lost_nothing_it_told(tmp_path):
 
 
 def test_no_secret_reaches_a_session_a_log_or_an_export(tmp_path):
-    command = "env; cat /proc/$PPID/environ /proc/$PPID/cmdline | tr '\\0' '\\n'"
-    turns = [{"tools": [{"name": "bash", "args": {"command": command}}]}, "done"]
-    key = ["--api-key", CANARIES[0]]
     home = tmp_path / "zot-home"
+    command = f"env; cat {home}/auth.json; cat /proc/$PPID/environ /proc/$PPID/cmdline"
+    turns = [
+        {
+            "tools": [
+                {"name": "bash", "args": {"command": command}},
+                {"name": "read", "args": {"path": str(home / "auth.json")}},
+                {"name": "grep", "args": {"pattern": "sk-", "path": str(home)}},
+            ]
+        },
+        "done",
+    ]
+    key = ["--api-key", CANARIES[0]]
     home.mkdir(mode=0o700)
     (home / "auth.json").write_text(json.dumps({"openai": {"api_key": CANARIES[1]}}))
     with Zot(tmp_path, turns, args=["--continue", *key]) as zot:
-        zot.prompt("show me")
+        frames = zot.prompt("show me")
+        shown = json.dumps([frame for frame in frames if frame["type"] == "tool_result"])
+        assert shown.count("[secret removed]") >= 2
         for form in ("json", "html", "markdown", "pi", "zotsession"):
             content = zot.data("export_session", format=form)["content"]
             assert not any(canary in content for canary in CANARIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 from zot.agent.approval import Approval
@@ -9,6 +10,7 @@ from zot.agent.extending import ExtensionOptions, Extensions
 from zot.agent.flags import Options
 from zot.agent.home import home, home_dir
 from zot.agent.prompt import system_prompt
+from zot.agent.redact import RedactingTool, Redactor, given_secrets
 from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
 from zot.agent.skill_search import skills_here
@@ -55,6 +57,7 @@ def build_runtime(
     skills = find_skills(setup)
     extensions, tools = tools_for(setup, supervisor, skills, warn, own_tools)
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)
+    redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,
@@ -64,7 +67,7 @@ def build_runtime(
         hooks=hooks if approval is None else (*hooks, approval),
         system=lambda: prompt_for(setup, skills),
         settings=agent_settings(setup),
-        wrap_tool=wrap_tool,
+        wrap_tool=lambda tool: RedactingTool(wrap_tool(tool), redactor),
     )
     agent.resume()
     runtime = Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)

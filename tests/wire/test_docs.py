@@ -101,7 +101,9 @@ def test_failed_answers_are_as_shown(tmp_path):
 def codes(kind):
     yield kind.code
     for below in kind.__subclasses__():
-        yield from codes(below)
+        # What a client says of a server that is gone is never on the wire; other tests load it.
+        if below.__module__ != "zot.client":
+            yield from codes(below)
 
 
 def test_every_code_of_an_error_is_explained():

@@ -127,8 +127,9 @@ class Extension:
             env = environment(os.environ, self._secrets, self.installed.manifest.env)
             process = ChildProcess(self.installed.command(), self.installed.directory, env)
         except (ExtensionError, OSError, ValueError) as error:
-            self._set_state("stopped", f"cannot be started: {error}")
-            self._report(self.reason)
+            reason = f"cannot be started: {error}"
+            self._report(reason)
+            self._set_state("stopped", reason)
             return
         peer = Peer(
             self.name,
@@ -232,23 +233,26 @@ class Extension:
 
     def _on_end(self, reason: str) -> None:
         with self._changed:
-            peer = self._peer
             questions = list(self._questions.values())
-            greeted = self.hello is not None
             lived = time.monotonic() - self._started
-        for question in questions:
-            question.put(Gone(reason))
         self._owner.ended(self)
+        # The order matters. Whoever waits for a state looks at what was told next, and whoever
+        # hears that there is no answer may ask again at once, and needs the new state.
         if self._closing.is_set():
             self._set_state("stopped", reason)
-            return
-        assert peer is not None
-        finished = reason == "exited with code 0" and not questions
-        if peer.was_failed or not greeted or finished or not self._may_restart(lived):
-            self._set_state("stopped", reason)
+        elif self._is_over(reason, bool(questions), lived):
             self._report(f"{reason}; it is off until it is reloaded (log: {self.log.path})")
+            self._set_state("stopped", reason)
         else:
             self._restart(reason)
+        for question in questions:
+            question.put(Gone(reason))
+
+    def _is_over(self, reason: str, was_asked: bool, lived: float) -> bool:
+        assert self._peer is not None
+        finished = reason == "exited with code 0" and not was_asked
+        never_spoke = self.hello is None
+        return self._peer.was_failed or never_spoke or finished or not self._may_restart(lived)
 
     def _may_restart(self, lived: float) -> bool:
         if lived >= self.limits.stable:
@@ -259,8 +263,8 @@ class Extension:
         delays = self.limits.restart_delays
         delay = delays[min(self._restarts, len(delays) - 1)]
         self._restarts += 1
-        self._set_state("restarting", reason)
         self._report(f"{reason}; restart {self._restarts} of {self.limits.restarts} in {delay:g} s")
+        self._set_state("restarting", reason)
         self._coming = Registered()
 
         def start_again() -> None:

@@ -46,8 +46,9 @@ class ExtensionTool:
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
             raise self._failed(self._extension.unavailable())
         with self._extension.question() as question, question.woken_by(context.cancel):
-            if not self._extension.send(proto.ToolCall(question.id, self.name, args)):
-                raise self._failed(self._not_sent())
+            line = proto.encode(proto.ToolCall(question.id, self.name, args))
+            if not self._extension.send_line(line):
+                raise self._failed(self._not_sent(len(line)))
             try:
                 answer = question.wait(deadline, context.cancel)
                 while isinstance(answer, proto.ToolProgress):
@@ -67,8 +68,8 @@ class ExtensionTool:
                 case _:
                     raise self._failed("it sent another kind of answer")
 
-    def _not_sent(self) -> str:
-        if self._extension.live:
+    def _not_sent(self, size: int) -> str:
+        if size > self._extension.limits.line:
             return "the arguments are too long for one line (4 MiB)"
         return self._extension.unavailable()
 

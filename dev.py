@@ -26,7 +26,12 @@ CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 def run(*command: object, **variables: str) -> None:
     """Run a program in the project's directory; its failure is ours."""
     words = [str(word) for word in command]
-    code = subprocess.run(words, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
+    with subprocess.Popen(words, cwd=ROOT, env={**os.environ, **variables}) as child:
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:  # the terminal told the child as well, and it may need a moment
+            child.wait()
+            code = 130
     if code:
         sys.exit(code if code > 0 else 128 - code)
 
@@ -96,7 +101,8 @@ def main() -> None:
         if word in tasks:
             tasks[word](*rest)
     else:
-        sys.exit((__doc__ or "").strip())
+        unknown = "" if word in ("help", "-h", "--help") else f"\n\ndev.py: unknown word {word!r}"
+        sys.exit((__doc__ or "").strip() + unknown)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,17 @@ def test_events_that_cannot_be_written_are_told(home):
     assert ran.stderr == "zot: the events could not be written: No space left on device\n"
 
 
+def test_a_home_that_cannot_be_written_says_how_to_run_without(home, monkeypatch):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "hello"}]}')
+    monkeypatch.setenv("ZOT_HOME", "/dev/null/home")
+    flags = ["-p", "--provider", "scripted", "--script", str(script)]
+    ran = zot(*flags, "hi", stdin=subprocess.DEVNULL)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("; --no-session keeps none\n")
+    assert zot(*flags, "--no-session", "hi", stdin=subprocess.DEVNULL).stdout == "hello\n"
+
+
 def test_an_interrupt_while_it_loads_ends_it_without_a_traceback(home):
     # A module of the standard library that is loaded early interrupts its own process.
     (home / "msgspec.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

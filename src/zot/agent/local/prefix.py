@@ -36,12 +36,17 @@ class PrefixStore:
         saved = self._directory / "prefixes" / name
         if not saved.is_file() or (warm.is_file() and warm.read_text() == str(address.pid)):
             return False
-        warm.write_text(str(address.pid))
+        self._mark(address)
         if not _slot(address, "restore", name):
             saved.unlink(missing_ok=True)  # another version of the server wrote it
             return False
         saved.touch()  # the most recently used are kept
         return True
+
+    def _mark(self, address: Address) -> None:
+        warm = self._directory / WARM
+        warm.touch(mode=0o600)
+        warm.write_text(str(address.pid))
 
     def save(self, address: Address, prefix: Prefix) -> bool:
         """Keep what the server has read of the prefix, unless it is kept already.
@@ -52,7 +57,7 @@ class PrefixStore:
         folder = self._directory / "prefixes"
         if (folder / name).is_file():
             return False
-        (self._directory / WARM).write_text(str(address.pid))
+        self._mark(address)
         alone = {"messages": prefix, "max_tokens": 1, "id_slot": 0, "cache_prompt": True}
         if not _post(address, "/v1/chat/completions", alone) or not _slot(address, "save", name):
             return False

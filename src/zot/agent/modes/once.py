@@ -22,7 +22,7 @@ from zot.agent.wire.ndjson import LineWriter, encode_line, whole_characters, wri
 from zot.agent.wire.zot_events import frame
 from zot.core import events
 from zot.core.events import Event
-from zot.errors import CommandError, ZotError
+from zot.errors import CommandError, SessionError, ZotError
 from zot.provider.types import Message, Text
 
 _COMMAND = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\Z", re.S)
@@ -187,6 +187,7 @@ def _finish(
     if stopped_by:
         return 128 + stopped_by[0]
     if run.error is not None:
-        sys.stderr.write(f"zot: {run.error}\n")
+        hint = "; --no-session keeps none" if isinstance(run.error, SessionError) else ""
+        sys.stderr.write(f"zot: {run.error}{hint}\n")
         return EXIT_FAILED
     return 0 if run.stop == "end" else EXIT_FAILED

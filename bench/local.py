@@ -7,6 +7,7 @@ results go to stdout. bench/local.md keeps the numbers that were measured, and s
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_requests import HELD_OUT, TASKS, TUNED, Check, Task
 
+from zot.agent.home import home
 from zot.agent.local.models import find_weights, known_models
 from zot.agent.local.provider import LocalProvider, find_local
 from zot.agent.prompt import IDENTITY
@@ -55,7 +57,9 @@ def measure(name: str, provider: LocalProvider, *, held_out: bool, tasks: bool) 
     for title, requests in sets.items():
         right, seconds = ask_all(provider, model, requests)
         print(f"{title}: {right}/{len(requests)}; first event, median {seconds:.2f} s")
-    if tasks:
+    if tasks and shutil.which("bwrap") is None:
+        print("tasks: not run; they need bwrap, or a model's commands would reach your files")
+    elif tasks:
         passed = sum(run_task(name, task) for task in TASKS)
         print(f"tasks: {passed}/{len(TASKS)}")
 
@@ -101,7 +105,8 @@ def run_task(name: str, task: Task) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         for file, content in task.files.items():
             (Path(folder) / file).write_text(content)
-        command = [sys.executable, "-m", "zot", "--json", "--provider", "local", "--model", name]
+        command = jail(Path(folder))
+        command += [sys.executable, "-m", "zot", "--json", "--provider", "local", "--model", name]
         command += ["--yolo", "--no-session", "--no-context-files", "--max-steps", str(STEP_LIMIT)]
         command += ["--cwd", folder, task.prompt]
         began = time.monotonic()
@@ -126,6 +131,14 @@ def run_task(name: str, task: Task) -> bool:
         last = text.replace("\n", "\\n")[:90]
         print(f"{'ok ' if good else 'BAD'} {task.prompt[:50]:50} {calls} {last!r} {seconds:.0f} s")
         return good
+
+
+def jail(folder: Path) -> list[str]:
+    """Everything read-only but the task's directory and the server's locks: models do damage."""
+    command = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"]
+    for path in (folder, home() / "local"):
+        command += ["--bind", str(path), str(path)]
+    return [*command, "--die-with-parent", "--"]
 
 
 def told(out: str) -> tuple[list[str], str]:

@@ -57,7 +57,8 @@ ask() {
 
 with_model() {
     say "3. One prompt through zot rpc, answered by $MODEL on this machine"
-    ask "Show me what is in fruit.csv." --provider local --model "$MODEL" || return 1
+    # Only tools that read: nobody should run a small model's commands without looking at them.
+    ask "Show me what is in fruit.csv." --provider local --model "$MODEL" --tools read || return 1
     say "That was a real model and a real tool call."
     if [ "$MODEL" = "$SMALL" ]; then
         cat >&2 <<'TEXT'

@@ -155,6 +155,9 @@ def test_a_policy_with_nobody_to_ask_denies() -> None:
 def test_flags_make_the_policy() -> None:
     assert approval_for_client(None, yolo=True) is None
     assert approval_for_client(("bash",), yolo=False) is not None
+    reckless = approval_for_client(None, yolo=False, model="smollm2-135m")
+    assert reckless is not None
+    assert isinstance(decided(reckless)[0], Block)
 
     def at_terminal(*_: object) -> Verdict:
         return Verdict("deny")

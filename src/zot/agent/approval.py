@@ -154,15 +154,30 @@ class Approval(Hook):
         return ALLOW
 
 
-def approval_for_client(asked: Collection[str] | None, *, yolo: bool) -> Approval | None:
+RECKLESS = ("smollm2-135m",)
+"""Models that answer "delete all .tmp files" with `rm -r /tmp`: never unasked, whoever drives."""
+
+
+def approval_for_client(
+    asked: Collection[str] | None, *, yolo: bool, model: str = ""
+) -> Approval | None:
     """For a client on a wire: `--approve` decides; without it, the client's own wish."""
+    if asked is None and model in RECKLESS:
+        asked = DEFAULT_TOOLS
     return None if yolo else Approval(asked)
 
 
 def approval_for_person(
-    asked: Collection[str] | None, *, yolo: bool, provider: str, terminal: AskTerminal | None
+    asked: Collection[str] | None,
+    *,
+    yolo: bool,
+    provider: str,
+    terminal: AskTerminal | None,
+    model: str = "",
 ) -> Approval | None:
     """For print mode. Local models change files when only asked a question: these always ask."""
+    if asked is None and model in RECKLESS:
+        asked = DEFAULT_TOOLS
     if yolo or (asked is None and (provider != "local" or terminal is None)):
         return None
     return Approval(asked, terminal=terminal)

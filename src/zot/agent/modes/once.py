@@ -62,6 +62,7 @@ def _approval(setup: Setup) -> Approval | None:
         options.approve,
         yolo=options.yolo,
         provider=setup.info.name,
+        model=setup.model.id,
         terminal=ask_terminal if has_terminal() else None,
     )
 

@@ -281,7 +281,9 @@ class Server(LineServer):
 
                 self._frame = frame
                 options = self._setup.options
-                self._approval = approval_for_client(options.approve, yolo=options.yolo)
+                self._approval = approval_for_client(
+                    options.approve, yolo=options.yolo, model=self._setup.model.id
+                )
                 self._tell_approval()
                 runtime = build_runtime(
                     self._setup, approval=self._approval, warn=warn, owns_process=True

@@ -1,12 +1,13 @@
 """pi's command line with a process, and its one-shot modes."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.pi import PiServers, ended, kinds, outline
+from support.pi import Frame, PiServers, ended, kinds, outline
 
 HELLO = {"text": ["Hel", "lo"], "usage": {"input": 10, "output": 3}, "repeat": True}
 SUMMARY = {"match": "<conversation>", "text": "a summary"}
@@ -50,29 +51,26 @@ def test_json_mode_says_by_its_code_that_it_failed(servers: PiServers) -> None:
 
 
 def test_json_mode_compacts_and_stops_by_signal(servers: PiServers) -> None:
-    import signal
-
     full = {"tools": [BASH], "usage": {"input": 190_000}}
     slow = {"text": ["a"] * 100, "delay_ms": 100}
     args = servers.arguments([SUMMARY, full, slow], "--mode", "json", "--no-session", "hi")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command(*args),
         cwd=servers.cwd,
         env=servers.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(json.loads(line))
-        if lines[-1]["type"] == "message_update" and len(lines) > 20:
-            process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
-    process.stdout.close()
-    assert process.stderr is not None
-    process.stderr.close()
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        lines: list[Frame] = []
+        try:
+            for line in process.stdout or ():
+                lines.append(json.loads(line))
+                if "compaction_end" in kinds(lines) and lines[-1]["type"] == "message_update":
+                    process.send_signal(signal.SIGTERM)  # more than once: impatient people do
+            assert process.wait(30) == 143
+        finally:
+            process.kill()
     types = kinds(lines)
     assert types.index("compaction_start") < types.index("compaction_end")
     assert lines[-1] == {"type": "agent_settled", "aborted": True}

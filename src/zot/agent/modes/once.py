@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import stat
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,8 @@ from zot.agent.approval import Approval, approval_for_person
 from zot.agent.ask_terminal import ask_terminal, has_terminal
 from zot.agent.build import build_runtime
 from zot.agent.flags import UsageError
-from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
+from zot.agent.modes.serving import finish, note_signals
+from zot.agent.modes.standard import claim_stdout, ignore_signals
 from zot.agent.run import Run
 from zot.agent.runtime import Runtime
 from zot.agent.setup import Setup
@@ -172,19 +172,9 @@ def _finish(
     if asked is None:
         say_done()
         return EXIT_OK
-    stopped_by: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        stopped_by.append(number)
-        runtime.abort()
-
-    for number in SIGNALS:
-        signal.signal(number, stop)
+    stopped_by = note_signals()
     run = runtime.prompt(asked)
-    if stopped_by:  # before there was something to abort
-        runtime.abort()
-    while not run.ended.wait(0.5):
-        pass  # a wait without a limit would keep Python from running the signal handler
+    finish(run, runtime, stopped_by)
     if stopped_by:
         return 128 + stopped_by[0]
     if run.error is not None:

@@ -5,14 +5,13 @@ session's header.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 
 from zot.agent.build import build_runtime
 from zot.agent.modes import pi_actions
 from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
-from zot.agent.modes.serving import STOP_SECONDS
+from zot.agent.modes.serving import STOP_SECONDS, finish, note_signals
 from zot.agent.modes.standard import claim_stdout
 from zot.agent.run import Run
 from zot.agent.sessions import pi as pi_rows
@@ -53,20 +52,12 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
         for frame in frames:
             writer.put(encode_line(frame))
 
-    stopped_by: list[int] = []
-
-    def stop(number: int, _: object) -> None:
-        stopped_by.append(number)
-        runtime.abort()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+    stopped_by = note_signals()
     writer.put(pi_rows.header(Meta(session.id, setup.cwd, started=rfc3339(time.time()))))
     runtime.wait_for_listeners = writer.wait
     runtime.listeners.append(listen)
     running = runtime.prompt(prompt)
-    while not running.ended.wait(0.5):
-        pass  # a wait without a limit would keep Python from running the signal handler
+    finish(running, runtime, stopped_by)
     runtime.close()
     runtime.release()
     writer.close(STOP_SECONDS)

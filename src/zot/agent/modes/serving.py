@@ -15,6 +15,9 @@ from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
 from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zot.agent.run import Run
     from zot.agent.runtime import Runtime
 
 STOP_SECONDS = 3.0
@@ -166,6 +169,27 @@ class LineServer:
             os.write(self._wake_write, byte)
         except BlockingIOError:
             pass  # the pipe is full of reasons to wake up
+
+
+def note_signals() -> list[int]:
+    """Signals that ask for the end are only noted from now on; the list grows with them."""
+    noted: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: noted.append(number))
+    return noted
+
+
+def finish(run: Run, runtime: Runtime, signals: Sequence[int]) -> None:
+    """Wait for a run to end; a signal aborts it.
+
+    Not in the handler: it may run while this very thread holds a lock that the abort needs, and
+    a second signal would find the first one's abort half done, with its lock held.
+    """
+    aborted = False
+    while not run.ended.wait(0.1):
+        if signals and not aborted:
+            aborted = True
+            runtime.abort()
 
 
 def read_stdin() -> bytes:

@@ -333,3 +333,17 @@ def test_a_long_number_is_found_wherever_it_stands(before):
     line = b'{"type":"ping","a":"' + b"a" * before + b'","x":' + b"1" * 4301 + b"}"
     assert zot.decode(line).error.code == "invalid_params"
     assert zot.decode(line.replace(b"1" * 4301, b"1" * 4299)).error is None
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b'{"type":"set_reasoning","reasoning":"x"}', "at `$.reasoning`: use off, minimum, low,"),
+        (b'{"type":"approve","request_id":"a","decision":"x"}', ": use allow, deny, allow_session"),
+        (b'{"type":"set_messages","messages":[{"role":"x"}]}', "at `$.messages[0].role`"),
+    ],
+)
+def test_a_word_that_a_field_does_not_take_is_answered_with_those_it_takes(line, says):
+    error = zot.decode(line).error
+    assert says in str(error)
+    assert error.code == "invalid_params"

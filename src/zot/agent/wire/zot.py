@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -143,7 +143,18 @@ def _explained(error: CommandError, name: str) -> CommandError:
         return CommandError('invalid_params: the line has more than one "type"')
     if not name and text.startswith("invalid_params: Expected `object`"):
         return CommandError("parse_error: the line is not a JSON object", code="parse_error")
+    if words := _choices(COMMANDS.get(name), text):
+        return CommandError(f"{text}: use {', '.join(words)}")
     return error
+
+
+def _choices(command: type[AnyCommand] | None, text: str) -> tuple[str, ...]:
+    """The words a field takes, when the error is that it was given another one."""
+    before, _, field = text.rstrip("`").rpartition(" - at `$.")
+    if command is None or "Invalid enum value" not in before or not field.isidentifier():
+        return ()
+    words = get_args(get_type_hints(command)[field])
+    return tuple(word for word in words if isinstance(word, str))
 
 
 def success(incoming: Incoming, data: Any = UNSET) -> Response:

@@ -154,7 +154,7 @@ def test_commands_can_be_listed_and_run(tmp_path, rpc):
 
 def test_the_first_response_does_not_wait_for_extensions(tmp_path, rpc):
     folder = write_extension(tmp_path, "slow", "time.sleep(60)")
-    zot = rpc("--ext", str(folder), turns=[BYE])
+    zot = rpc("--ext", str(folder), turns=[BYE], env={"ZOT_EXT_GRACE": "3"})
     assert zot.ask("ping")["success"] is True
     assert not [frame for frame in zot.frames if frame["type"] == "ext_notify"]
     frames = zot.until_done(type="prompt", id="p", message="go")

@@ -235,6 +235,7 @@ class Extensions(Hook):
 
         from zot import __version__
         from zot.agent.extensions.host import HostSettings
+        from zot.agent.extensions.limits import Limits
         from zot.agent.trust import is_trusted
 
         options = self._options
@@ -248,6 +249,7 @@ class Extensions(Hook):
             secrets=options.secrets,
             reserved_tools=options.reserved,
             reserved_commands=BUILTIN_COMMANDS,
+            limits=Limits(grace=_grace()),
         )
 
     def _announce_session(self) -> None:
@@ -269,3 +271,11 @@ class Extensions(Hook):
 def _face(tool: Tool) -> tuple[str, str, dict[str, Json]]:
     """What the model sees of a tool."""
     return tool.name, tool.description, tool.schema
+
+
+def _grace() -> float:
+    """Seconds that extensions may take to be ready; a slow machine can give them more."""
+    try:
+        return max(0.1, float(os.environ.get("ZOT_EXT_GRACE", "") or 3.0))
+    except ValueError:
+        return 3.0

@@ -57,8 +57,9 @@ ask() {
 
 with_model() {
     say "3. One prompt through zot rpc, answered by $MODEL on this machine"
-    # Only tools that read: nobody should run a small model's commands without looking at them.
-    ask "Show me what is in fruit.csv." --provider local --model "$MODEL" --tools read || return 1
+    # Nobody is asked here, so whatever the model may want to write or run is refused.
+    ask "Show me what is in fruit.csv." --provider local --model "$MODEL" \
+        --approve write,edit,bash || return 1
     say "That was a real model and a real tool call."
     if [ "$MODEL" = "$SMALL" ]; then
         cat >&2 <<'TEXT'

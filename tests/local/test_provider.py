@@ -315,12 +315,13 @@ def test_zot_rpc_goes_on_when_the_model_cannot_run(tmp_path: Path) -> None:
         zot.invariants()
 
 
-# Only `read` is offered to real models here: what they would do with a shell is not for a test.
+# Nobody answers here, so what a real model may want to write or run is refused.
+ASK = ("--approve", "write,edit,bash")
 
 
 @pytest.mark.timeout(300)
 def test_zot_rpc_answers_with_the_small_model(tmp_path: Path) -> None:
-    with rpc(tmp_path, "--tools", "read", model=small_model_file()) as zot:
+    with rpc(tmp_path, *ASK, model=small_model_file()) as zot:
         (zot.cwd / "notes.txt").write_text("alpha\n")
         zot.send("prompt", message="Show me what is in notes.txt.")
         zot.wait(lambda: zot.done_count() == 1, "the answer", 280)
@@ -334,7 +335,7 @@ def test_zot_rpc_answers_with_the_small_model(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_real_agent_run_with_the_large_model(tmp_path: Path) -> None:
-    with rpc(tmp_path, "--tools", "read", model=large_model_file()) as zot:
+    with rpc(tmp_path, *ASK, model=large_model_file()) as zot:
         (zot.cwd / "server.py").write_text('HOST = "localhost"\nPORT = 8123\n')
         zot.send("prompt", message="What port does the server use? Look in server.py.")
         zot.wait(lambda: zot.done_count() == 1, "the answer", 280)

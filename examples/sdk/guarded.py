@@ -32,4 +32,6 @@ def main(prompt: str, provider: str = "") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit("usage: guarded.py PROMPT [PROVIDER]")
     main(*sys.argv[1:])

@@ -29,4 +29,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: many_agents.py PROMPT...")
     asyncio.run(main())

@@ -111,6 +111,25 @@ def test_a_home_that_cannot_be_written_says_how_to_run_without(home, monkeypatch
     assert zot(*flags, "--no-session", "hi", stdin=subprocess.DEVNULL).stdout == "hello\n"
 
 
+def test_letters_that_the_terminal_does_not_have_are_replaced(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "caf\\u00e9"}]}')
+    zot("-p", "--provider", "scripted", "--script", str(script), "hi", stdin=subprocess.DEVNULL)
+    ran = zot("sessions", "show", "latest", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("caf?\n")
+
+
+def test_a_misspelt_tool_in_approve_does_not_run_unasked(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"tools": [{"name": "bash", "args": {"command": "ls"}}]}]}')
+    flags = ["--provider", "scripted", "--script", str(script)]
+    ran = zot("--json", *flags, "--approve", "bsh", "hi", stdin=subprocess.DEVNULL)
+    assert ran.returncode == 1
+    assert "tool_result" not in ran.stdout
+    assert "--approve: unknown tool 'bsh'; there is: read, write" in ran.stderr
+
+
 def test_an_interrupt_while_it_loads_ends_it_without_a_traceback(home):
     # A module of the standard library that is loaded early interrupts its own process.
     (home / "msgspec.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

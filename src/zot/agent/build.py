@@ -20,6 +20,7 @@ from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
+from zot.errors import ConfigError
 from zot.provider.providers import env_secret_names
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
@@ -110,6 +111,8 @@ def tools_for(
     )
     if not options.mode:  # clients of pi pass extensions of pi's, which are told of and left out
         found.check()
+    if not found.any():
+        _check_approve(options, [tool.name for tool in (*own, *builtin)])
     if wanted is not None and found.any():
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
         tools = [tool for tool in builtin if tool.name in wanted]
@@ -122,6 +125,17 @@ def tools_for(
         tools.append(SkillTool(skills))
     tools = [*own, *tools]
     return Extensions(found, tools), tools
+
+
+def _check_approve(options: Options, known: Sequence[str]) -> None:
+    """A slip here would let a tool run unasked.
+
+    Raises:
+        ConfigError: a name that is no tool's.
+    """
+    for name in options.approve or ():
+        if name not in (*known, SkillTool.name):
+            raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 
 def find_skills(setup: Setup) -> list[Skill]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from zot.agent.flags import Options, UsageError, parse
@@ -99,7 +100,8 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
 
 
 def _make_files_usable() -> None:
-    """Python has None for a standard file that the parent closed; every print would fail."""
+    """Let every print succeed: Python has None for a standard file that the parent closed, and
+    refuses letters that the terminal does not have."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
         from zot.agent.modes.standard import open_missing
 
@@ -107,6 +109,8 @@ def _make_files_usable() -> None:
         sys.stdin = sys.stdin or os.fdopen(0)
         sys.stdout = sys.stdout or os.fdopen(1, "w")
         sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _check_words(options: Options) -> None:

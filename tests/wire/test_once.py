@@ -1,9 +1,12 @@
 """`zot -p` and `zot --json`: one prompt, then the end, and an exit code that says how it went."""
 
+import itertools
 import json
 import os
+import select
 import signal
 import subprocess
+import time
 
 import pytest
 from support.extension import write_extension
@@ -155,6 +158,31 @@ def test_a_signal_aborts_and_json_still_ends_with_done(tmp_path, number):
         assert types(frames_of(rest))[-2:] == ["turn_end", "done"]
         assert b"Traceback" not in stderr
     assert marked(f"once-{number}") == []
+
+
+@pytest.mark.parametrize("mode", [["--json"], ["--mode", "json"]])
+def test_many_signals_in_a_row_do_not_keep_it_from_ending(tmp_path, mode):
+    cwd, flags = make_folder(tmp_path), write_script(tmp_path, [SLOW])
+    with subprocess.Popen(
+        [*command(), *flags, *mode, "x"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=cwd,
+        env=environment(tmp_path),
+    ) as process:
+        for line in process.stdout:
+            if b"_delta" in line:
+                break
+        limit = time.monotonic() + PATIENCE
+        for number in itertools.cycle([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]):
+            if time.monotonic() > limit:
+                process.kill()
+            process.send_signal(number)  # each may come in the midst of the one before
+            ready, _, _ = select.select([process.stdout], [], [], 0.0002)
+            if ready and not os.read(process.stdout.fileno(), 65536):
+                break
+        assert process.wait(PATIENCE) > 128
 
 
 def test_a_reader_that_leaves_ends_it(tmp_path):

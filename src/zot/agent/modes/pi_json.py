@@ -12,7 +12,7 @@ from zot.agent.build import build_runtime
 from zot.agent.modes import pi_actions
 from zot.agent.modes.pi_sessions import PiSessions, sessions_directory
 from zot.agent.modes.serving import STOP_SECONDS, finish, note_signals
-from zot.agent.modes.standard import claim_stdout
+from zot.agent.modes.standard import claim_stdout, ignore_signals
 from zot.agent.run import Run
 from zot.agent.sessions import pi as pi_rows
 from zot.agent.sessions.rows import Meta, rfc3339
@@ -61,6 +61,7 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
     runtime.close()
     runtime.release()
     writer.close(STOP_SECONDS)
+    ignore_signals()
     if stopped_by:
         return 128 + stopped_by[0]
     if running.error is not None:

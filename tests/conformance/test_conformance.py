@@ -72,6 +72,28 @@ def test_another_implementation_is_told_that_auth_does_not_end_it(report):
     assert detail(report, "wrong_token.completes").startswith("it did not exit within 2 s")
 
 
+ODD = """
+import json, sys
+for line in sys.stdin:
+    for frame in ({"type": "response", "id": json.loads(line)["id"], "data": [1]}, {"type": "done"},
+                  {"type": ["done"]}, {"no": "type"}, {"type": "assistant_message", "content": 5}):
+        print(json.dumps(frame), flush=True)
+"""
+
+
+@pytest.mark.parametrize("program", ["", ODD], ids=["ends at once", "other shapes"])
+def test_no_implementation_is_too_strange_for_a_report(program):
+    points = check_wire([sys.executable, "-c", program, "{url}"], seconds=1)
+    failed = {point.id: point.detail for point in points if not point.holds}
+    assert len(failed) >= 30
+    assert failed["end_of_input.finishes"].startswith("expected 2, got ")
+    if program:
+        said = "a frame is missing or not as documented (AttributeError: 'list' object has no "
+        assert failed["commands.completes"].startswith(said)
+    else:
+        assert "it ended" in failed["commands.completes"]
+
+
 def test_the_report_and_the_exit_code_are_for_people_and_programs():
     done = conformance("--only", "text", "--seconds", "5", "--", sys.executable, OTHER, "{url}")
     assert done.returncode == 1

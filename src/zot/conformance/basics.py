@@ -106,8 +106,8 @@ def tool(kit: Kit) -> None:
         kit.check("output", "tool_result holds the output", "from the tool" in text, text)
         steps = [frame.get("step") for frame in of_type(frames, "turn_start")]
         kit.equal("steps", "steps count up", steps, [1, 2])
-        stop = of_type(frames, "turn_end")[:1]
-        kit.equal("stop", "the first turn ends with tool_use", stop[0].get("stop"), "tool_use")
+        stop = [frame.get("stop") for frame in of_type(frames, "turn_end")[:1]]
+        kit.equal("stop", "the first turn ends with tool_use", stop, ["tool_use"])
         kit.one_done(peer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -100,7 +101,8 @@ def placed(command: Sequence[str]) -> list[str]:
     if program is None:
         raise ConfigError(f"there is no command {command[0]!r}")
     words = [program, *command[1:]]
-    return [str(Path(word).absolute()) if Path(word).is_file() else word for word in words]
+    # Not Path.is_file: that raises for a word that is too long to be a file, `-c PROGRAM` say.
+    return [str(Path(word).absolute()) if os.path.isfile(word) else word for word in words]  # noqa: PTH113
 
 
 def summary(points: Sequence[Point]) -> str:

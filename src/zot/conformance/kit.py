@@ -63,7 +63,7 @@ class Kit:
         self.seen: list[Frame] = []
         """Every frame of every peer, for the checks of fields at the end."""
         self._command = command
-        self._seconds = seconds
+        self.seconds = seconds
         self._scenario = ""
         self.cwd = ""
 
@@ -90,9 +90,15 @@ class Kit:
         environment.pop("ZOTCORE_RPC_TOKEN", None)
         if token:
             environment["ZOTCORE_RPC_TOKEN"] = token
-        with Peer(self._filled(), self.cwd, environment, self._seconds) as peer:
+        with Peer(self._filled(), self.cwd, environment, self.seconds) as peer:
             try:
                 yield peer
+            except (LookupError, TypeError, AttributeError, ValueError) as error:
+                # Its frames are not of the shape that the scenario goes by: say so, and go on.
+                found = f"{type(error).__name__}: {error}"
+                raise Unfinished(
+                    f"a frame is missing or not as documented ({found}); {peer.last_words()}"
+                ) from error
             finally:
                 self.seen += peer.frames
 

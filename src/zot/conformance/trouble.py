@@ -58,7 +58,7 @@ def abort_before_headers(kit: Kit) -> None:
     asked = len(kit.server.requests)
     with kit.peer() as peer:
         peer.send(prompt("hang"))
-        kit.server.wait_for(asked + 1)
+        kit.server.wait_for(asked + 1, kit.seconds)
         _abort(kit, peer)
 
 

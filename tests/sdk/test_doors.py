@@ -1,3 +1,4 @@
+import pydoc
 import subprocess
 import sys
 
@@ -57,6 +58,11 @@ def test_nothing_public_is_missing_from_all():
 def test_the_names_of_zot_are_those_of_the_sdk():
     for name in zot._SDK_NAMES:
         assert getattr(zot, name) is getattr(sdk, name)
+
+
+def test_help_can_show_every_name():
+    for name in sdk.__all__:
+        assert pydoc.render_doc(getattr(sdk, name)).startswith("Python Library Documentation")
 
 
 @pytest.mark.parametrize("module", [zot, sdk])

@@ -224,6 +224,20 @@ def test_an_overflow_is_compacted_and_the_prompt_goes_on(tmp_path):
             zot.invariants()
 
 
+@pytest.mark.parametrize("fault", ["empty", "text:9 cut:5", "text:5 hang:5"])
+def test_a_compaction_that_fails_is_paid_for_too(tmp_path, fault):
+    with FakeServer() as server, process_for("anthropic", tmp_path, server) as zot:
+        for text in (fault, "one", "two", "three"):
+            zot.prompt(text)  # the first is in what is to be summarised, so it is played again
+        before = zot.data("get_state")["usage"]
+        zot.send("compact")
+        frames = zot.until("done")
+        assert types(frames)[-4:] == ["compact_start", "usage", "error", "done"]
+        assert frames[-3]["cumulative"] == zot.data("get_state")["usage"]
+        assert frames[-3]["cumulative"]["input"] > before["input"]
+        zot.invariants()
+
+
 def test_twelve_megabytes_in_one_delta_arrive_in_pieces(tmp_path):
     with FakeServer() as server, process_for("anthropic", tmp_path, server) as zot:
         frames = zot.prompt("big:12000000")

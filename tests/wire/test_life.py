@@ -123,6 +123,12 @@ def test_rpc_as_a_flag_is_the_same(tmp_path):
         zot.invariants()
 
 
+def test_flags_may_stand_before_the_word(tmp_path):
+    with Zot(tmp_path, TURNS, prefix=["--max-steps", "3"], args=["rpc"]) as zot:
+        assert texts(zot.prompt("quick")) == "ok"
+        zot.invariants()
+
+
 def test_a_byte_order_mark_before_the_first_line_is_taken_off(tmp_path):
     with Zot(tmp_path, TURNS) as zot:
         assert zot.last_answer_to(b'\xef\xbb\xbf{"type":"ping"}\n')["success"] is True

@@ -209,6 +209,17 @@ def test_abort_at_any_moment_ends_with_aborted_and_the_next_prompt_works(tmp_pat
         assert zot.close()[0] == 0
 
 
+def test_an_abort_that_races_with_the_end_gives_one_end(zot):
+    for frames_before in [*range(9)] * 4:
+        zot.invariants()
+        start = len(zot.frames)
+        zot.send("prompt", message="quick")
+        zot.wait(lambda start=start, count=frames_before: len(zot.frames) >= start + count)
+        zot.send("abort")
+        ends = [frame for frame in zot.until("done") if frame["type"] == "turn_end"]
+        assert [end["stop"] for end in ends] in (["end"], ["aborted"])
+
+
 def test_abort_of_a_compaction_ends_it_and_changes_nothing(tmp_path):
     slow = {"match": "<conversation>", "text": ["s"] * 2000, "delay_ms": 5}
     with run(tmp_path, [slow, QUICK]) as zot:

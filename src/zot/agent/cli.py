@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from zot.agent.flags import Options, UsageError, parse
 from zot.errors import ZotError
 
@@ -83,6 +85,8 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         options = parse_pi(argv)
     else:
         options = parse(argv)
+        if options.words == ("rpc",) and not (options.print or options.json):
+            options = replace(options, words=(), rpc=True)  # flags may stand before the word
         _check_words(options)
     if options.help or options.version or options.list_models:
         _make_files_usable()

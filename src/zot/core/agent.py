@@ -221,19 +221,22 @@ class Agent:
             Cancelled: it was aborted.
         """
         io.emit(events.CompactStart(reason))
+        compactor = self._compactor()
         try:
-            compactor = self._compactor()
             plan = compactor.plan(self.session.context(), reason)
             summary, usage = compactor.summarise(plan, instructions, io.cancel)
-        except Cancelled:
-            io.emit(events.CompactFailed(reason, "aborted", aborted=True))
-            raise
         except ZotError as error:
+            if compactor.spent.total:
+                self._pay(compactor.spent, io)
             io.emit(events.CompactFailed(reason, str(error)))
             raise
+        except Cancelled:
+            if compactor.spent.total:
+                self._pay(compactor.spent, io)
+            io.emit(events.CompactFailed(reason, "aborted", aborted=True))
+            raise
         before = self._context_tokens or plan.tokens
-        self.cumulative = add(self.cumulative, usage)
-        self._report(usage, io)
+        self._pay(usage, io)
         io.append(plan.entry(summary, before, usage))
         self._context_tokens = estimate(self.session.messages())
         done = events.CompactDone(
@@ -338,8 +341,7 @@ class Agent:
             message = Message("assistant", (Text(text),), time.time(), origin)
             io.append(message)
         if usage.total:
-            self.cumulative = add(self.cumulative, usage)
-            self._report(usage, io)
+            self._pay(usage, io)
         if message is not None:
             io.emit(events.AssistantMessage(message))
 
@@ -366,6 +368,10 @@ class Agent:
                     system = verdict.text
             self._system = system
         return self._system
+
+    def _pay(self, usage: Usage, io: RunIO) -> None:
+        self.cumulative = add(self.cumulative, usage)
+        self._report(usage, io)
 
     def _report(self, usage: Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))

@@ -30,6 +30,7 @@ from zot.provider.types import (
     ToolCall,
     ToolResult,
     Usage,
+    UsageSeen,
 )
 
 Reason = Literal["manual", "threshold", "overflow"]
@@ -88,6 +89,8 @@ class Compactor:
         self._provider = provider
         self._model = model
         self._retry = retry
+        self.spent = Usage()
+        """What the last summary cost so far, also when it failed."""
 
     def can_shrink(self, context: Sequence[tuple[str, Message]]) -> bool:
         return self._cut(context) > 1
@@ -127,8 +130,11 @@ class Compactor:
             max_output=min(SUMMARY_TOKENS, self._model.max_output),
         )
         finished: Finished | None = None
+        self.spent = Usage()
         with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
             for event in stream:
+                if isinstance(event, UsageSeen | Finished):
+                    self.spent = priced(event.usage, self._model.price)
                 cancel.check()
                 if isinstance(event, Finished):
                     finished = event
@@ -138,7 +144,7 @@ class Compactor:
         summary = "".join(parts).strip()
         if not summary:
             raise ProviderError("empty summary from model")
-        return summary, priced(finished.usage, self._model.price)
+        return summary, self.spent
 
     def _cut(self, context: Sequence[tuple[str, Message]]) -> int:
         """Index of the first message to keep: few enough, small enough, never a tool's result."""

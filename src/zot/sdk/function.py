@@ -17,7 +17,7 @@ from zot.errors import ToolError
 from zot.provider.types import Json, ToolCall
 
 Function = Callable[..., Any]
-Guard = Callable[[ToolCall], "Allow | Block | ReplaceArgs | str | bool | dict[str, Json] | None"]
+Guard = Callable[[ToolCall], Allow | Block | ReplaceArgs | str | bool | dict[str, Json] | None]
 
 _ARGS_HEADING = re.compile(r"^(Args|Arguments|Parameters):\s*$")
 _NEXT_HEADING = re.compile(r"^[A-Z][a-z]+:\s*$")

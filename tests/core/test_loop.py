@@ -592,6 +592,28 @@ def test_a_limit_ends_the_run_with_an_error_between_turns(limits, words):
         assert len(of(told, events.TurnStart)) == 3
 
 
+@pytest.mark.parametrize("waits_in", ["the stream", "a tool"])
+def test_the_time_limit_ends_what_the_run_waits_for(waits_in):
+    waits = SmallTool("t", lambda args, context: context.cancel.sleep(60))
+    slow = {"text": ["x"] * 6000, "delay_ms": 10} if waits_in == "the stream" else looping()[0]
+    with Recorder([slow], tools=[waits]) as it:
+        told, run_ = it.prompt(limits=Limits(max_seconds=0.3))
+        assert (run_.error.code, str(run_.error)) == ("limit", "max seconds (0.3) exceeded")
+        assert kinds(told)[-2:] == ["ErrorRaised", "Done"]
+        assert len(of(told, events.TurnStart)) == len(of(told, events.TurnEnd)) == 1
+        assert valid(repaired(it.session.messages()))
+    assert not any(thread.name == "zot-deadline" for thread in threading.enumerate())
+
+
+def test_an_abort_before_the_time_limit_is_an_abort():
+    with Recorder([{"text": ["x"] * 6000, "delay_ms": 10}]) as it:
+        run_ = it.runtime.prompt("go", limits=Limits(max_seconds=60))
+        it.wait_for(events.TextDelta)
+        it.runtime.abort()
+        assert run_.ended.wait(PATIENCE)
+        assert (run_.error, run_.stop) == (None, "aborted")
+
+
 def test_a_cost_limit_needs_a_price():
     unknown = replace(MODEL, price=None)
     with Recorder([OK], model=unknown, settings={"limits": Limits(max_cost=1.0)}) as it:

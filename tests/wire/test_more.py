@@ -176,6 +176,17 @@ def test_a_prompt_can_bring_its_own_limits(tmp_path):
         zot.invariants()
 
 
+def test_the_time_of_a_prompt_holds_for_a_dripping_stream_and_for_a_command(tmp_path):
+    with FakeServer() as server:
+        flags = ["--provider", "anthropic", "--base-url", server.url]
+        with Zot(tmp_path, args=flags) as zot:
+            for script in ("text:5000 chop:1 drip:50", "tool:bash:sleep 60"):
+                frames = zot.prompt(script, max_seconds=1)
+                assert frames[-2] == {"type": "error", "message": "max seconds (1) exceeded"}
+                assert texts(zot.prompt("say:fine")) == "fine"
+            zot.invariants()
+
+
 def test_no_tools_means_none(tmp_path):
     turns = [{"tools": [{"name": "bash", "args": {"command": "touch x"}}]}, QUICK]
     with Zot(tmp_path, turns, args=["--no-tools"]) as zot:

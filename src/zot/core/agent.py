@@ -18,6 +18,7 @@ from zot.core import events
 from zot.core.answer import Answer
 from zot.core.compact import Compactor, Keep, Reason, estimate
 from zot.core.cost import add, priced
+from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
 from zot.core.repair import fitting, repaired
@@ -59,7 +60,7 @@ class UserInput(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What a run may use up. Checked before each model call; None: no limit."""
+    """What a run may use up; None: no limit. Checked before each model call, the time always."""
 
     max_steps: int | None = None
     max_cost: float | None = None
@@ -189,8 +190,12 @@ class Agent:
             ZotError: the run failed; the transcript is valid for the next one.
             Cancelled: it was aborted; likewise.
         """
-        started, before = time.monotonic(), self.cumulative
         limits = limits or self.settings.limits
+        with Deadline(limits.max_seconds, io.cancel):
+            self._loop(user, io, limits)
+
+    def _loop(self, user: UserInput, io: RunIO, limits: Limits) -> None:
+        started, before = time.monotonic(), self.cumulative
         self._add_user(user, io)
         self._may_compact = self.settings.compact_at is not None
         step = 0

@@ -9,6 +9,7 @@ to make the ratios readable. A fresh virtual environment holds zot and its depen
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import subprocess
@@ -116,6 +117,7 @@ class Bench:
         rows += self.paced_rows()
         rows += self.tool_rows()
         rows += self.long_rows()
+        rows += self.session_rows()
         return rows
 
     def ratio(self, name: str, value: float, base: float, target: str) -> Row:
@@ -232,6 +234,19 @@ class Bench:
             ("5,000 deltas, CPU: first prompt", f"{early * 1000:.0f} ms", "1", ""),
             self.ratio("5,000 deltas, CPU: after 200 tool turns", late, early, "about 1"),
             ("memory after 200 tool turns", f"{rss:.1f} MB", "", ""),
+        ]
+
+    def session_rows(self) -> list[Row]:
+        """Opening a long session: its memory against the same messages built without a file."""
+        program = [self.python, str(ROOT / "bench" / "session_open.py")]
+        done = subprocess.run(program, check=True, capture_output=True, text=True)
+        found = json.loads(done.stdout)
+        peak, built = found["open_peak_mb"], found["in_memory_peak_mb"]
+        what = f"session of {found['messages']:,} messages, {found['file_mb']:.0f} MB"
+        return [
+            (f"{what}: open", f"{found['open_seconds']:.2f} s", "", ""),
+            (f"{what}: memory at most", f"{peak:.0f} MB", f"{peak / built:.2f}", "below 2"),
+            (f"{what}: one append", f"{found['append_us']:.0f} µs", "", ""),
         ]
 
 

@@ -1,8 +1,10 @@
 """Every fault of a model server, over every API: one done each, and a transcript that goes on."""
 
+import json
+
 import pytest
 from support.provider import BY_API
-from support.rpc import CANARIES, Zot, texts, types
+from support.rpc import CANARIES, Zot, run_zot, texts, types
 
 from zot.testing.fakeserver import FakeServer
 from zot.testing.rules import problems
@@ -244,3 +246,46 @@ def test_twelve_megabytes_in_one_delta_arrive_in_pieces(tmp_path):
         assert len(texts(frames)) == 12_000_000
         assert max(len(frame.get("delta", "")) for frame in frames) < 1024 * 1024
         zot.invariants()
+
+
+def spare_models(folder, url):
+    folder = folder / "zot-home"
+    folder.mkdir()
+    spare = {"baseUrl": url, "api": "openai", "auth": "none", "models": [{"id": "m2"}]}
+    (folder / "models.json").write_text(json.dumps({"providers": {"spare": spare}}))
+
+
+def test_a_model_that_fails_is_replaced_by_one_of_another_provider(tmp_path):
+    failing = [{"error": {"status": 400, "message": "no such model"}}]
+    with FakeServer() as server:
+        spare_models(tmp_path, server.url)
+        ran = run_zot(
+            tmp_path, ["--json", "--fallback-model", "spare/m2", "say:fine"], turns=failing
+        )
+    frames = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.returncode == 0, ran.stderr
+    (told,) = [frame for frame in frames if frame["type"] == "fallback"]
+    assert told == {
+        "type": "fallback",
+        "failed_model": "scripted",
+        "provider": "spare",
+        "model": "m2",
+        "reason": "scripted: http 400: no such model",
+    }
+    assert texts(frames) == "fine"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("scripted/scripted", b"no such model"),  # the same provider, which fails again
+        ("groq/llama-3.3-70b-versatile", b"no credential for groq"),
+    ],
+)
+def test_a_fallback_that_cannot_help_is_told(tmp_path, name, said):
+    failing = [{"error": {"status": 400, "message": "no such model"}}]
+    args = ["-p", "--fallback-model", name, "x"]
+    ran = run_zot(tmp_path, args, turns=failing)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert b"Traceback" not in ran.stderr

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from zot.agent.approval import Approval
 from zot.agent.extending import ExtensionOptions, Extensions
+from zot.agent.fallback import connect_fallback
 from zot.agent.flags import Options
 from zot.agent.home import home, home_dir
 from zot.agent.prompt import system_prompt
@@ -171,8 +172,7 @@ def agent_settings(setup: Setup) -> AgentSettings:
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
         compact_at=None if options.no_auto_compact else compact_at,
         fallbacks=tuple(
-            (setup.connect(model), model)
-            for model in (setup.find(id) for id in options.fallback_model)
+            connect_fallback(setup, name, os.environ) for name in options.fallback_model
         ),
     )
 

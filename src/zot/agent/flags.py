@@ -127,7 +127,7 @@ FLAGS: tuple[Flag, ...] = (
         "list",
         "Model",
         "when the model fails for good; may be repeated",
-        "ID",
+        "[PROVIDER/]ID",
     ),
     Flag(("--script",), "script", "text", "Model", "turns for `--provider scripted`", "FILE"),
     Flag(("--cwd",), "cwd", "text", "Agent", "work in this directory", "DIR"),

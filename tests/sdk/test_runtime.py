@@ -518,3 +518,14 @@ def test_an_unknown_level_changes_nothing(open_runtime):
 def test_a_client_wants_a_list_of_words():
     with pytest.raises(TypeError, match="a list of words, not 'zot rpc'"):
         Client("zot rpc")
+
+
+def test_what_is_no_prompt_image_or_message_is_named(open_runtime):
+    runtime = open_runtime({"text": "ok"})
+    for wrong in (
+        lambda: runtime.prompt(5),
+        lambda: runtime.prompt("x", images=["nope"]),
+        lambda: runtime.set_messages([{"a": 1}]),
+    ):
+        with pytest.raises(CommandError, match="invalid_params"):
+            wrong()

@@ -490,3 +490,30 @@ def cpu_seconds(pid: int) -> float:
     with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123  one line
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_full_disk_behind_stdout_is_an_error(tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text('{"turns": []}')
+    command = [
+        sys.executable,
+        "-m",
+        "zot",
+        "rpc",
+        "--provider",
+        "scripted",
+        "--script",
+        str(script),
+    ]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123  a device
+        ended = subprocess.run(
+            command,
+            input=b'{"type":"ping"}\n',
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "ZOT_HOME": str(tmp_path), "HOME": str(tmp_path)},
+            timeout=60,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert b"the frames could not be written: No space left on device" in ended.stderr

@@ -153,7 +153,10 @@ def _run_mode(options: Options) -> int:
     if options.rpc:
         from zot.agent.modes.rpc import serve
 
-        return serve(_resolved(options), token)
+        setup = _resolved(options)
+        if os.isatty(0):
+            complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
+        return serve(setup, token)
     if options.export:
         from zot.agent.modes.pi_export import export_file
 

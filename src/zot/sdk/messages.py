@@ -25,6 +25,8 @@ def full_message(message: Message | MessageShape) -> Message:
     """
     if isinstance(message, Message):
         return message
+    if not isinstance(message, MessageShape):
+        raise CommandError(f"invalid_params: not a message: {message!r:.80}")
     try:
         time = datetime.fromisoformat(message.time).timestamp()
     except ValueError as error:

@@ -281,6 +281,8 @@ class Runtime:
         limits: Limits | None,
         notify: Callable[[], None] | None,
     ) -> tuple[Run, Channel]:
+        if not isinstance(text, str):
+            raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         checked = self._checked(images)
         channel = Channel(notify)
         with self._lock:
@@ -304,6 +306,11 @@ class Runtime:
         return self._inner
 
     def _checked(self, images: Sequence[Image]) -> list[Image]:
+        for each in images:
+            if not isinstance(each, Image):
+                raise CommandError(
+                    f"invalid_params: an image must be a zot Image, not {each!r:.80}"
+                )
         return checked_images(tuple(ImageData(each.mime_type, each.data) for each in images))
 
     def _listen(self, event: Event, run: Run | None) -> None:

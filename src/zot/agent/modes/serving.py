@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from zot.agent.modes.standard import SIGNALS, claim_stdout, ignore_signals
 from zot.agent.wire.ndjson import LineSplitter, LineTooLong, LineWriter
+from zot.errors import ZotError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,11 @@ class LineServer:
     # --- life --------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Serve until the end; the exit code."""
+        """Serve until the end; the exit code.
+
+        Raises:
+            ZotError: stdout cannot be written to. A client that is gone is none.
+        """
         signal.set_wakeup_fd(self._wake_write)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
@@ -87,6 +92,9 @@ class LineServer:
         finally:
             self.writer.close(STOP_SECONDS)
             ignore_signals()
+        failure = self.writer.failure
+        if failure is not None and not isinstance(failure, BrokenPipeError):
+            raise ZotError(f"the frames could not be written: {failure.strerror}")
         return code
 
     def _read(self) -> int:

@@ -219,6 +219,8 @@ BAD_PROMPTS = {
     "bad base64": {"message": "x", "images": [{"mime_type": "image/png", "data": "!!!"}]},
     "cut base64": {"message": "x", "images": [{"mime_type": "image/png", "data": "aGkx="}]},
     "wrong type": {"message": "x", "images": [{"mime_type": "text/html", "data": PIXEL}]},
+    "another type": {"message": "x", "images": [{"mime_type": "image/jpeg", "data": PIXEL}]},
+    "no image": {"message": "x", "images": [{"mime_type": "image/png", "data": "aGVsbG8="}]},
     "svg": {"message": "x", "images": [{"mime_type": "image/svg+xml", "data": PIXEL}]},
     "no type at all": {"message": "x", "images": [{"mime_type": "", "data": PIXEL}]},
     "second image bad": {

@@ -359,8 +359,10 @@ def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
     """The images of a command.
 
     Raises:
-        CommandError: of a type no model takes, or empty.
+        CommandError: of a type no model takes, empty, or not what it says it is. A provider would
+            refuse that, and every later request with it.
     """
+    from zot.agent.tools.read import image_type
     from zot.provider.types import Image
 
     out = []
@@ -371,5 +373,9 @@ def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
             raise CommandError(f"{where}.mime_type must be one of {known}, not {image.mime_type!r}")
         if not image.data:
             raise CommandError(f"{where}.data is empty")
+        found = image_type(image.data[:16])
+        if found != image.mime_type:
+            seen = f"looks like {found}" if found else "is no image that models take"
+            raise CommandError(f"{where}.data {seen}, not {image.mime_type}")
         out.append(Image(image.mime_type, image.data))
     return out

@@ -185,6 +185,18 @@ def test_a_value_of_the_wrong_kind_is_named_and_not_used(place):
     ]
 
 
+def test_words_of_the_go_program_are_understood(place):
+    user_file(place, {"jail_by_default": True, "reasoning": "maximum", "theme": "dark"})
+    project_file(place, {"jail_by_default": False})  # what weakens a guard needs trust
+    found = settings_of(place)
+    assert found["jail"] is True
+    assert found.others() == {"theme": "dark"}
+    assert len(found.warnings) == 1
+    assert configured(Options(), {}, str(place / "project"))[0].reasoning == "xhigh"
+    user_file(place, {"jail_by_default": True, "jail": False})
+    assert settings_of(place)["jail"] is False
+
+
 def test_a_variable_of_the_wrong_kind_is_an_error(place, monkeypatch):
     monkeypatch.setenv("ZOT_MAX_STEPS", "many")
     with pytest.raises(ConfigError, match="ZOT_MAX_STEPS.*whole number"):

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -60,3 +61,25 @@ def test_the_providers_own_server_is_asked_once_and_remembered(server, capsysbin
         assert found["fake-model"]["source"] == "cache"
         assert found["openai/gpt-oss-120b"]["source"] == "catalog"
     assert len(server.requests) == 1
+
+
+def test_prices_carry_their_date(capsysbinary):
+    assert run(["--list-models", "--json", "--provider", "anthropic"]) == 0
+    date = json.loads(capsysbinary.readouterr().out)["price_dates"]["anthropic"]
+    assert date >= "2026-01-01"
+    assert run(["--list-models", "--provider", "anthropic"]) == 0
+    assert date.encode() in capsysbinary.readouterr().err
+
+
+def test_what_the_go_program_was_told_lately_is_listed(tmp_path, capsysbinary):
+    told = {"Provider": "anthropic", "ID": "new-9", "ContextWindow": 5, "PriceInput": 3}
+    (tmp_path / "home").mkdir()
+    file = tmp_path / "home" / "models-cache.json"
+    for stamp, is_fresh in (("2020-01-01T00:00:00Z", False), ("soon", False), (now(), True)):
+        file.write_text(json.dumps({"fetched_at": stamp, "models": [told]}))
+        found = listed(capsysbinary, "--provider", "anthropic")
+        assert ("new-9" in found) == is_fresh
+
+
+def now():
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

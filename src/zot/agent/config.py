@@ -12,11 +12,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from zot.agent.flags import LEVEL_WORDS
 from zot.agent.home import home_dir
 from zot.agent.trust import is_trusted
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.provider.types import LEVELS, Json
+from zot.provider.types import Json
 
 Kind = Literal["text", "number", "whole", "switch", "list"]
 Source = Literal["flag", "environment", "project", "user", "default"]
@@ -47,7 +48,7 @@ class Value(Struct, frozen=True):
 _SETTINGS = (
     Setting("provider", "text", "Model provider.", "", "ZOT_PROVIDER", True),
     Setting("model", "text", "Model id.", "", "ZOT_MODEL", True),
-    Setting("reasoning", "text", "Reasoning level.", "", "ZOT_REASONING", True, ("", *LEVELS)),
+    Setting("reasoning", "text", "Reasoning level.", "", "ZOT_REASONING", True, ("", *LEVEL_WORDS)),
     Setting("base_url", "text", "Where the provider's API is.", "", "ZOT_BASE_URL"),
     Setting(
         "auto_compact_threshold",
@@ -70,6 +71,8 @@ _SETTINGS = (
     Setting("extensions", "switch", "Load extensions.", True),
 )
 SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTINGS}
+GO_NAMES = {"jail_by_default": "jail"}
+"""What the Go program calls a setting; ours wins where a file has both."""
 
 
 class Config:
@@ -110,7 +113,7 @@ class Config:
 
     def _read(self, path: str, project: bool = False) -> dict[str, Json]:
         try:
-            values = read_file(path)
+            values = _with_our_names(read_file(path))
         except ConfigError as error:
             self.warnings.append(str(error))
             return {}
@@ -135,6 +138,11 @@ class Config:
             f"directory; it is not used (to trust it: zot config trust {self.cwd})"
         )
         return {name: value for name, value in values.items() if name not in refused}
+
+
+def _with_our_names(values: dict[str, Json]) -> dict[str, Json]:
+    renamed = {GO_NAMES[name]: value for name, value in values.items() if name in GO_NAMES}
+    return renamed | {name: value for name, value in values.items() if name not in GO_NAMES}
 
 
 # --- files -----------------------------------------------------------------------------------

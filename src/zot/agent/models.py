@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -336,9 +337,18 @@ def write_cache(provider: str, models: Iterable[Model]) -> None:
 def _cached() -> tuple[CachedModel, ...]:
     try:
         data = read_bytes(cache_path())
-        return () if data is None else msgspec.json.decode(data, type=Cache).models
+        cache = Cache() if data is None else msgspec.json.decode(data, type=Cache)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return ()
+    when = _seconds(cache.fetched_at)
+    return tuple(each if each.fetched else replace(each, fetched=when) for each in cache.models)
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _told(cached: CachedModel, known: Model | None) -> Model:

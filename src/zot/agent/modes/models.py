@@ -11,6 +11,7 @@ from zot.agent.known import Known, configured, find_key, with_token
 from zot.agent.setup import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
 from zot.agent.wire.ndjson import encode_line
 from zot.errors import AuthError, ConfigError, ProviderError
+from zot.provider.catalog import price_date
 from zot.provider.providers import ProviderInfo, env_base_url
 from zot.provider.types import Model
 
@@ -22,15 +23,24 @@ _HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M 
 
 def list_models(options: Options) -> int:
     models = _models(options)
+    dates = _price_dates(models)
     if options.json:
-        sys.stdout.buffer.write(encode_line({"models": models}))
+        sys.stdout.buffer.write(encode_line({"models": models, "price_dates": dates}))
         return 0
     rows = [_HEAD, *(_row(model) for model in models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
+    for provider, date in dates.items():
+        sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
     return 0
+
+
+def _price_dates(models: Sequence[Model]) -> dict[str, str]:
+    """Prices change; the day on which those of the catalog were looked up, by provider."""
+    names = {model.provider for model in models if model.source == "catalog" and model.price}
+    return {name: date for name in sorted(names) if (date := price_date(name))}
 
 
 def _models(options: Options) -> Sequence[Model]:

@@ -67,8 +67,13 @@ class Zot:
 
     def start_cpu(self) -> float:
         """The same to the nanosecond, but without threads that have ended: for the start."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        total = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            try:
+                total += int((task / "schedstat").read_text().split()[0])
+            except OSError:
+                continue  # the thread ended while we looked
+        return total / 1e9
 
     def rss_mb(self) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -15,6 +16,9 @@ def pi_main() -> int:
 
 
 def _run(*, as_pi: bool) -> int:
+    # What is loaded now is no garbage: looking for some meanwhile is a tenth of the start-up time.
+    # The command turns the collector on again when it has loaded (agent/cli.py).
+    gc.disable()
     try:
         _load_msgspec()
         from zot.agent.cli import run

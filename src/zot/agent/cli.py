@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -73,7 +74,9 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         from importlib import import_module
 
         _make_files_usable()
-        code: int = import_module(SUBCOMMANDS[argv[0]]).main(argv)
+        subcommand = import_module(SUBCOMMANDS[argv[0]])
+        _loaded()
+        code: int = subcommand.main(argv)
         return code
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
@@ -101,6 +104,13 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         sys.stdout.write(f"zot {__version__}\n")
         return EXIT_OK
     return _run_mode(options)
+
+
+def _loaded() -> None:
+    """What was loaded stays: the garbage collector never looks at it, and works from here on."""
+    if not gc.isenabled():  # turned off by __main__, not by a program that calls us
+        gc.freeze()
+        gc.enable()
 
 
 def _make_files_usable() -> None:
@@ -142,6 +152,8 @@ def _check_words(options: Options) -> None:
 def _run_mode(options: Options) -> int:
     # Read once and taken away at once: no child may inherit it.
     token = os.environ.pop("ZOTCORE_RPC_TOKEN", "")
+    if not options.rpc:
+        _loaded()
     if options.list_models:
         from zot.agent.modes.models import list_models
 
@@ -156,6 +168,7 @@ def _run_mode(options: Options) -> int:
         setup = _resolved(options)
         if os.isatty(0):
             complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
+        _loaded()
         return serve(setup, token)
     if options.export:
         from zot.agent.modes.pi_export import export_file

@@ -432,7 +432,6 @@ def test_what_extensions_show_reaches_the_interface() -> None:
 
 def test_events_that_pi_has_no_word_for_are_left_out() -> None:
     wire = Wire("a").tell(
-        events.SessionEntryAdded("1"),
         events.CompactStart("manual"),
         events.QueueUpdate(("a",), ()),
         events.UsageReport(Usage(), Usage()),

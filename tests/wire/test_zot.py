@@ -177,7 +177,6 @@ EVENTS = [
         },
         None,
     ),
-    (events.SessionEntryAdded("e"), None, None),
 ]
 
 

@@ -196,12 +196,6 @@ class ExtensionAsk(Struct, frozen=True):
     """Seconds."""
 
 
-class SessionEntryAdded(Struct, frozen=True):
-    """The transcript grew by one entry; for dialects that mirror the session."""
-
-    entry_id: str
-
-
 Event = (
     UserMessage
     | TurnStart
@@ -232,5 +226,4 @@ Event = (
     | ExtensionDisplay
     | ExtensionPanel
     | ExtensionAsk
-    | SessionEntryAdded
 )

@@ -112,11 +112,6 @@ class Usage(Struct, frozen=True, gc=False):
     def total(self) -> int:
         return self.input + self.output + self.cache_read + self.cache_write
 
-    @property
-    def context(self) -> int:
-        """Tokens the next request will start from."""
-        return self.total
-
 
 # --- messages --------------------------------------------------------------------------------
 

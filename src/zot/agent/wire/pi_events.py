@@ -179,7 +179,7 @@ class EventEncoder:
             case events.Fallback(failed, model, provider, reason):
                 text = f"{failed} failed ({reason}); going on with {provider}/{model}"
                 return self.ui("notify", message=text, notifyType="warning")
-            case events.ApprovalRequest() | events.ApprovalResolved() | events.SessionEntryAdded():
+            case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
             case _:
                 assert_never(event)

@@ -81,7 +81,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ExtPanel(extension, action, panel)
         case events.ExtensionAsk():
             return _ask(event) if "dialogs" in features else None
-        case events.ToolStarted() | events.CompactFailed() | events.SessionEntryAdded():
+        case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:
             assert_never(event)

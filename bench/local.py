@@ -18,12 +18,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_requests import HELD_OUT, TASKS, TUNED, Check, Task
 
-from zot.agent.home import home
-from zot.agent.local.models import find_weights, known_models
-from zot.agent.local.provider import LocalProvider, find_local
-from zot.agent.prompt import IDENTITY
-from zot.agent.tools.registry import builtin_tools
 from zot.cancel import Cancel
+from zot.home import home
+from zot.local.models import find_weights, known_models
+from zot.local.provider import LocalProvider, find_local
 from zot.provider.types import (
     Finished,
     Message,
@@ -35,6 +33,8 @@ from zot.provider.types import (
     ToolSpec,
     UsageSeen,
 )
+from zot.runtime.prompt import IDENTITY
+from zot.tools.registry import builtin_tools
 
 STEP_LIMIT, TASK_SECONDS = 12, 240
 

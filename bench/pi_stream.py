@@ -12,10 +12,10 @@ import argparse
 import json
 import time
 
-from zot.agent.wire.ndjson import encode_line
-from zot.agent.wire.pi import Generation, Peer
-from zot.agent.wire.pi_events import EventEncoder
 from zot.core import events
+from zot.lines import encode_line
+from zot.pi.dialect import Generation, Peer
+from zot.pi.events import EventEncoder
 
 DELTA = "word "
 GENERATIONS: tuple[Generation, ...] = ("a", "b", "c")

@@ -14,10 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from zot.agent.sessions.files import load
-from zot.agent.sessions.open import open_session
 from zot.core.session import Session
 from zot.provider.types import Message, Origin, Text, ToolCall, ToolResult, Usage
+from zot.sessions.files import load
+from zot.sessions.open import open_session
 
 
 def message(number: int) -> Message:

@@ -7,7 +7,7 @@ import time
 import pytest
 from support.rpc import Zot
 
-from zot.agent.wire import zot
+from zot.wire import zot
 
 SECONDS = 2.0
 ROUND = 60

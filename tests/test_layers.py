@@ -5,81 +5,95 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-# Each layer may import itself and those before it in its row of `ALLOWED`.
-ALLOWED = {
-    "zot": set(),
-    "zot.errors": set(),
-    "zot.bugs": {"zot.errors"},
-    "zot.cancel": {"zot.errors"},
-    "zot.files": {"zot.errors"},
-    "zot.provider": {"zot.errors", "zot.cancel", "zot.files", "zot"},
-    "zot.core": {"zot.bugs", "zot.errors", "zot.cancel", "zot.provider"},
-    "zot.observe": set(),
+SMALL = {"errors", "cancel", "bugs", "files", "home", "lines", ""}
+CORE = SMALL | {"provider", "core"}
+PARTS = {"tools", "extensions", "skills", "sessions", "local"}
+ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
+# What each room may import beside itself. A room that is not named here may not exist.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "cancel": {"errors"},
+    "bugs": {"errors"},
+    "files": {"errors"},
+    "home": {"errors", "files"},
+    "lines": {"errors", "cancel", "bugs", "provider"},
+    "provider": SMALL,
+    "core": SMALL | {"provider"},
+    **{part: CORE for part in PARTS},
+    "settings": CORE | PARTS,
+    "runtime": CORE,
+    "build": CORE | PARTS | {"settings", "runtime"},
+    "wire": ALL - {"wire"},
+    # Doors and dialects do not know each other.
+    "pi": ALL,
+    "sdk": ALL,
+    "serve": ALL,
+    "testing": ALL,
+    "observe": set(),
+    "client": SMALL | {"wire", "provider"},
     # An extension is one small program: its door must not load the agent.
-    "zot.ext": {"zot", "zot.agent.wire.ndjson", "zot.agent.extensions.proto"},
+    "ext": {"", "lines", "extensions.proto"},
+    "conformance": SMALL | {"wire"},
+    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe"},
+    "__main__": {"cli"},
 }
-# Inside `agent`, these rooms do not know each other.
-APART = ("zot.agent.tools", "zot.agent.wire", "zot.agent.skills", "zot.agent.extensions")
-# The doors stand above the agent: it must not know them (the command line loads by name).
-DOORS = ("zot.sdk", "zot.client", "zot.testing", "zot.conformance", "zot.ext")
 
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SRC.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+# Still to be untangled; nothing may be added.
+KNOWN = {
+    "build.py imports testing.record.taped",
+    "conformance/cli.py imports settings.flags.UsageError",
+    "conformance/cli.py imports testing.fakeserver.FakeServer",
+    "conformance/kit.py imports testing.fakeserver.FakeServer",
+    "extensions/source.py imports settings.trust.is_trusted",
+    "local/prompt.py imports runtime.prompt.IDENTITY",
+    "runtime/runtime.py imports extensions.source.Extensions",
+    "runtime/runtime.py imports tools.registry.SharedSupervisor",
+    "sdk/runtime.py imports serve.rpc.checked_images",
+    "sessions/export.py imports pi.format",
+    "sessions/files.py imports pi.format",
+    "sessions/files.py imports pi.format.PiTranscript",
+    "sessions/library.py imports pi.format",
+    "settings/resolve.py imports testing.record.replay_setup",
+    "skills/search.py imports extensions.manifest.discover",
+    "skills/search.py imports settings.trust.is_trusted",
+    "testing/__init__.py imports conformance.cli.check_wire",
+    "wire/schema.py imports pi.commands",
+}
 
 
 def imports(path: Path) -> set[str]:
-    found: set[str] = set()
+    """The modules of zot that a file imports, without the `zot.`."""
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "zot"}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "zot":
-            assert node.module is not None
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("zot.") for name in names if name.startswith("zot.")}
 
 
-def inside(name: str, layer: str) -> bool:
-    return name == layer or name.startswith(layer + ".")
+def room_of(path: Path) -> str:
+    return path.relative_to(SRC).with_suffix("").parts[0]
 
 
-def layer_of(name: str, layers: list[str]) -> str | None:
-    return next(
-        (layer for layer in sorted(layers, key=len, reverse=True) if inside(name, layer)), None
-    )
+def is_allowed(target: str, allowed: set[str]) -> bool:
+    room = target.partition(".")[0]
+    if not (SRC / room).exists() and not (SRC / f"{room}.py").exists():
+        room = ""  # a name of zot/__init__.py
+    return room in allowed or any(target.startswith(f"{name}.") for name in allowed if "." in name)
 
 
 def violations() -> list[str]:
-    modules = {module_name(path): path for path in sorted(SRC.rglob("*.py"))}
     wrong = []
-    for name, path in modules.items():
-        layer = layer_of(name, [layer for layer in ALLOWED if layer != "zot"])
-        if layer is None and name == "zot":
+    for path in sorted(SRC.rglob("*.py")):
+        room = room_of(path)
+        if room == "__init__":
             continue  # its doors load lazily
-        for target in imports(path):
-            if layer is not None and not any(
-                inside(target, ok)
-                if ok != "zot"
-                else target.count(".") == 1 and target not in modules
-                for ok in {layer, *ALLOWED[layer]}
-            ):
-                wrong.append(f"{name} imports {target}")
-            if layer is None and name.startswith("zot.agent"):
-                wrong += apart(name, target)
-                if layer_of(target, list(DOORS)) is not None:
-                    wrong.append(f"{name} imports {target}: the doors are above the agent")
-    return wrong
-
-
-def apart(name: str, target: str) -> list[str]:
-    wrong = []
-    room = layer_of(name, list(APART))
-    other = layer_of(target, list(APART))
-    if room and other and room != other and not target.startswith("zot.agent.wire.ndjson"):
-        wrong.append(f"{name} imports {target}: {room} and {other} stay apart")
+        for target in sorted(imports(path)):
+            if not is_allowed(target, ALLOWED[room] | {room}):
+                wrong.append(f"{path.relative_to(SRC)} imports {target}")
     return wrong
 
 
 def test_imports_point_one_way() -> None:
-    assert violations() == []
+    assert set(violations()) == KNOWN

@@ -9,7 +9,7 @@ from support.environment import uncovered
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
     *("argparse", "json", "pathlib", "subprocess", "rich", "prompt_toolkit", "typing_extensions"),
-    *("zot.agent.build", "zot.agent.runtime", "zot.core.agent", "zot.provider.http"),
+    *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.provider.http"),
 }
 # The main thread hands its answer to the writer; only then does the rest of the program start to
 # load, in another thread. A wrapper around that hand-over takes the picture.
@@ -17,7 +17,7 @@ HARNESS = """
 import os, sys
 from zot.__main__ import _load_msgspec, main
 _load_msgspec()  # first, as the command does
-from zot.agent.wire.ndjson import LineWriter
+from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []
 def put(self, data):
@@ -42,7 +42,7 @@ def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_p
     )
     assert b'"success":true' in done.stdout
     loaded = set(done.stderr.decode().split())
-    assert "zot.agent.modes.rpc" in loaded
+    assert "zot.serve.rpc" in loaded
     assert loaded & FORBIDDEN == set()
 
 

@@ -17,11 +17,11 @@ def pi_main() -> int:
 
 def _run(*, as_pi: bool) -> int:
     # What is loaded now is no garbage: looking for some meanwhile is a tenth of the start-up time.
-    # The command turns the collector on again when it has loaded (agent/cli.py).
+    # The command turns the collector on again when it has loaded (cli/main.py).
     gc.disable()
     try:
         _load_msgspec()
-        from zot.agent.cli import run
+        from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)
     except KeyboardInterrupt:  # while it loads

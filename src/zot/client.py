@@ -20,13 +20,13 @@ from typing import Any, Self, TypeVar
 
 from msgspec import UNSET
 
-from zot.agent.wire import frames
-from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State
-from zot.agent.wire.ndjson import LineSplitter, LineTooLong, encode_line
-from zot.agent.wire.parse import FrameError, Response, Unknown, parse_frame
-from zot.agent.wire.zot import HelloData, ModelSet, ReasoningSet, Started
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
+from zot.lines import LineSplitter, LineTooLong, encode_line
 from zot.provider.types import Image, Level
+from zot.wire import frames
+from zot.wire.frames import EventFrame, MessageShape, ModelShape, State
+from zot.wire.parse import FrameError, Response, Unknown, parse_frame
+from zot.wire.zot import HelloData, ModelSet, ReasoningSet, Started
 
 MAX_FRAME = 256 * 1024 * 1024
 STDERR_KEPT = 64 * 1024

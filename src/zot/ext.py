@@ -891,7 +891,7 @@ def _environment() -> dict[str, str]:
     from pathlib import Path  # only tests need it
 
     here = Path(__file__).absolute().parent
-    sdk = here / "agent" / "extensions" / "sdk"
+    sdk = here / "extensions" / "sdk"
     path = [os.environ.get("PYTHONPATH", ""), str(sdk if sdk.is_dir() else here)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 

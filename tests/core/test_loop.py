@@ -18,8 +18,6 @@ from support.session import (
     valid,
 )
 
-from zot.agent import run as run_module
-from zot.agent import runtime as runtime_module
 from zot.core import events
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
@@ -46,6 +44,8 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
+from zot.runtime import run as run_module
+from zot.runtime import runtime as runtime_module
 
 OK = {"text": "ok", "repeat": True}
 NUMBER = {

@@ -9,8 +9,8 @@ import pytest
 from support.docs import ROOT, Block, blocks, runnable
 from support.extension import call, running_host, text_of
 
-from zot.agent.extensions import proto
-from zot.agent.extensions.manifest import Manifest
+from zot.extensions import proto
+from zot.extensions.manifest import Manifest
 
 PAGE = "docs/extensions.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")

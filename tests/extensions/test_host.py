@@ -18,8 +18,6 @@ from support.extension import (
     write_extension,
 )
 
-from zot.agent.extensions.host import ExtensionHost, HostSettings
-from zot.agent.extensions.limits import Limits
 from zot.cancel import Cancel
 from zot.core.events import (
     AssistantMessage,
@@ -38,6 +36,8 @@ from zot.core.events import (
 from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
+from zot.extensions.host import ExtensionHost, HostSettings
+from zot.extensions.limits import Limits
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 ECHO = f"""

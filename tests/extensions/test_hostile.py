@@ -20,11 +20,11 @@ from support.extension import (
     write_extension,
 )
 
-from zot.agent.extensions.limits import Limits
 from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, TurnStart
 from zot.core.hook import ALLOW, Block
 from zot.errors import Cancelled, ToolError
+from zot.extensions.limits import Limits
 from zot.provider.types import ToolCall
 
 QUICK = Limits(
@@ -664,7 +664,7 @@ def test_everything_ends_when_zot_is_killed(tmp_path):
     program = f"""
 import sys, time
 from pathlib import Path
-from zot.agent.extensions.host import ExtensionHost, HostSettings
+from zot.extensions.host import ExtensionHost, HostSettings
 root = Path({str(tmp_path)!r})
 host = ExtensionHost(HostSettings(root, root / "home", "", (root / "x",), search=False))
 host.start()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zot.agent.extensions.manifest import Manifest, discover, read
 from zot.errors import ExtensionError
+from zot.extensions.manifest import Manifest, discover, read
 
 
 def put(folder, text=None, **fields):

@@ -7,16 +7,16 @@ import time
 import pytest
 from support.extension import wait_for
 
-from zot.agent.extensions import deliver, proto
-from zot.agent.extensions.calls import MAX_AT_ONCE, HostCalls
-from zot.agent.extensions.environment import SDK, environment
-from zot.agent.extensions.limits import Bucket
-from zot.agent.extensions.logfile import LogFile
-from zot.agent.extensions.question import Gone, Question, TimedOut
 from zot.cancel import Cancel
 from zot.core.events import CompactFailed, Done, ToolReturned, UserMessage
 from zot.core.tool import ToolOutput
 from zot.errors import Cancelled, ToolError
+from zot.extensions import deliver, proto
+from zot.extensions.calls import MAX_AT_ONCE, HostCalls
+from zot.extensions.environment import SDK, environment
+from zot.extensions.limits import Bucket
+from zot.extensions.logfile import LogFile
+from zot.extensions.question import Gone, Question, TimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 # --- zot's tools for extensions --------------------------------------------------------------

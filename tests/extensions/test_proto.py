@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.docs import ROOT
 
-from zot.agent.extensions import proto
-from zot.agent.extensions.peer import LineSplitter, TooLong
+from zot.extensions import proto
+from zot.extensions.peer import LineSplitter, TooLong
 
 
 @pytest.mark.parametrize(

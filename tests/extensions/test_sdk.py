@@ -40,7 +40,7 @@ def test_the_import_is_cheap_and_needs_the_standard_library_only():
     program = (
         "import sys; import zot.ext; "
         "print([m for m in ('asyncio', 'http', 'inspect', 'msgspec', 'subprocess', 'tempfile', "
-        "'logging', 'dataclasses', 'zot.agent', 'zot.core', 'zot.provider') if m in sys.modules])"
+        "'logging', 'dataclasses', 'zot.runtime', 'zot.core', 'zot.provider') if m in sys.modules])"
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, env=uncovered())

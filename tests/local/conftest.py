@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from support.local import place, small_model_file
 
-from zot.agent.local.models import SMALL, Weights, find_weights
-from zot.agent.local.serve import Address
-from zot.agent.local.server import LocalServer
 from zot.cancel import Cancel
+from zot.local.models import SMALL, Weights, find_weights
+from zot.local.serve import Address
+from zot.local.server import LocalServer
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from zot.agent.local.serve import Address
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ContextTooLong, Rejected
+from zot.local.serve import Address
 from zot.provider.providers import PROVIDERS, connect
 from zot.provider.types import (
     Api,

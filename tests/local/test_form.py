@@ -5,9 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.agent.local.form import Form, flat_call, forms_for, grammar
-from zot.agent.tools.registry import builtin_tools
+from zot.local.form import Form, flat_call, forms_for, grammar
 from zot.provider.types import ToolCall, ToolSpec
+from zot.tools.registry import builtin_tools
 
 
 def builtin() -> dict[str, Form]:

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.local import text, tiny_gguf
 
-from zot.agent.local.gguf import Header, read_header
 from zot.errors import ConfigError
+from zot.local.gguf import Header, read_header
 
 GOOD = tiny_gguf(
     {

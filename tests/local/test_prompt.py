@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from zot.agent.local.examples import BANK, nearest
-from zot.agent.local.form import forms_for
-from zot.agent.local.prompt import (
+from zot.local.examples import BANK, nearest
+from zot.local.form import forms_for
+from zot.local.prompt import (
     EXAMPLES,
     MAX_RESULT,
     shorten,
@@ -12,8 +12,6 @@ from zot.agent.local.prompt import (
     turns,
     users_part,
 )
-from zot.agent.prompt import system_prompt
-from zot.agent.tools.registry import builtin_tools
 from zot.provider.types import (
     Image,
     Message,
@@ -23,6 +21,8 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
 )
+from zot.runtime.prompt import system_prompt
+from zot.tools.registry import builtin_tools
 
 FORMS = forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))
 

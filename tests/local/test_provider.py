@@ -11,23 +11,21 @@ from msgspec.structs import replace
 from support.local import large_model_file, place, small_model_file, within
 from support.rpc import Zot
 
-from zot.agent.local.call import LOOPED, MAX_CALLS, Call
-from zot.agent.local.form import forms_for
-from zot.agent.local.models import SMALL, Weights, find_weights
-from zot.agent.local.prefix import PrefixStore
-from zot.agent.local.provider import (
+from zot.cancel import Cancel
+from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
+from zot.local.call import LOOPED, MAX_CALLS, Call
+from zot.local.form import forms_for
+from zot.local.models import SMALL, Weights, find_weights
+from zot.local.prefix import PrefixStore
+from zot.local.provider import (
     LocalProvider,
     StderrProgress,
     find_local,
     local_models,
     open_local,
 )
-from zot.agent.local.serve import Address
-from zot.agent.local.server import LocalServer
-from zot.agent.prompt import IDENTITY
-from zot.agent.tools.registry import builtin_tools
-from zot.cancel import Cancel
-from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
+from zot.local.serve import Address
+from zot.local.server import LocalServer
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,
@@ -44,6 +42,8 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
 )
+from zot.runtime.prompt import IDENTITY
+from zot.tools.registry import builtin_tools
 
 SPECS = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))
 SHELL = tuple(spec for spec in SPECS if spec.name == "bash")
@@ -258,7 +258,7 @@ def test_a_prefix_that_cannot_be_kept_or_read_does_no_harm(tmp_path: Path) -> No
     (tmp_path / "prefixes").mkdir()
     assert not store.save(nobody, [])
     assert not store.restore(nobody, [])
-    from zot.agent.local.prefix import _file_name
+    from zot.local.prefix import _file_name
 
     saved = tmp_path / "prefixes" / _file_name([])
     saved.write_bytes(b"old")

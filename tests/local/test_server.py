@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from support.local import PATIENCE, tiny_gguf, within
 
-from zot.agent.local.models import Weights
-from zot.agent.local.serve import ADDRESS, ALIVE, LEASE, claim, wait_until_unused
-from zot.agent.local.server import LocalServer, is_alive, running_server
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ConfigError, NetworkError, Rejected
+from zot.local.models import Weights
+from zot.local.serve import ADDRESS, ALIVE, LEASE, claim, wait_until_unused
+from zot.local.server import LocalServer, is_alive, running_server
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_two_processes_share_it_and_it_outlives_neither_when_both_are_killed(
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from zot.agent.local.models import find_weights\n"
-        "from zot.agent.local.server import LocalServer\n"
+        "from zot.local.models import find_weights\n"
+        "from zot.local.server import LocalServer\n"
         "from zot.cancel import Cancel\n"
         "server = LocalServer(find_weights('smollm2-135m'), context=512, linger=0.2)\n"
         "print(server.acquire(Cancel()).pid, flush=True)\n"
@@ -147,7 +147,7 @@ def test_an_abort_ends_the_wait_for_another_starter(small: Weights) -> None:
     server.directory.mkdir(parents=True)
     import fcntl
 
-    from zot.agent.local.serve import STARTING, lock
+    from zot.local.serve import STARTING, lock
 
     held = lock(server.directory / STARTING, fcntl.LOCK_EX)
     assert held is not None

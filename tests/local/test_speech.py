@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.agent.local.form import forms_for
-from zot.agent.local.speech import MARKERS, Found, Speech, find_call
+from zot.local.form import forms_for
+from zot.local.speech import MARKERS, Found, Speech, find_call
 from zot.provider.types import ToolSpec
 
 FORMS = forms_for(

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from support.pi import kinds, outline
 
-from zot.agent.wire import pi, pi_replies
-from zot.agent.wire.ndjson import encode_line
-from zot.agent.wire.pi import Generation, Peer
-from zot.agent.wire.pi_commands import AnyPiCommand, Prompt
-from zot.agent.wire.pi_events import EventEncoder, RunKind
-from zot.agent.wire.pi_stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
 from zot.core import events
 from zot.core.session import Compaction, Label, Session
 from zot.errors import CommandError
+from zot.lines import encode_line
+from zot.pi import dialect as pi
+from zot.pi import replies as pi_replies
+from zot.pi.commands import AnyPiCommand, Prompt
+from zot.pi.dialect import Generation, Peer
+from zot.pi.events import EventEncoder, RunKind
+from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
 from zot.provider.types import Message, Model, Origin, Text, ToolCall, ToolResult, Usage
 
 JSON = st.recursive(

@@ -9,8 +9,8 @@ from typing import get_args
 from support.docs import ROOT, runnable
 from support.pi import PiServers
 
-from zot.agent.wire import pi
-from zot.agent.wire.pi_commands import AnyPiCommand
+from zot.pi import dialect as pi
+from zot.pi.commands import AnyPiCommand
 
 TEXT = (ROOT / "docs" / "pi.md").read_text(encoding="utf-8")
 

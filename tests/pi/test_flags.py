@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from zot.agent.flags import UsageError
-from zot.agent.modes.pi_models import PiModels, matches, without_level
-from zot.agent.pi_flags import parse_pi
-from zot.agent.setup import resolve
 from zot.errors import ConfigError
+from zot.pi.flags import parse_pi
+from zot.pi.models import PiModels, matches, without_level
 from zot.provider.types import Model
+from zot.settings.flags import UsageError
+from zot.settings.resolve import resolve
 
 SONNET = Model("claude-sonnet-4-5", "anthropic", "anthropic")
 

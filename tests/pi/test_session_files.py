@@ -6,8 +6,6 @@ from pathlib import Path
 
 from support.npm import cache, node, unpacked
 
-from zot.agent.sessions.files import FileStore, load
-from zot.agent.sessions.rows import Meta
 from zot.core.session import (
     Compaction,
     Label,
@@ -19,6 +17,8 @@ from zot.core.session import (
     UsageNote,
 )
 from zot.provider.types import Image, Message, Origin, Reasoning, Text, ToolCall, ToolResult, Usage
+from zot.sessions.files import FileStore, load
+from zot.sessions.rows import Meta
 
 __all__ = ["cache"]  # a fixture
 

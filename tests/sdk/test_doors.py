@@ -27,7 +27,7 @@ def test_import_zot_loads_nothing_else():
 
 def test_import_zot_ext_loads_neither_http_nor_the_agent():
     modules = loaded("import zot.ext")
-    assert modules.isdisjoint({"ssl", "http.client", "asyncio", "zot.sdk", "zot.agent.runtime"})
+    assert modules.isdisjoint({"ssl", "http.client", "asyncio", "zot.sdk", "zot.runtime.runtime"})
     assert modules.isdisjoint({"zot.core.agent", "zot.provider.http", "socket"})
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.agent.wire import frames
-from zot.agent.wire.frames import EventFrame
-from zot.agent.wire.ndjson import encode_line
-from zot.agent.wire.parse import KNOWN, FrameError, Response, Unknown, parse_frame
+from zot.lines import encode_line
+from zot.wire import frames
+from zot.wire.frames import EventFrame
+from zot.wire.parse import KNOWN, FrameError, Response, Unknown, parse_frame
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**53), 2**53)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from zot.agent.tools.jail import NAMESPACES
+from zot.tools.jail import NAMESPACES
 
 
 def trouble() -> str:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zot.agent.extensions.extension import Extension
-from zot.agent.extensions.host import ExtensionHost, HostSettings
-from zot.agent.extensions.limits import Limits
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import HookContext
 from zot.core.tool import ToolContext, ToolOutput
+from zot.extensions.extension import Extension
+from zot.extensions.host import ExtensionHost, HostSettings
+from zot.extensions.limits import Limits
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time

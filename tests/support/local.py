@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from zot.agent.local.models import DEFAULT, SMALL, known_model, pulled_path
-from zot.agent.local.pull import PullError, pull
+from zot.local.models import DEFAULT, SMALL, known_model, pulled_path
+from zot.local.pull import PullError, pull
 
 CACHE = Path(__file__).parents[2] / ".cache" / "models"
 

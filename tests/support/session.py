@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from zot.agent.runtime import Runtime
 from zot.core import events
 from zot.core.agent import Agent, AgentSettings
 from zot.core.session import Session
@@ -14,6 +13,7 @@ from zot.errors import SessionError
 from zot.provider.retry import RetryPolicy
 from zot.provider.scripted import MODEL, ScriptedProvider
 from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.runtime.runtime import Runtime
 
 PATIENCE = 20.0
 FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)

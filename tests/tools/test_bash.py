@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from support.tools import call, eventually, marked, none_left, text
 
-from zot.agent.tools.bash import Bash, duration
-from zot.agent.tools.place import Place
-from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
+from zot.tools.bash import Bash, duration
+from zot.tools.place import Place
+from zot.tools.process import Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zot.agent.tools import beneath
-from zot.agent.tools.beneath import Beneath, kernel_open, walk_open
-from zot.agent.tools.disk import FOLDER, READ, Disk, Outside
+from zot.tools import beneath
+from zot.tools.beneath import Beneath, kernel_open, walk_open
+from zot.tools.disk import FOLDER, READ, Disk, Outside
 
 OPENAT2 = beneath.has_openat2()
 NO_OPENAT2 = "this kernel has no openat2"

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tools import call, text
 
-from zot.agent.tools import files
-from zot.agent.tools.edit import Edit
-from zot.agent.tools.endings import Normalized
-from zot.agent.tools.place import Place
-from zot.agent.tools.replace import apply
-from zot.agent.tools.textdiff import diff
-from zot.agent.tools.write import Write
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
+from zot.tools import files
+from zot.tools.edit import Edit
+from zot.tools.endings import Normalized
+from zot.tools.place import Place
+from zot.tools.replace import apply
+from zot.tools.textdiff import diff
+from zot.tools.write import Write
 
 
 @pytest.fixture
@@ -289,8 +289,8 @@ def test_a_lock_that_is_held_is_waited_for(
 
 AGENT = """
 import sys
-from zot.agent.tools.edit import Edit
-from zot.agent.tools.place import Place
+from zot.tools.edit import Edit
+from zot.tools.place import Place
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tools import call, text
 
-from zot.agent.tools import glob as glob_module
-from zot.agent.tools.glob import Glob
-from zot.agent.tools.place import Place
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
+from zot.tools import glob as glob_module
+from zot.tools.glob import Glob
+from zot.tools.place import Place
 
 NONE = "No files matched the pattern."
 

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tools import call, none_left, text
 
-from zot.agent.tools import grep as grep_module
-from zot.agent.tools import paths, search
-from zot.agent.tools.grep import Grep
-from zot.agent.tools.place import Place
-from zot.agent.tools.process import Supervisor
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
+from zot.tools import grep as grep_module
+from zot.tools import paths, search
+from zot.tools.grep import Grep
+from zot.tools.place import Place
+from zot.tools.process import Supervisor
 
 RG = shutil.which("rg")
 ENGINES = [pytest.param("rg", marks=pytest.mark.skipif(RG is None, reason="no rg")), "python"]
@@ -165,7 +165,7 @@ def test_an_expression_that_never_ends_is_stopped(
     (tree / "evil").write_text("a" * 60 + "\n")
     output = text(call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil"))
     assert output.startswith("No matches found.\n\n(stopped after")
-    assert none_left("zot.agent.tools.search")
+    assert none_left("zot.tools.search")
 
 
 def test_abort_stops_an_expression_that_never_ends(
@@ -181,7 +181,7 @@ def test_abort_stops_an_expression_that_never_ends(
     with pytest.raises(Cancelled):
         call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
     timer.join()
-    assert none_left("zot.agent.tools.search")
+    assert none_left("zot.tools.search")
 
 
 def test_a_program_in_the_working_directory_is_never_used(

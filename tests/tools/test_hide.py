@@ -2,11 +2,11 @@ import os
 import subprocess
 import sys
 
-from zot.agent.tools.hide import _arguments, _variables
+from zot.tools.hide import _arguments, _variables
 
 SCRIPT = """
 import os, subprocess, sys
-from zot.agent.tools.hide import hide_secrets
+from zot.tools.hide import hide_secrets
 hide_secrets({"CANARY_KEY", "NOT_THERE"}, [sys.argv[2], "x"])
 for name in ("environ", "cmdline"):
     print(subprocess.run(["cat", f"/proc/{os.getpid()}/{name}"], capture_output=True).stdout)

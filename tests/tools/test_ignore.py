@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zot.agent.tools.disk import Disk
-from zot.agent.tools.ignore import Rules
-from zot.agent.tools.walk import Tree
+from zot.tools.disk import Disk
+from zot.tools.ignore import Rules
+from zot.tools.walk import Tree
 
 GIT = shutil.which("git")
 

@@ -11,13 +11,13 @@ from support.bwrap import needs_bwrap
 from support.environment import uncovered
 from support.tools import call, eventually, marked, none_left, text
 
-from zot.agent.tools import beneath, jail
-from zot.agent.tools.beneath import PROTECTED
-from zot.agent.tools.jail import Jail, check, held, own_names, protected
-from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
+from zot.tools import beneath, jail
+from zot.tools.beneath import PROTECTED
+from zot.tools.jail import Jail, check, held, own_names, protected
+from zot.tools.registry import SharedSupervisor, builtin_tools
 
 Tools = dict[str, Tool]
 
@@ -222,12 +222,12 @@ def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) ->
 
 def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
     code = (
-        "import sys; from zot.agent.tools.registry import builtin_tools\n"
+        "import sys; from zot.tools.registry import builtin_tools\n"
         "from zot.cancel import Cancel; from zot.core.tool import ToolContext\n"
         "read = builtin_tools(sys.argv[1])[0]\n"
         "read.run({'path': 'f'}, ToolContext(call_id='1', cancel=Cancel(), progress=print))\n"
         "print(*[name for name in ('jail', 'beneath', 'process')"
-        " if f'zot.agent.tools.{name}' in sys.modules])"
+        " if f'zot.tools.{name}' in sys.modules])"
     )
     (tmp_path / "f").touch()
     argv = [sys.executable, "-c", code, str(tmp_path)]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zot.agent.tools import output
-from zot.agent.tools.output import Capture, Decoder, Live, clean
+from zot.tools import output
+from zot.tools.output import Capture, Decoder, Live, clean
 
 PIECES = st.lists(
     st.one_of(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from support.tools import eventually, marked, none_left
 
-from zot.agent.tools import process
-from zot.agent.tools.process import Result, Supervisor
 from zot.cancel import Cancel
 from zot.errors import ToolError
+from zot.tools import process
+from zot.tools.process import Result, Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
 ENV = {"PATH": os.environ["PATH"], "ZOT_TEST_MARKER": MARKER}
@@ -54,8 +54,8 @@ TREES = {
 HOST = """
 import os, sys
 from pathlib import Path
-from zot.agent.tools import process
-from zot.agent.tools.process import Supervisor
+from zot.tools import process
+from zot.tools.process import Supervisor
 from zot.cancel import Cancel
 Supervisor().run(
     ["/bin/sh", "-c", "echo go; " + sys.argv[1]], Path("/"), dict(os.environ),
@@ -80,8 +80,8 @@ def test_nothing_is_left_after_kill_9_of_the_host(command: str) -> None:
 FORKED = """
 import os, sys, time
 from pathlib import Path
-from zot.agent.tools import process
-from zot.agent.tools.process import Supervisor
+from zot.tools import process
+from zot.tools.process import Supervisor
 from zot.cancel import Cancel
 def fork(data):
     if os.fork() == 0:

@@ -7,15 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tools import call, text
 
-from zot.agent.tools import read as read_module
-from zot.agent.tools.glob import Glob
-from zot.agent.tools.grep import Grep
-from zot.agent.tools.place import Place
-from zot.agent.tools.process import Supervisor
-from zot.agent.tools.read import Read
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.provider.types import Image
+from zot.tools import read as read_module
+from zot.tools.glob import Glob
+from zot.tools.grep import Grep
+from zot.tools.place import Place
+from zot.tools.process import Supervisor
+from zot.tools.read import Read
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 

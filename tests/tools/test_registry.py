@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.tools import call, none_left, text
 
-from zot.agent.tools.registry import SharedSupervisor, builtin_tools
 from zot.core.check import problem
 from zot.errors import ConfigError, ToolError
+from zot.tools.registry import SharedSupervisor, builtin_tools
 
 ALL = ["read", "write", "edit", "bash", "glob", "grep"]
 
@@ -61,7 +61,7 @@ def test_after_closing_no_command_runs() -> None:
 
 def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
     code = (
-        "import sys; from zot.agent.tools.registry import builtin_tools; builtin_tools('/');"
+        "import sys; from zot.tools.registry import builtin_tools; builtin_tools('/');"
         "print(*sorted(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -72,15 +72,13 @@ def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not loaded & heavy - set(bare.stdout.split())
-    assert {name for name in loaded if name.startswith("zot.agent.tools.")} == {
-        "zot.agent.tools.registry"
-    }
+    assert {name for name in loaded if name.startswith("zot.tools.")} == {"zot.tools.registry"}
 
 
 def test_the_helper_ends_with_a_host_that_never_closes_it() -> None:
     marker = f"zot-test-{os.urandom(6).hex()}"
     code = (
-        "import sys\nfrom pathlib import Path\nfrom zot.agent.tools.process import Supervisor\n"
+        "import sys\nfrom pathlib import Path\nfrom zot.tools.process import Supervisor\n"
         "from zot.cancel import Cancel\n"
         "Supervisor().run(['/bin/sh', '-c', 'echo $PPID; sleep 300 &'], Path('/'),"
         "{'PATH': '/bin:/usr/bin', 'M': sys.argv[1]}, lambda data: print(data.decode()), Cancel())"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.agent.tools.wildcard import BadPattern, braces, compile_name, compile_segments, matches
+from zot.tools.wildcard import BadPattern, braces, compile_name, compile_segments, matches
 
 NAMES = st.text(alphabet="ab.", min_size=1, max_size=4)
 PATHS = st.lists(NAMES, min_size=1, max_size=5)

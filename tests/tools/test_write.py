@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from support.tools import call, text
 
-from zot.agent.tools.place import Place
-from zot.agent.tools.write import Write
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
+from zot.tools.place import Place
+from zot.tools.write import Write
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from support.docs import blocks
 from support.rpc import Zot
 
 from zot import errors
-from zot.agent.commands import FEATURES
-from zot.agent.flags import FLAGS
-from zot.agent.wire import frames, zot
-from zot.agent.wire.frames import EventFrame
+from zot.settings.flags import FLAGS
+from zot.wire import frames, zot
+from zot.wire.commands import FEATURES
+from zot.wire.frames import EventFrame
 
 PAGE = "docs/rpc.md"
 EXAMPLES = [(block, json.loads(block.text)) for block in blocks(PAGE, "json")]

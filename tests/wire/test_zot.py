@@ -7,12 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from zot.agent.commands import FEATURES, AnyCommand
-from zot.agent.runtime import State
-from zot.agent.wire import frames, zot, zot_replies
-from zot.agent.wire.frames import EventFrame
-from zot.agent.wire.zot_events import frame, message_shape, timestamp, usage_shape
-from zot.agent.wire.zot_replies import least_size, messages
 from zot.core import events
 from zot.errors import CommandError
 from zot.provider.scripted import MODEL
@@ -26,6 +20,12 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.runtime.runtime import State
+from zot.wire import frames, zot, zot_replies
+from zot.wire.commands import FEATURES, AnyCommand
+from zot.wire.frames import EventFrame
+from zot.wire.zot_events import frame, message_shape, timestamp, usage_shape
+from zot.wire.zot_replies import least_size, messages
 
 ALL = FEATURES
 CALL = ToolCall("c", "bash", {"command": "ls"})

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from zot.agent.flags import UsageError
 from zot.conformance.basics import BASICS
 from zot.conformance.fields import field_points
 from zot.conformance.kit import Kit, Point
 from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
 from zot.errors import ConfigError
+from zot.settings.flags import UsageError
 from zot.testing.fakeserver import FakeServer
 
 SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE)

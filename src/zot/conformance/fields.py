@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from zot.agent.schema import Schema, rpc_schema
 from zot.conformance.kit import Point
 from zot.conformance.peer import Frame
+from zot.wire.schema import Schema, rpc_schema
 
 MAX_SHOWN = 200
 

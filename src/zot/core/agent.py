@@ -1,5 +1,5 @@
 """The loop: model, tools, model, until the model stops. It tells what happens, but never the end:
-whoever can be cancelled does not announce that (agent/runtime.py does).
+whoever can be cancelled does not announce that (runtime/run.py does).
 """
 
 from __future__ import annotations

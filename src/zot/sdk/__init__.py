@@ -13,20 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from zot.agent.wire import frames as events
-from zot.agent.wire.frames import (
-    ContentBlock,
-    EventFrame,
-    ImageBlock,
-    MessageShape,
-    ModelShape,
-    State,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UsageShape,
-)
-from zot.agent.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.core.tool import Tool, ToolContext, ToolOutput
@@ -44,6 +30,20 @@ from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, EventStream, Runtime
+from zot.wire import frames as events
+from zot.wire.frames import (
+    ContentBlock,
+    EventFrame,
+    ImageBlock,
+    MessageShape,
+    ModelShape,
+    State,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UsageShape,
+)
+from zot.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
 
 if TYPE_CHECKING:
     from zot.sdk.aio import AsyncEventStream, AsyncRuntime

@@ -11,13 +11,13 @@ from typing import Any, Self, Unpack
 
 from msgspec.structs import replace
 
-from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 from zot.core.agent import Limits
 from zot.provider.types import Image, Level, Message
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
+from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 
 
 class AsyncEventStream(AsyncIterator[EventFrame]):

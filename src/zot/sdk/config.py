@@ -8,15 +8,15 @@ from typing import Any, TypedDict, TypeGuard
 
 from msgspec import Struct
 
-from zot.agent.flags import Options
-from zot.agent.known import Known
-from zot.agent.setup import Setup, resolve, working_directory
 from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
+from zot.settings.flags import Options
+from zot.settings.known import Known
+from zot.settings.resolve import Setup, resolve, working_directory
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]

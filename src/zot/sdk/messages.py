@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
-from zot.agent.wire.frames import (
+from zot.errors import CommandError
+from zot.provider.types import Block, Message, Text, ToolCall, ToolResult
+from zot.wire.frames import (
     ContentBlock,
     ImageBlock,
     MessageShape,
@@ -13,8 +15,6 @@ from zot.agent.wire.frames import (
     ToolCallBlock,
     ToolResultBlock,
 )
-from zot.errors import CommandError
-from zot.provider.types import Block, Message, Text, ToolCall, ToolResult
 
 
 def full_message(message: Message | MessageShape) -> Message:

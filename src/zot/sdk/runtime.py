@@ -10,21 +10,21 @@ from typing import Self, Unpack
 
 from msgspec import Struct
 
-from zot.agent import runtime as inner
-from zot.agent.build import build_runtime
-from zot.agent.commands import ImageData
-from zot.agent.modes.rpc import checked_images
-from zot.agent.run import Run
-from zot.agent.wire import frames, zot_replies
-from zot.agent.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
-from zot.agent.wire.zot_events import frame, message_shape, usage_shape
+from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
+from zot.runtime import runtime as inner
+from zot.runtime.run import Run
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, setup_of
 from zot.sdk.messages import full_message
+from zot.serve.rpc import checked_images
+from zot.wire import frames, zot_replies
+from zot.wire.commands import ImageData
+from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.wire.zot_events import frame, message_shape, usage_shape
 
 MAX_UNREAD = 10_000
 """Events that may wait to be read before the run is slowed down."""

@@ -1,1 +1,0 @@
-"""Wires providers, core and terminal into the `zot` program."""

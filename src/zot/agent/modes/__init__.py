@@ -1,1 +1,0 @@
-"""The ways to run the agent: rpc, json, print, interactive."""

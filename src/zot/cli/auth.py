@@ -1,0 +1,274 @@
+"""`zot login`, `zot logout`, `zot auth status`. Talks to a person; keeps nothing by itself."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+
+import msgspec
+
+from zot.cancel import Cancel
+from zot.errors import AuthError, ZotError
+from zot.home import home_dir
+from zot.provider.auth import oauth
+from zot.provider.auth.page import CallbackPage, KeyPage
+from zot.provider.auth.probe import probe
+from zot.provider.auth.resolve import (
+    find_credential,
+    key_from_command,
+    masked,
+    put_in_keyring,
+    take_from_keyring,
+)
+from zot.provider.auth.store import AuthFile, Credential, KeyCommand
+from zot.provider.providers import ProviderInfo
+from zot.settings.known import with_token
+from zot.settings.models import Models
+
+COMMAND_SECONDS = 120.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot login|logout|auth ...`; the exit code. `argv[0]` is that word."""
+    run = {"login": _login, "logout": _logout, "auth": _auth}[argv[0]]
+    try:
+        return run(argv[1:])
+    except ZotError as error:
+        sys.stderr.write(f"zot: {error}\n")
+        return 1
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+# --- login -----------------------------------------------------------------------------------
+
+
+def _login(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="zot login", description="Keep a credential of a model provider on this machine."
+    )
+    parser.add_argument("provider", nargs="?", default="", help="anthropic, openai, ...")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--oauth", action="store_true", help="log in with the browser")
+    how.add_argument("--device", action="store_true", help="log in with a code on any device")
+    how.add_argument("--command", nargs="+", help="a program that prints the key, each time")
+    parser.add_argument("--no-browser", action="store_true", help="ask in the terminal")
+    parser.add_argument("--no-probe", action="store_true", help="do not try the key")
+    parser.add_argument("--keyring", action="store_true", help="keep the key in the keyring")
+    arguments = parser.parse_args(argv)
+    info = _provider(arguments.provider)
+    file = AuthFile(home_dir())
+    if arguments.command:
+        program, *rest = arguments.command
+        if not arguments.no_probe:
+            _try(info, key_from_command((program, *rest), COMMAND_SECONDS, info.name))
+        file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
+    elif arguments.oauth or arguments.device:
+        server = oauth.server_of(info.name, home_dir())
+        if arguments.device:
+            file.put(info.name, _device(server))
+        else:
+            file.put(info.name, _browser(server, show=_has_browser() and not arguments.no_browser))
+    else:
+        _key(info, file, arguments)
+    _say(f"logged in to {info.title or info.name}; the credential is in {file.path}")
+    return 0
+
+
+def _provider(name: str) -> ProviderInfo:
+    known = Models()
+    if not name and sys.stdin.isatty():
+        names = [each.name for each in known.providers().values() if each.auth != "none"]
+        sys.stderr.write(f"providers: {', '.join(names)}\nlog in to: ")
+        sys.stderr.flush()
+        name = sys.stdin.readline().strip()
+    if not name:
+        raise AuthError("which provider? zot login anthropic, for instance")
+    info = known.provider(name)
+    if info.auth == "none":
+        raise AuthError(f"provider {info.name!r} needs no credential")
+    return info
+
+
+def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> None:
+    def take(key: str) -> str:
+        try:
+            _check(key)
+            if not arguments.no_probe:
+                _try(info, key)
+        except AuthError as error:
+            return str(error)
+        if arguments.keyring:
+            put_in_keyring(info.name, key)
+            file.put(info.name, Credential(keyring=True))
+        else:
+            file.put(info.name, Credential(api_key=key))
+        return ""
+
+    if sys.stdin.isatty() and _has_browser() and not arguments.no_browser:
+        with closing(KeyPage(info.title or info.name, take)) as page:
+            _open(page.url)
+            if not page.wait(Cancel()):
+                raise AuthError("nobody gave a key within ten minutes; start again")
+        return
+    if sys.stdin.isatty():
+        key = getpass.getpass(f"API key of {info.title or info.name}: ").strip()
+    else:
+        key = sys.stdin.readline().strip()
+    if not key:
+        raise AuthError("no key was given; pipe it in, or run this in a terminal")
+    if problem := take(key):
+        raise AuthError(problem)
+
+
+def _check(key: str) -> None:
+    """Raises AuthError for what cannot be a key: it travels in a header."""
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise AuthError("this is no key: it has a space, or a letter that is not ASCII")
+
+
+def _try(info: ProviderInfo, key: str) -> None:
+    """Raises AuthError when the provider refuses the key; says so when nobody knows."""
+    probed = probe(info, key)
+    if probed.verdict == "refused":
+        raise AuthError(probed.reason)
+    if probed.verdict == "unknown":
+        sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
+
+
+def _browser(server: oauth.Server, *, show: bool) -> Credential:
+    with closing(CallbackPage(server)) as page:
+        attempt = page.attempt
+        if not show and server.manual_redirect:
+            attempt = oauth.begin(server, server.manual_redirect)
+        if show:
+            _open(attempt.url)
+        else:
+            _say(f"open this address in a browser:\n\n  {attempt.url}\n")
+        _say("or paste here the code, or the address the browser ends on:")
+        failed: list[AuthError] = []
+        threading.Thread(
+            target=_read_code, args=(attempt, page, failed), name="zot-paste", daemon=True
+        ).start()
+        try:
+            code = page.wait(Cancel())
+        except AuthError as error:
+            raise failed[0] if failed else error from None
+        return oauth.exchange(server, attempt, code)
+
+
+def _read_code(attempt: oauth.Attempt, page: CallbackPage, failed: list[AuthError]) -> None:
+    """A browser on another machine cannot come back to this one: the user brings the code."""
+    line = sys.stdin.readline()
+    if not line.strip():
+        return  # no terminal, or it was closed: the browser may still come back
+    try:
+        page.paste(oauth.pasted_code(line, attempt))
+    except AuthError as error:
+        failed.append(error)
+        page.paste("")
+
+
+def _device(server: oauth.Server) -> Credential:
+    device = oauth.begin_device(server)
+    address = device.verification_uri_complete or device.verification_uri
+    _say(f"open {address} on any device and enter the code {device.user_code}")
+    return oauth.finish_device(server, device, Cancel())
+
+
+def _has_browser() -> bool:
+    """Whether a browser can be shown here. Variables of the user's decide first."""
+    if os.environ.get("ZOT_NO_BROWSER"):
+        return False
+    if os.environ.get("ZOT_FORCE_BROWSER"):
+        return True
+    if sys.platform != "linux":
+        return True
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(shown) and not os.path.exists("/.dockerenv")
+
+
+def _open(url: str) -> None:
+    import webbrowser
+
+    _say(f"open this address if your browser does not:\n\n  {url}\n")
+    webbrowser.open(url)
+
+
+# --- logout and status -----------------------------------------------------------------------
+
+
+def _logout(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="zot logout", description="Forget a credential.")
+    parser.add_argument("provider", nargs="?", default="")
+    parser.add_argument("--all", action="store_true", help="of every provider")
+    arguments = parser.parse_args(argv)
+    file = AuthFile(home_dir())
+    stored = file.all()
+    names = list(stored) if arguments.all else [arguments.provider]
+    if names == [""]:
+        raise AuthError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
+    for name in names:
+        if name in stored and stored[name].keyring:
+            take_from_keyring(name)
+        if not file.remove(name):
+            raise AuthError(f"not logged in to {name!r}; `zot auth status` shows where you are")
+        _say(f"logged out of {name}")
+    return 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    provider: str
+    source: str
+    where: str
+    key: str
+    """Only its end."""
+    probe: str
+
+
+def _auth(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="zot auth", description="Which credentials there are.")
+    parser.add_argument("action", choices=["status"])
+    parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    arguments = parser.parse_args(argv)
+    AuthFile(home_dir()).check()  # once, not once for every provider
+    found = [
+        status
+        for info in Models().providers().values()
+        if (status := _status(info, ask=not arguments.no_probe)) is not None
+    ]
+    for status in found:
+        if arguments.json:
+            _say(msgspec.json.encode(status).decode())
+        else:
+            words = (f"{status.provider:16}", f"{status.key:10}", status.source, status.where)
+            _say("  ".join((*words, status.probe)).rstrip())
+    if not found and not arguments.json:
+        _say("no credentials; `zot login PROVIDER` keeps one")
+    return 0
+
+
+def _status(info: ProviderInfo, *, ask: bool) -> Status | None:
+    if info.auth == "none":
+        return None
+    try:
+        found = find_credential(info, "", os.environ, home_dir(), run_commands=ask)
+    except AuthError as error:
+        return Status(info.name, "broken", "", "", str(error))
+    if found is None:
+        return None
+    words = ""
+    if ask and found.key:
+        asked = with_token(info, found.key) if found.source == "oauth" else info
+        probed = probe(asked, found.key)
+        words = f"{probed.verdict}: {probed.reason}" if probed.reason else probed.verdict
+    return Status(info.name, found.source, found.where, masked(found.key), words)

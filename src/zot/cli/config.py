@@ -1,0 +1,132 @@
+"""`zot config`: look at settings, and change them. Prints; decides nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from zot.errors import ConfigError, ZotError
+from zot.provider.types import Json
+from zot.settings import config, trust
+from zot.settings.config import SETTINGS, Config
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
+    arguments = _parser().parse_args(argv[1:])
+    try:
+        run = {
+            "get": _get,
+            "set": _set,
+            "unset": _unset,
+            "list": _list,
+            "path": _path,
+            "trust": _trust,
+            "untrust": _trust,
+        }[arguments.action]
+        return run(arguments)
+    except ZotError as error:
+        sys.stderr.write(f"zot: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot config", description="Look at settings, and change them."
+    )
+    parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
+    actions = parser.add_subparsers(dest="action", required=True)
+    get = actions.add_parser("get", help="print the value of a setting")
+    get.add_argument("name")
+    put = actions.add_parser("set", help="write a setting to the user's file")
+    put.add_argument("name")
+    put.add_argument("value")
+    put.add_argument("--project", action="store_true", help="write to .zot/config.json instead")
+    unset = actions.add_parser("unset", help="remove a setting from the user's file")
+    unset.add_argument("name")
+    unset.add_argument("--project", action="store_true", help="from .zot/config.json instead")
+    every = actions.add_parser("list", help="all settings, and where each value comes from")
+    every.add_argument("--json", action="store_true")
+    path = actions.add_parser("path", help="print the path of the config file")
+    path.add_argument("--project", action="store_true")
+    for word, text in (("trust", "let a directory's files"), ("untrust", "no longer let them")):
+        action = actions.add_parser(word, help=f"{text} set what is dangerous")
+        action.add_argument("directory", nargs="?", default="")
+    return parser
+
+
+def _cwd(arguments: argparse.Namespace) -> str:
+    return arguments.cwd or os.getcwd()  # noqa: PTH109  a plain string is wanted
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    found = Config(_cwd(arguments))
+    for warning in found.warnings:
+        sys.stderr.write(f"zot: warning: {warning}\n")
+    return found
+
+
+def _file(arguments: argparse.Namespace) -> str:
+    return config.project_path(_cwd(arguments)) if arguments.project else config.user_path()
+
+
+def _get(arguments: argparse.Namespace) -> int:
+    config.known(arguments.name)
+    value = _config(arguments)[arguments.name]
+    sys.stdout.write(_shown(value) + "\n")
+    return 0
+
+
+def _set(arguments: argparse.Namespace) -> int:
+    value = config.parse(config.known(arguments.name), arguments.value)
+    config.change(_file(arguments), lambda values: values.update({arguments.name: value}))
+    return 0
+
+
+def _unset(arguments: argparse.Namespace) -> int:
+    config.change(_file(arguments), lambda values: values.pop(arguments.name, None))
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = _config(arguments)
+    values = {name: found.find(name) for name in SETTINGS}
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(values).decode() + "\n")
+        return 0
+    rows = [
+        (name, _shown(value.value), value.source, value.where) for name, value in values.items()
+    ]
+    rows += [
+        (name, _shown(value), "user", "not known here") for name, value in found.others().items()
+    ]
+    for name, shown, source, where in rows:
+        sys.stdout.write(f"{name:24} {shown:24} {source:12} {where}".rstrip() + "\n")
+    return 0
+
+
+def _path(arguments: argparse.Namespace) -> int:
+    sys.stdout.write(_file(arguments) + "\n")
+    return 0
+
+
+def _trust(arguments: argparse.Namespace) -> int:
+    directory = arguments.directory or _cwd(arguments)
+    if arguments.action == "trust":
+        if not Path(directory).is_dir():
+            raise ConfigError(f"cannot trust {directory!r}: it is not a directory")
+        trust.trust(directory)
+    else:
+        trust.distrust(directory)
+    return 0
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

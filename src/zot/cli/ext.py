@@ -1,0 +1,344 @@
+"""`zot ext`: list, install, remove, switch and examine extensions, and begin new ones.
+
+This prints; what is done is in `zot.extensions`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from zot import __version__
+from zot.errors import ExtensionError, ZotError
+from zot.extensions import install, skeleton
+from zot.extensions.doctor import Finding, examine
+from zot.extensions.host import HostSettings
+from zot.extensions.logfile import log_path
+from zot.extensions.manifest import FILE, Installed, discover, global_dir, read
+from zot.home import home
+from zot.provider.providers import env_secret_names
+from zot.provider.types import Json
+from zot.settings.trust import is_trusted
+from zot.tools.registry import builtin_tools
+
+TAIL_LINES = 200
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
+    try:
+        options = _parser().parse_args(argv[1:])
+    except SystemExit as done:  # argparse has said why
+        return int(done.code or 0)
+    try:
+        return int(options.run(options))
+    except ZotError as error:
+        sys.stderr.write(f"zot ext: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot ext", description="Programs that add tools, commands and guards to zot."
+    )
+    actions = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(word: str, run: object, help: str, alias: str = "") -> argparse.ArgumentParser:
+        aliases = [alias] if alias else []
+        action = actions.add_parser(word, help=help, description=help, aliases=aliases)
+        action.set_defaults(run=run)
+        action.add_argument("--json", action="store_true", help="print JSON")
+        return action
+
+    add("list", _list, "the extensions that are installed")
+    action = add("install", _install, "copy a folder or clone a repository")
+    action.add_argument("source", metavar="PATH|GIT-URL")
+    action.add_argument("--force", action="store_true", help="replace one that is installed")
+    action = add("remove", _remove, "delete an extension; its data is kept", "rm")
+    action.add_argument("name")
+    action.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    for word, run in (("enable", _enable), ("disable", _disable)):
+        add(word, run, f"{word} an extension without touching its files").add_argument("name")
+    action = add("logs", _logs, "what an extension wrote to stderr, and zot about it")
+    action.add_argument("name")
+    action.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
+    action.add_argument("-n", "--lines", type=int, default=TAIL_LINES, help="from the end (200)")
+    action = add("doctor", _doctor, "start extensions, and say what is wrong with them")
+    action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
+    action = add("new", _new, "a small extension that works, to begin with")
+    action.add_argument("name")
+    action.add_argument("--language", choices=skeleton.LANGUAGES, default="python")
+    action.add_argument("--dir", default=".", help="where to put the folder (default: here)")
+    return parser
+
+
+# --- list ------------------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> int:
+    cwd = Path.cwd()
+    found = discover(cwd, home())
+    trusted = is_trusted(str(cwd))
+    if options.json:
+        _print_json([_described(each, trusted) for each in found.extensions])
+    elif not found.extensions:
+        sys.stderr.write(
+            "no extensions installed; begin one with `zot ext new NAME`, or install one with "
+            "`zot ext install PATH|GIT-URL`\n"
+        )
+    else:
+        heads = ("NAME", "VERSION", "STATE", "SCOPE", "LANGUAGE", "DESCRIPTION", "FOLDER")
+        _print_table([heads, *(_row(each, trusted) for each in found.extensions)])
+    for problem in found.problems:
+        sys.stderr.write(f"zot ext: {problem.message}\n")
+    return 1 if found.problems else 0
+
+
+def _state(each: Installed, trusted: bool) -> str:
+    if not each.manifest.enabled:
+        return "disabled"
+    return "not trusted" if each.scope == "project" and not trusted else "enabled"
+
+
+def _row(each: Installed, trusted: bool) -> tuple[str, ...]:
+    manifest = each.manifest
+    folder = str(each.directory).replace(str(Path.home()) + "/", "~/")
+    return (
+        *(each.name, manifest.version or "-", _state(each, trusted), each.scope),
+        *(manifest.language or "-", manifest.description or "-", folder),
+    )
+
+
+def _described(each: Installed, trusted: bool) -> dict[str, Json]:
+    fields: dict[str, Json] = msgspec.to_builtins(each.manifest)
+    return {
+        **fields,
+        "state": _state(each, trusted).replace(" ", "_"),
+        "scope": each.scope,
+        "directory": str(each.directory),
+    }
+
+
+# --- change ----------------------------------------------------------------------------------
+
+
+def _install(options: argparse.Namespace) -> int:
+    done = install.install(options.source, home(), force=options.force)
+    if options.json:
+        _print_json(_described(done, trusted=True))
+        return 0
+    version = f" {done.manifest.version}" if done.manifest.version else ""
+    sys.stdout.write(f"installed {done.name}{version} in {done.directory}\n")
+    try:
+        if done.manifest.exec:
+            done.command()
+    except ExtensionError as error:
+        sys.stderr.write(f"zot ext: {error}; build it there before zot can start it\n")
+    sys.stdout.write(f"check it with: zot ext doctor {done.name}\n")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    folder = install.find(options.name, Path.cwd(), home())
+    if not options.yes:
+        sys.stderr.write(f"remove {folder} ? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            sys.stderr.write("nothing was removed; --yes removes it without asking\n")
+            return 1
+    install.remove(folder)
+    _say(options, {"removed": str(folder)}, f"removed {folder}")
+    return 0
+
+
+def _enable(options: argparse.Namespace) -> int:
+    return _switch(options, enabled=True)
+
+
+def _disable(options: argparse.Namespace) -> int:
+    return _switch(options, enabled=False)
+
+
+def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
+    folder = install.find(options.name, Path.cwd(), home())
+    install.set_enabled(folder, enabled)
+    word = "enabled" if enabled else "disabled"
+    text = f"{word} {options.name} ({folder / FILE}); it counts from the next start or reload"
+    _say(options, {"name": options.name, "enabled": enabled, "directory": str(folder)}, text)
+    return 0
+
+
+def _new(options: argparse.Namespace) -> int:
+    parent = Path(options.dir)
+    files = skeleton.create(options.name, options.language, parent)
+    folder = parent / options.name
+    paths = [str(folder / each.name) for each in files]
+    advice = [
+        f"try it:   zot ext doctor {_as_path(folder)}",
+        f"use it:   zot ext install {_as_path(folder)}",
+    ]
+    _say(options, {"directory": str(folder), "files": paths}, "\n".join(paths + advice))
+    return 0
+
+
+def _as_path(folder: Path) -> str:
+    return str(folder) if folder.is_absolute() else f"./{folder}"
+
+
+# --- logs ------------------------------------------------------------------------------------
+
+
+def _logs(options: argparse.Namespace) -> int:
+    path = log_path(home(), options.name)
+    if not path.exists():
+        install.find(options.name, Path.cwd(), home())
+        if not options.follow:
+            raise ExtensionError(f"{options.name!r} has no log yet: it was never started")
+    lines = _last_lines(path, max(0, options.lines))
+    if options.json:
+        _print_json({"path": str(path), "lines": [line.rstrip("\n") for line in lines]})
+        return 0
+    sys.stdout.write("".join(lines))
+    sys.stdout.flush()
+    if options.follow:
+        _follow(path)
+    return 0
+
+
+def _last_lines(path: Path, count: int) -> list[str]:
+    lines: list[str] = []
+    for each in (path.with_name(path.name + ".1"), path):
+        if each.exists():
+            lines += each.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    return lines[len(lines) - count :] if count < len(lines) else lines
+
+
+def _follow(path: Path) -> None:
+    """Print what is added, also after the file was rotated, until interrupted."""
+    file = _opened_at_end(path)
+    try:
+        while True:
+            if file is not None and (data := file.read()):
+                sys.stdout.write(data)
+                sys.stdout.flush()
+                continue
+            time.sleep(0.2)
+            if path.exists() and (file is None or _is_other(file, path)):
+                if file is not None:
+                    file.close()
+                file = path.open(encoding="utf-8", errors="replace")
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _opened_at_end(path: Path) -> IO[str] | None:
+    if not path.exists():
+        return None
+    file = path.open(encoding="utf-8", errors="replace")
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def _is_other(file: IO[str], path: Path) -> bool:
+    return os.fstat(file.fileno()).st_ino != path.stat().st_ino
+
+
+# --- doctor ----------------------------------------------------------------------------------
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    cwd = Path.cwd()
+    chosen = tuple(_folder(name, cwd) for name in options.names)
+    settings = HostSettings(
+        cwd=cwd,
+        home=home(),
+        zot_version=__version__,
+        explicit=chosen,
+        search=not chosen,
+        trusted=is_trusted(str(cwd)),
+        secrets=env_secret_names(),
+        reserved_tools=frozenset(tool.name for tool in builtin_tools(str(cwd))),
+    )
+    findings = examine(settings)
+    if options.json:
+        _print_json(findings)
+    elif not findings:
+        sys.stderr.write(f"no extensions to examine in {global_dir(home())}\n")
+    else:
+        sys.stdout.write("\n".join(_report(finding) for finding in findings))
+    return 1 if any(finding.problems for finding in findings) else 0
+
+
+def _folder(name: str, cwd: Path) -> Path:
+    folder = Path(name)
+    if (folder / FILE).is_file():
+        return read(folder.absolute()).directory
+    return install.find(name, cwd, home())
+
+
+def _report(finding: Finding) -> str:
+    healthy = not finding.problems
+    mark = _colored("ok", "32") if healthy else _colored("problem", "31")
+    lines = [f"{_colored(finding.name, '1')} {finding.version}  {mark}"]
+
+    def add(label: str, value: str) -> None:
+        if value:
+            lines.append(f"  {label:<10} {value}")
+
+    add("folder", finding.directory)
+    if finding.hello_ms is not None:
+        ready = "" if finding.ready_ms is None else f", ready after {finding.ready_ms} ms"
+        quiet = "" if finding.said_ready or not ready else " (by silence)"
+        add("handshake", f"hello after {finding.hello_ms} ms{ready}{quiet}")
+    add("commands", ", ".join(f"/{name}" for name in finding.commands))
+    add("tools", ", ".join(finding.tools))
+    add("events", ", ".join(finding.events))
+    closed = " (fails closed)" if finding.fail_closed else ""
+    add("guards", ", ".join(finding.intercepts) + closed if finding.intercepts else "")
+    for problem in finding.problems:
+        add(_colored("problem".ljust(10), "31"), problem)
+    for hint in finding.hints:
+        add("hint", hint)
+    if finding.problems:
+        add("log", finding.log)
+    return "\n".join(lines) + "\n"
+
+
+# --- output ----------------------------------------------------------------------------------
+
+
+def _say(options: argparse.Namespace, value: object, text: str) -> None:
+    """The outcome, for a program or for a person."""
+    if options.json:
+        _print_json(value)
+    else:
+        sys.stdout.write(text + "\n")
+
+
+def _print_json(value: object) -> None:
+    data = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    sys.stdout.write(data.decode() + "\n")
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join(cells).rstrip()
+        sys.stdout.write((_colored(line, "2") if number == 0 else line) + "\n")
+
+
+def _colored(text: str, code: str) -> str:
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[{code}m{text}\033[0m"

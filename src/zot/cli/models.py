@@ -1,0 +1,102 @@
+"""`zot --list-models`: the models of a provider, as a table or as JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from zot.errors import AuthError, ConfigError, ProviderError
+from zot.lines import encode_line
+from zot.provider.catalog import price_date
+from zot.provider.providers import ProviderInfo, env_base_url
+from zot.provider.types import Model
+from zot.settings.flags import Options
+from zot.settings.known import Known, configured, find_key, with_token
+from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
+
+ASK_SECONDS = 3.0
+"""How long the provider's server may take to list its models before the list goes without it."""
+
+_HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
+
+
+def list_models(options: Options) -> int:
+    models = _models(options)
+    dates = _price_dates(models)
+    if options.json:
+        sys.stdout.buffer.write(encode_line({"models": models, "price_dates": dates}))
+        return 0
+    rows = [_HEAD, *(_row(model) for model in models)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+    for provider, date in dates.items():
+        sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
+    return 0
+
+
+def _price_dates(models: Sequence[Model]) -> dict[str, str]:
+    """Prices change; the day on which those of the catalog were looked up, by provider."""
+    names = {model.provider for model in models if model.source == "catalog" and model.price}
+    return {name: date for name in sorted(names) if (date := price_date(name))}
+
+
+def _models(options: Options) -> Sequence[Model]:
+    known = Known()
+    try:
+        wanted, _ = configured(options, os.environ, working_directory(options.cwd))
+        choice = choose_provider(wanted, os.environ, known)
+    except AuthError:  # the list needs no key
+        return known.all(DEFAULT_PROVIDER)
+    info = choice.info
+    if info.name == LOCAL:
+        from zot.local.provider import local_models  # deferred: only for this provider
+
+        return local_models()
+    base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
+    try:
+        return _told(info, wanted.api_key, base_url) or known.all(info.name)
+    except (ProviderError, ConfigError) as error:
+        sys.stderr.write(f"zot: {error}; this is what is known without asking\n")
+        return known.all(info.name)
+
+
+def _told(info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
+    """What the server says it has: to be shown when it is another host, else to be remembered.
+
+    Raises:
+        ProviderError: it does not say.
+    """
+    from zot.provider.discover import live_models
+    from zot.settings.models import read_cache, write_cache  # deferred: only for this flag
+
+    key = find_key(info, flag, os.environ)
+    askable = bool(base_url or info.base_url) and info.api != "scripted"
+    if not askable or not (key.text or info.key_optional):
+        return ()
+    if key.is_token:
+        info = with_token(info, key.text)
+    elsewhere = bool(base_url) and base_url.rstrip("/") != info.base_url
+    if not elsewhere and read_cache(info.name):
+        return ()
+    models = live_models(info, key.text, base_url, seconds=ASK_SECONDS)
+    if elsewhere:
+        return models
+    write_cache(info.name, models)
+    return ()
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    price = model.price
+    return (
+        model.provider,
+        model.id,
+        str(model.context_window),
+        str(model.max_output),
+        "yes" if model.reasoning else "",
+        f"{price.input:g}" if price else "?",
+        f"{price.output:g}" if price else "?",
+        model.source,
+    )

@@ -1,0 +1,48 @@
+"""`--resume`: a person chooses a session; without a terminal there is only the list."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from itertools import islice
+
+from msgspec.structs import replace
+
+from zot.errors import SessionError
+from zot.sessions.library import Summary, summaries
+from zot.settings.flags import Options, UsageError
+from zot.settings.resolve import working_directory
+
+SHOWN = 20
+WIDTH = 60
+
+
+def choose_session(options: Options) -> Options:
+    """The options, with the session that was chosen.
+
+    Raises:
+        SessionError: there is none, or nobody to choose.
+        UsageError: the choice was none of the list.
+    """
+    cwd = working_directory(options.cwd)
+    found = list(islice(summaries(cwd), SHOWN))
+    if not found:
+        raise SessionError(f"there is no session of {cwd}; leave out --resume to start one")
+    for number, summary in enumerate(found, 1):
+        sys.stderr.write(f"{number:3}  {_line(summary)}\n")
+    if not (os.isatty(0) and os.isatty(2)):
+        raise SessionError("choose one of them: --session PATH, or --continue for the first")
+    sys.stderr.write("number (Enter: 1): ")
+    sys.stderr.flush()
+    given = sys.stdin.readline().strip() or "1"
+    if not given.isdigit() or not 1 <= int(given) <= len(found):
+        raise UsageError(f"{given!r} is not one of the {len(found)} numbers")
+    return replace(options, session=found[int(given) - 1].path)
+
+
+def _line(summary: Summary) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
+    text = summary.title or summary.first_text
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:WIDTH]
+    return f"{when}  {summary.messages:4} messages  {shown}  {summary.path}"

@@ -1,0 +1,59 @@
+"""`zot schema [NAME]`: the wires as JSON Schema, and what an older client would miss."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from zot.errors import ConfigError
+from zot.settings.flags import UsageError
+from zot.wire.schema import DOCUMENTS, breaking_changes, text_of
+
+HELP = f"""\
+usage: zot schema [{"|".join(DOCUMENTS)}] [--against FILE]
+
+Print the JSON Schema of a wire (default: rpc).
+
+  --against FILE   instead, list what a client written for that older schema would miss;
+                   exit code 1 if there is anything
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    words = list(argv[1:])
+    if "-h" in words or "--help" in words:
+        sys.stdout.write(HELP)
+        return 0
+    against = ""
+    if "--against" in words:
+        at = words.index("--against")
+        if at + 1 == len(words):
+            raise UsageError("--against needs a file: --against docs/schema/rpc.json")
+        against = words[at + 1]
+        del words[at : at + 2]
+    name = words[0] if words else "rpc"
+    if len(words) > 1 or name not in DOCUMENTS:
+        raise UsageError(f"zot schema: no schema {words[-1]!r}: use {', '.join(DOCUMENTS)}")
+    schema = DOCUMENTS[name]()
+    if not against:
+        sys.stdout.write(text_of(schema))
+        return 0
+    problems = breaking_changes(_read(against), schema)
+    for problem in problems:
+        sys.stdout.write(problem + "\n")
+    return 1 if problems else 0
+
+
+def _read(path: str) -> dict[str, object]:
+    try:
+        schema = msgspec.json.decode(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path!r}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path!r} is not JSON: {error}") from error
+    if not isinstance(schema, dict) or "$defs" not in schema:
+        raise ConfigError(f"{path!r} is no schema that `zot schema` printed")
+    return schema

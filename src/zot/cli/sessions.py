@@ -1,0 +1,259 @@
+"""`zot sessions`: list, show, search, rename, fork, tree, export, import, prune. Prints only."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from zot.core.session import Compaction, Entry, Label, ModelChange, Session, Title, UsageNote
+from zot.errors import SessionError, ZotError
+from zot.provider.types import Message, ToolCall
+from zot.sessions import library
+from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
+from zot.sessions.files import load
+from zot.sessions.library import Summary, texts_of
+
+UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
+WIDTH = 70
+"""Characters of a text in a list."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
+    arguments = _parser().parse_args(argv[1:])
+    try:
+        code: int = arguments.run(arguments)
+    except ZotError as error:
+        sys.stderr.write(f"zot: {error}\n")
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot sessions", description="What was said before, and what to do with it."
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
+    where.add_argument("--all", action="store_true", help="sessions of all directories")
+    one = argparse.ArgumentParser(add_help=False, parents=[where])
+    one.add_argument("session", help="a path, the beginning or end of an id, or `latest`")
+
+    def action(
+        name: str, run: object, help: str, parent: argparse.ArgumentParser = one
+    ) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=help, parents=[parent])
+        made.set_defaults(run=run)
+        return made
+
+    action("list", _list, "sessions, latest first", where).add_argument(
+        "--json", action="store_true", help="one JSON object a line"
+    )
+    action("show", _show, "the conversation as text").add_argument(
+        "--json", action="store_true", help="as one JSON object"
+    )
+    search = action("search", _search, "where a text was said or printed", where)
+    search.add_argument("text")
+    search.add_argument("--json", action="store_true", help="one JSON object a line")
+    action("rename", _rename, "give a session a name").add_argument("title", nargs="+")
+    fork = action("fork", _fork, "copy a session, to go another way")
+    fork.add_argument("--at", default="", help="up to this entry (see tree), or N messages")
+    action("tree", _tree, "the entries of a session with their ids and branches")
+    out = action("export", _export, "write a session to a file")
+    out.add_argument("target", nargs="?", default="", help="a file or directory (default: here)")
+    out.add_argument("--format", choices=list(SUFFIXES), help="default: what the file's name says")
+    into = action("import", _import, "take a session file into this directory's sessions", where)
+    into.add_argument("file")
+    prune = action("prune", _prune, "remove empty sessions, and old ones if asked", where)
+    prune.add_argument("--older-than", default="", help="also those not used for 30d, 6mo, 1y ...")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
+    prune.add_argument("--yes", action="store_true", help="do not ask")
+    return parser
+
+
+def _here(arguments: argparse.Namespace) -> str:
+    return os.path.abspath(arguments.cwd or os.curdir)
+
+
+def _scope(arguments: argparse.Namespace) -> str | None:
+    return None if arguments.all else _here(arguments)
+
+
+def _path(arguments: argparse.Namespace) -> str:
+    return library.find(arguments.session, _scope(arguments))
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")
+
+
+def _json(value: object) -> None:
+    _say(msgspec.json.encode(value).decode())
+
+
+# --- looking ---------------------------------------------------------------------------------
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = False
+    for summary in library.summaries(_scope(arguments)):
+        found = True
+        if arguments.json:
+            _json(summary)
+        else:
+            _say(_line(summary, with_cwd=arguments.all))
+    if not found and not arguments.json:
+        sys.stderr.write("zot: no sessions here; --all shows those of all directories\n")
+    return 0
+
+
+def _line(summary: Summary, *, with_cwd: bool) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
+    text = summary.title or summary.first_text
+    cost = f"${summary.cost:.2f}" if summary.cost else ""
+    line = f"{summary.id[-8:]}  {when}  {summary.messages:4} msgs  {cost:>7}  {_short(text)}"
+    return f"{line}  [{summary.cwd}]" if with_cwd else line
+
+
+def _short(text: str, width: int = WIDTH) -> str:
+    flat = printable(" ".join(text.split()))
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey: a session may hold what any program printed."""
+    return "".join(
+        letter if letter in "\n\t" or letter.isprintable() else "\ufffd" for letter in text
+    )
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    text = render(_path(arguments), "json" if arguments.json else "markdown").decode()
+    sys.stdout.write(text if arguments.json else printable(text))
+    return 0
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    found = 1
+    for hit in library.search(arguments.text, _scope(arguments)):
+        found = 0
+        if arguments.json:
+            _json(hit)
+        else:
+            _say(f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}")
+    return found
+
+
+def _tree(arguments: argparse.Namespace) -> int:
+    loaded = load(_path(arguments))
+    session = Session(entries=loaded.entries.values())
+    current = {entry.id for entry in session.path()} if loaded.entries else set()
+    children: dict[str | None, list[Entry]] = {}
+    for entry in loaded.entries.values():
+        children.setdefault(entry.parent, []).append(entry)
+    # An explicit stack: a session may be deeper than Python's own.
+    waiting = [(entry, 0) for entry in reversed(children.get(None, []))]
+    while waiting:
+        entry, depth = waiting.pop()
+        mark = "*" if entry.id in current else " "
+        _say(f"{entry.id} {mark} {'  ' * depth}{_about(entry)}")
+        below = children.get(entry.id, [])
+        deeper = depth + (len(below) > 1)
+        waiting += [(child, deeper) for child in reversed(below)]
+    return 0
+
+
+def _about(entry: Entry) -> str:
+    match entry.body:
+        case Message() as message:
+            calls = [block.name for block in message.content if isinstance(block, ToolCall)]
+            text = next(iter(texts_of(message)), "")
+            return f"{message.role}: {_short(text, 60)}" + (
+                f" [{', '.join(calls)}]" if calls else ""
+            )
+        case Compaction(summary):
+            return f"compaction: {_short(summary, 60)}"
+        case ModelChange(provider, model):
+            return f"model: {provider}/{model}"
+        case Title(title):
+            return f"title: {_short(title)}"
+        case Label(target, label):
+            return f"label of {target}: {label or '(removed)'}"
+        case UsageNote(usage):
+            return f"usage: {usage.input} in, {usage.output} out"
+        case other:
+            return type(other).__name__.lower()
+
+
+# --- changing --------------------------------------------------------------------------------
+
+
+def _rename(arguments: argparse.Namespace) -> int:
+    library.rename(_path(arguments), " ".join(arguments.title))
+    return 0
+
+
+def _fork(arguments: argparse.Namespace) -> int:
+    at: str | int | None = arguments.at or None
+    if isinstance(at, str) and at.isdigit() and len(at) < 8:
+        at = int(at)
+    _say(library.fork(_path(arguments), at))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    path = _path(arguments)
+    form = arguments.format or format_of(arguments.target)
+    if arguments.target == "-":
+        sys.stdout.write(render(path, form).decode())
+        return 0
+    _say(export(path, arguments.target or os.curdir, form))
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    _say(import_file(arguments.file, _here(arguments)))
+    return 0
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    age = seconds(arguments.older_than) if arguments.older_than else None
+    doomed = library.prunable(_scope(arguments), age)
+    for path in doomed:
+        _say(path)
+    if not doomed:
+        sys.stderr.write("zot: nothing to remove\n")
+    if not doomed or arguments.dry_run:
+        return 0
+    if not arguments.yes and not _agreed(len(doomed)):
+        return 1
+    for path in doomed:
+        library.remove(path)
+    return 0
+
+
+def _agreed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise SessionError(f"--yes removes these {count} sessions; --dry-run only lists them")
+    sys.stderr.write(f"remove {count} sessions? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:
+    """A length of time like 30d.
+
+    Raises:
+        SessionError: it is none.
+    """
+    found = re.fullmatch(r"(\d{1,6})(m|h|d|w|mo|y)", text)
+    if not found:
+        raise SessionError(f"--older-than {text!r}: use a number with one of {', '.join(units)}")
+    return float(int(found[1]) * units[found[2]])

@@ -1,0 +1,162 @@
+"""`zot watch [FILE|-]`: the state of one stream of frames, live in a terminal, else as lines."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+
+from zot.errors import ConfigError
+from zot.lines import LineSplitter, LineTooLong
+from zot.observe import Observer, Status
+from zot.settings.flags import UsageError
+
+HELP = """\
+usage: zot watch [-f] [FILE|-]
+
+Show the state of one agent from its frames: thinking, running a tool, waiting, failed, idle.
+
+  FILE   lines as `zot rpc`, `zot --json` or pi write them; - or nothing: standard input
+  -f     go on with what is added to the file
+
+  zot --json "fix the test" | tee run.jsonl | zot watch
+"""
+TICK = 0.25
+"""Seconds between two looks at the clock, or at a file that may have grown."""
+COLORS = {"idle": "32", "thinking": "36", "tool": "33", "waiting": "35", "failed": "31"}
+
+
+def main(argv: Sequence[str]) -> int:
+    words = list(argv[1:])
+    if "-h" in words or "--help" in words:
+        sys.stdout.write(HELP)
+        return 0
+    follow = "-f" in words
+    files = [word for word in words if word != "-f"]
+    wrong = [word for word in files if word.startswith("-") and word != "-"]
+    if wrong or len(files) > 1:
+        raise UsageError(f"zot watch: cannot use {(wrong or files)[-1]!r}; see zot watch --help")
+    path = files[0] if files else "-"
+    fd = _open(path)
+    try:
+        return watch(fd, follow=follow)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if fd != 0:
+            os.close(fd)
+
+
+def watch(fd: int, *, follow: bool = False) -> int:
+    """Show the stream to its end; 0, or 1 when the agent failed last."""
+    live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
+    observer = Observer()
+    for line in _lines(fd, follow):
+        if line is not None:
+            observer.feed(line)
+        screen.show(observer.status())
+    screen.finish(observer.status())
+    return 1 if observer.status().state == "failed" else 0
+
+
+class Screen:
+    """One line that is drawn again in a terminal; a line for each change elsewhere."""
+
+    def __init__(self, live: bool, color: bool) -> None:
+        self._live = live
+        self._color = color
+        self._shown = ""
+        self._last: tuple[str, ...] = ()
+
+    def show(self, status: Status) -> None:
+        if self._live:
+            self._draw(self._painted(status, describe(status)))
+            return
+        now = (status.state, status.tool, status.waiting_for, status.error)
+        if now != self._last:
+            self._last = now
+            self._write(describe(status, clock=False) + "\n")
+
+    def finish(self, status: Status) -> None:
+        if self._live:
+            self._draw(self._painted(status, describe(status)) + "\n")
+
+    def _painted(self, status: Status, text: str) -> str:
+        if not self._color:
+            return text
+        return f"\x1b[{COLORS[status.state]}m{text}\x1b[0m"
+
+    def _draw(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            self._write(f"\r\x1b[K{text}")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def describe(status: Status, *, clock: bool = True) -> str:
+    """The status in one line that any terminal can show."""
+    what: str = status.state
+    if status.state == "tool":
+        what = f"running {status.tool or 'a tool'}"
+    elif status.state == "waiting":
+        what = f"waiting for {status.waiting_for}"
+    elif status.state == "failed":
+        what = f"failed: {status.error}"
+    parts = [_plain(what)]
+    if clock:
+        parts.append(f"{status.seconds:.0f} s")
+    if status.turns:
+        parts.append(f"turn {status.turns}")
+    if status.tool_calls:
+        parts.append(f"{status.tool_calls} tool call{'s' if status.tool_calls > 1 else ''}")
+    if status.cost_usd or not status.cost_known:
+        parts.append(f"{'' if status.cost_known else 'at least '}${status.cost_usd:.4f}")
+    return " | ".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Without line ends and control codes: a stream must not steer the terminal."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return shown if len(shown) <= 200 else shown[:197] + "..."
+
+
+def _lines(fd: int, follow: bool) -> Iterator[bytes | None]:
+    """The lines of the stream; None whenever a moment has passed."""
+    splitter = LineSplitter()
+    pipe = not stat.S_ISREG(os.fstat(fd).st_mode)
+    while True:
+        if pipe and not select.select([fd], [], [], TICK)[0]:
+            yield None
+            continue
+        data = os.read(fd, 65536)
+        if not data and follow and not pipe:
+            select.select([], [], [], TICK)
+            yield None
+            continue
+        if not data:
+            break
+        for line in splitter.feed(data):
+            if not isinstance(line, LineTooLong):
+                yield line
+    last = splitter.finish()
+    if last is not None and not isinstance(last, LineTooLong):
+        yield last
+
+
+def _open(path: str) -> int:
+    if path == "-":
+        return 0
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path!r}: {error.strerror}") from error
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ConfigError(f"cannot read {path!r}: it is a directory")
+    return fd

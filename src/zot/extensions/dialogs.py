@@ -1,0 +1,90 @@
+"""Questions of extensions to the person in front of zot, and their answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+from zot.core.events import ExtensionAsk
+from zot.extensions import proto
+
+MAX_OPEN = 8
+MAX_SECONDS = 3600.0
+METHODS = ("confirm", "select", "input", "editor")
+
+
+class Asker(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def send(self, frame: proto.ToExtension) -> bool: ...
+
+
+class Dialogs:
+    """The open questions. One that nobody can answer, or answers in time, is cancelled."""
+
+    def __init__(self, emit: Callable[[ExtensionAsk], None]) -> None:
+        self.can_answer: Callable[[], bool] = lambda: False
+        """Whether somebody is there who sees a question."""
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._ids = count(1)
+        self._open: dict[str, tuple[Asker, str, threading.Timer]] = {}
+
+    def ask(self, asker: Asker, ask: proto.Ask) -> None:
+        event = self._opened(asker, ask)
+        if event is None:
+            asker.send(proto.Answer(ask.id, cancelled=True))
+        else:
+            self._emit(event)
+
+    def _opened(self, asker: Asker, ask: proto.Ask) -> ExtensionAsk | None:
+        with self._lock:
+            busy = sum(each is asker for each, _, _ in self._open.values()) >= MAX_OPEN
+            if busy or ask.method not in METHODS or not self.can_answer():
+                return None
+            id = f"ask-{next(self._ids)}"
+            seconds = min(max(ask.timeout, 0.001), MAX_SECONDS)
+            timer = threading.Timer(seconds, self.answer, (id,), {"cancelled": True})
+            timer.name, timer.daemon = f"ext-{asker.name}-ask", True
+            self._open[id] = (asker, ask.id, timer)
+            timer.start()
+        return ExtensionAsk(
+            id,
+            asker.name,
+            ask.method,  # type: ignore[arg-type]  # one of METHODS, as checked
+            ask.title,
+            ask.message,
+            ask.options,
+            ask.placeholder,
+            ask.prefill,
+            seconds,
+        )
+
+    def answer(
+        self,
+        id: str,
+        *,
+        value: str | None = None,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> bool:
+        """Hand an answer to whoever asked; False if that question is not open."""
+        with self._lock:
+            found = self._open.pop(id, None)
+        if found is None:
+            return False
+        asker, ask_id, timer = found
+        timer.cancel()
+        asker.send(proto.Answer(ask_id, value, confirmed, cancelled))
+        return True
+
+    def drop(self, asker: Asker | None = None) -> None:
+        """Forget the questions of one that has ended, or of all."""
+        with self._lock:
+            gone = [id for id, (each, _, _) in self._open.items() if asker in (None, each)]
+            timers = [self._open.pop(id)[2] for id in gone]
+        for timer in timers:
+            timer.cancel()

@@ -1,0 +1,116 @@
+"""`zot ext doctor`: starts an extension, looks at its handshake, and says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from zot.core.events import Event, ExtensionNotify
+from zot.extensions import proto
+from zot.extensions.extension import Extension
+from zot.extensions.host import ExtensionHost, HostSettings
+
+
+class Finding(Struct, frozen=True, omit_defaults=True):
+    """What the doctor saw of one extension."""
+
+    name: str
+    directory: str
+    state: str
+    version: str = ""
+    hello_ms: int | None = None
+    ready_ms: int | None = None
+    said_ready: bool = False
+    capabilities: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
+    intercepts: tuple[str, ...] = ()
+    fail_closed: bool = False
+    problems: tuple[str, ...] = ()
+    """Each makes the exit code 1."""
+    hints: tuple[str, ...] = ()
+    log: str = ""
+
+
+def examine(settings: HostSettings) -> list[Finding]:
+    """Start all extensions of the settings, and look."""
+    notes: list[ExtensionNotify] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, ExtensionNotify):
+            notes.append(event)
+
+    host = ExtensionHost(settings)
+    host.attach(listen)
+    try:
+        host.start()
+        host.wait_ready()
+        found = [_finding(each, host, notes) for each in host.extensions()]
+    finally:
+        host.close()
+    known = {finding.name for finding in found}
+    return found + [
+        Finding(note.extension, "", "not started", problems=(note.message,))
+        for note in notes
+        if note.extension not in known
+    ]
+
+
+def _finding(
+    extension: Extension, host: ExtensionHost, notes: Sequence[ExtensionNotify]
+) -> Finding:
+    registered = extension.registered
+    hello = extension.hello
+    return Finding(
+        name=extension.name,
+        directory=str(extension.installed.directory),
+        state=extension.state,
+        version=hello.version if hello is not None else extension.installed.manifest.version,
+        hello_ms=_milliseconds(extension.hello_seconds),
+        ready_ms=_milliseconds(extension.ready_seconds),
+        said_ready=extension.said_ready,
+        capabilities=hello.capabilities if hello is not None else (),
+        commands=tuple(registered.commands),
+        tools=tuple(registered.tools),
+        events=tuple(sorted(registered.events)),
+        intercepts=tuple(sorted(registered.intercepts)),
+        fail_closed=extension.fails_closed,
+        problems=tuple(
+            note.message
+            for note in notes
+            if note.extension == extension.name and note.level == "warn"
+        ),
+        hints=tuple(_hints(extension, host)),
+        log=str(extension.log.path),
+    )
+
+
+def _hints(extension: Extension, host: ExtensionHost) -> list[str]:
+    """What works, but perhaps not as its author thinks."""
+    registered, hello = extension.registered, extension.hello
+    owned = {tool.name for tool in host.tools() if tool.extension == extension.name}
+    hints = []
+    if "Permission denied" in extension.reason:
+        hints.append(f"make it executable: chmod +x {extension.installed.manifest.exec}")
+    if hello is not None and hello.name != extension.name:
+        hints.append(f"says hello as {hello.name!r}, its manifest says {extension.name!r}")
+    if extension.live and not extension.said_ready:
+        hints.append("never says ready; zot waits for 250 ms of silence instead")
+    for name in registered.tools:
+        if name in host.settings.reserved_tools:
+            hints.append(f"tool {name!r} is never used: zot has one of that name")
+        elif name not in owned:
+            hints.append(f"tool {name!r} is never used: another extension has one of that name")
+    for name in sorted(registered.events - set(proto.EVENTS)):
+        hints.append(f"subscribes to {name!r}, which is never sent")
+    for name in sorted(registered.intercepts - set(proto.INTERCEPTS)):
+        hints.append(f"intercepts {name!r}, which is never asked")
+    for name, count in extension.unknown.items():
+        hints.append(f"sent {count} frame(s) of the unknown type {name!r}")
+    return hints
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)

@@ -1,0 +1,507 @@
+"""One extension: its state, what it registered, and what each of its frames means.
+
+It outlives its process: after a crash the process is started again, and the tools stay what they
+were. What the frames of several extensions add up to is in host.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Literal, Protocol, assert_never
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.events import Event, ExtensionNotify, ExtensionPanel
+from zot.errors import ExtensionError
+from zot.extensions import proto, schema
+from zot.extensions.environment import environment
+from zot.extensions.limits import Bucket, Limits
+from zot.extensions.logfile import LogFile
+from zot.extensions.manifest import Installed
+from zot.extensions.peer import Peer, TooLong
+from zot.extensions.process import ChildProcess
+from zot.extensions.question import Gone, Question
+from zot.provider.types import Json
+
+State = Literal["starting", "ready", "restarting", "stopped"]
+LEVELS = ("info", "success", "warn", "error")
+MAX_REGISTERED = 512
+MAX_NOTE = 16 * 1024
+MAX_PANEL_LINES = 500
+MAX_PANEL_LINE = 1_000
+MAX_DESCRIPTION = 16 * 1024
+"""Characters; a tool's description is sent with every request to the model."""
+_ids = count(1)
+
+
+class ToolInfo(Struct, frozen=True):
+    name: str
+    description: str
+    schema: dict[str, Json]
+    timeout: float
+    interactive: bool
+
+
+class Registered:
+    """What one life of the extension said about itself. Written by its reading thread."""
+
+    def __init__(self) -> None:
+        self.commands: dict[str, str] = {}
+        self.tools: dict[str, ToolInfo] = {}
+        self.events: frozenset[str] = frozenset()
+        self.intercepts: frozenset[str] = frozenset()
+        self.fail_closed = False
+
+
+class Owner(Protocol):
+    """What an extension needs of the host around it."""
+
+    def emit(self, event: Event) -> None: ...
+    def problem(self, name: str, message: str) -> None: ...
+    def changed(self, extension: Extension) -> None: ...
+    def hello_ack(self, extension: Extension) -> proto.HelloAck: ...
+    def call_tool(self, extension: Extension, call: proto.CallTool) -> None: ...
+    def cancel_tool(self, extension: Extension, id: str) -> None: ...
+    def submit(self, extension: Extension, text: str) -> None: ...
+    def ask(self, extension: Extension, ask: proto.Ask) -> None: ...
+    def ended(self, extension: Extension) -> None: ...
+
+
+class Extension:
+    def __init__(
+        self,
+        installed: Installed,
+        owner: Owner,
+        *,
+        log: LogFile,
+        limits: Limits,
+        secrets: frozenset[str],
+    ) -> None:
+        self.installed = installed
+        self.name = installed.name
+        self.log = log
+        self.limits = limits
+        self.state: State = "starting"
+        self.reason = ""
+        """Why it is not running."""
+        self.hello: proto.Hello | None = None
+        self.hello_seconds: float | None = None
+        self.ready_seconds: float | None = None
+        self.said_ready = False
+        self.unknown: dict[str, int] = {}
+        """Frames of types this zot does not know, counted."""
+        self.registered = Registered()
+        self.session_announced = False
+        self._owner = owner
+        self._secrets = secrets
+        self._coming = self.registered
+        self._peer: Peer | None = None
+        self._questions: dict[str, Question] = {}
+        self._changed = threading.Condition()
+        self._closing = threading.Event()
+        self._life = 0
+        self._restarts = 0
+        self._background: list[threading.Thread] = []
+        self._started = self._last_frame = time.monotonic()
+        self._new_buckets()
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process. A program that cannot be started is a problem, not an exception."""
+        with self._changed:
+            self._life += 1
+            self._started = self._last_frame = time.monotonic()
+        self._set_state("starting")
+        self.hello = None
+        self.session_announced = False
+        self._new_buckets()
+        self.log.note(f"starting {self.installed.manifest.exec!r} in {self.installed.directory}")
+        try:
+            env = environment(os.environ, self._secrets, self.installed.manifest.env)
+            process = ChildProcess(self.installed.command(), self.installed.directory, env)
+        except (ExtensionError, OSError, ValueError) as error:
+            reason = f"cannot be started: {error}"
+            self._report(reason)
+            self._set_state("stopped", reason)
+            return
+        peer = Peer(
+            self.name,
+            process,
+            self.log,
+            self.limits,
+            on_frame=self._on_frame,
+            on_end=self._on_end,
+        )
+        with self._changed:
+            self._peer = peer
+        peer.start()
+        if self._closing.is_set():
+            peer.kill()
+
+    def settle(self) -> None:
+        """Wait until it is ready, quiet after its hello, dead, or out of time."""
+        grace = self.limits.grace
+        match self._await_start(grace):
+            case "silent":
+                # A program that compiles itself first may yet come; nobody waits for it.
+                self._report(f"said no hello within {grace:g} s; zot goes on without it")
+                self._in_background("late", self._settle_late)
+            case "busy":
+                self._report(f"is not ready after {grace:g} s; zot goes on")
+                self._become_ready()
+            case "quiet":
+                self._become_ready()
+            case "settled":
+                pass
+
+    def _settle_late(self) -> None:
+        outcome = self._await_start(self.limits.late)
+        if outcome == "silent":
+            assert self._peer is not None
+            self._peer.fail(f"said no hello within {self.limits.late:g} s")
+            return
+        if outcome != "settled":
+            self._become_ready()
+        if self.live:
+            text = f"is ready after {time.monotonic() - self._started:.1f} s, for the next prompt"
+            self._owner.emit(ExtensionNotify(self.name, "info", text))
+
+    def _await_start(self, seconds: float) -> Literal["settled", "quiet", "busy", "silent"]:
+        """Wait for the start of this life, at most so long after it began; how it looks then."""
+        with self._changed:
+            life, deadline = self._life, self._started + seconds
+
+            def pends() -> bool:
+                # It may have crashed, and another life of it may be on its way by now.
+                same = self._life == life and self.state == "starting"
+                return same and not self._closing.is_set()
+
+            while pends():
+                now = time.monotonic()
+                quiet_at = self._last_frame + self.limits.quiet if self.hello else deadline
+                if self.hello and now >= quiet_at:
+                    return "quiet"
+                if now >= deadline:
+                    return "busy" if self.hello else "silent"
+                self._changed.wait(min(deadline, quiet_at) - now)
+            return "settled"
+
+    def _become_ready(self) -> None:
+        with self._changed:
+            if self.state == "stopped":
+                return
+            self.registered = self._coming
+            self.ready_seconds = time.monotonic() - self._started
+        self._set_state("ready")
+        self._owner.changed(self)
+
+    def _set_state(self, state: State, reason: str = "") -> None:
+        with self._changed:
+            self.state = state
+            self.reason = reason
+            self._changed.notify_all()
+
+    def begin_close(self) -> None:
+        """Ask it to stop; `finish_close` makes sure that it does."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._peer is not None:
+            self._peer.ask_to_stop()
+
+    def finish_close(self, deadline: float) -> None:
+        """Wait for its end, and enforce it: SIGTERM at the deadline, SIGKILL after that."""
+        for thread in self._background:
+            thread.join()
+        peer = self._peer
+        if peer is not None:
+            if not peer.ended.wait(max(0.0, deadline - time.monotonic())):
+                peer.terminate()
+                if not peer.ended.wait(self.limits.terminate):
+                    self.log.note("ignored shutdown and SIGTERM: killed")
+                    peer.kill()
+            peer.close()
+        self._set_state("stopped", "zot stopped it")
+        self.log.close()
+
+    def _on_end(self, reason: str) -> None:
+        with self._changed:
+            questions = list(self._questions.values())
+            lived = time.monotonic() - self._started
+        self._owner.ended(self)
+        # The order matters. Whoever waits for a state looks at what was told next, and whoever
+        # hears that there is no answer may ask again at once, and needs the new state.
+        if self._closing.is_set():
+            self._set_state("stopped", reason)
+        elif self._is_over(reason, bool(questions), lived):
+            self._report(f"{reason}; it is off until it is reloaded (log: {self.log.path})")
+            self._set_state("stopped", reason)
+        else:
+            self._restart(reason)
+        for question in questions:
+            question.put(Gone(reason))
+
+    def _is_over(self, reason: str, was_asked: bool, lived: float) -> bool:
+        assert self._peer is not None
+        finished = reason == "exited with code 0" and not was_asked
+        never_spoke = self.hello is None
+        return self._peer.was_failed or never_spoke or finished or not self._may_restart(lived)
+
+    def _may_restart(self, lived: float) -> bool:
+        if lived >= self.limits.stable:
+            self._restarts = 0
+        return self._restarts < self.limits.restarts
+
+    def _restart(self, reason: str) -> None:
+        delays = self.limits.restart_delays
+        delay = delays[min(self._restarts, len(delays) - 1)]
+        self._restarts += 1
+        self._report(f"{reason}; restart {self._restarts} of {self.limits.restarts} in {delay:g} s")
+        self._set_state("restarting", reason)
+        self._coming = Registered()
+
+        def start_again() -> None:
+            if not self._closing.wait(delay):
+                self.start()
+                self.settle()
+
+        self._in_background("restart", start_again)
+
+    def _in_background(self, job: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"ext-{self.name}-{job}", daemon=True)
+        thread.start()
+        self._background.append(thread)  # only now: whoever closes joins it
+
+    # --- talking -----------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._peer is None else self._peer.process.pid
+
+    @property
+    def live(self) -> bool:
+        return self.state == "ready"
+
+    def wait_live(self, deadline: float, cancel: Cancel) -> bool:
+        """Wait for a start or a restart under way; False if there is none, or it takes too long."""
+
+        def wake() -> None:
+            with self._changed:
+                self._changed.notify_all()
+
+        with cancel.calling(wake), self._changed:
+            while self.state in ("starting", "restarting"):
+                cancel.check()
+                seconds = deadline - time.monotonic()
+                if seconds <= 0:
+                    break
+                self._changed.wait(seconds)
+        return self.state == "ready"
+
+    @property
+    def fails_closed(self) -> bool:
+        """No answer of this extension means no."""
+        return self.installed.manifest.fail_closed or self.registered.fail_closed
+
+    def unavailable(self) -> str:
+        """Why it does not answer, for a person or a model."""
+        if self.state == "starting":
+            return "it has not started yet"
+        return f"it is not running ({self.reason or self.state})"
+
+    def send(self, frame: proto.ToExtension) -> bool:
+        peer = self._peer
+        return peer is not None and peer.send(frame)
+
+    def send_line(self, line: bytes) -> bool:
+        peer = self._peer
+        return peer is not None and peer.send_line(line)
+
+    @contextmanager
+    def question(self) -> Iterator[Question]:
+        """A new question; answers with its id arrive there until the block is left."""
+        question = Question(str(next(_ids)))
+        with self._changed:
+            self._questions[question.id] = question
+        try:
+            yield question
+        finally:
+            with self._changed:
+                self._questions.pop(question.id, None)
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _on_frame(self, frame: proto.FromExtension | proto.Unknown | TooLong) -> None:
+        with self._changed:
+            self._last_frame = time.monotonic()
+        try:
+            if self.hello is None and not isinstance(frame, proto.Hello):
+                self.log.note("a frame before hello was ignored")
+            else:
+                self._handle(frame)
+        except Exception:  # whatever a frame does, the next one is read
+            import traceback  # deferred: only for a bug
+
+            self.log.note("zot failed on a frame: " + traceback.format_exc())
+
+    def _handle(  # noqa: C901  # one flat match over every frame
+        self, frame: proto.FromExtension | proto.Unknown | TooLong
+    ) -> None:
+        match frame:
+            case proto.Hello():
+                self._on_hello(frame)
+            case proto.RegisterCommand() | proto.RegisterTool() | proto.Subscribe():
+                self._register(frame)
+            case proto.Ready():
+                if not self.said_ready:
+                    self.said_ready = True
+                    self._become_ready()
+            case (
+                proto.ToolResult()
+                | proto.ToolProgress()
+                | proto.CommandResponse()
+                | proto.EventInterceptResponse()
+            ):
+                self._answer(frame.id, frame)
+            case proto.Notify():
+                self._on_notify(frame)
+            case proto.PanelRender() | proto.PanelClose() | proto.OpenPanel():
+                self._on_panel(frame)
+            case proto.CallTool():
+                self._owner.call_tool(self, frame)
+            case proto.CallToolCancel():
+                self._owner.cancel_tool(self, frame.id)
+            case proto.Ask():
+                self._owner.ask(self, frame)
+            case proto.Submit():
+                self._owner.submit(self, frame.text)
+            case proto.ShutdownAck():
+                pass
+            case TooLong():
+                if frame.id is not None:
+                    self._answer(
+                        frame.id, Gone(f"its answer is longer than {proto.MAX_LINE} bytes")
+                    )
+            case proto.Unknown():
+                self._on_unknown(frame)
+            case _:
+                assert_never(frame)
+
+    def _on_hello(self, hello: proto.Hello) -> None:
+        if self.hello is not None:
+            self.log.note("a second hello was ignored")
+            return
+        if hello.name != self.name:
+            self.log.note(f"says hello as {hello.name!r}; its manifest's name is used")
+        self.send(self._owner.hello_ack(self))
+        with self._changed:
+            self.said_ready = False
+            self.hello = hello
+            self.hello_seconds = time.monotonic() - self._started
+            self._changed.notify_all()
+
+    def _register(
+        self, frame: proto.RegisterCommand | proto.RegisterTool | proto.Subscribe
+    ) -> None:
+        coming = self._coming
+        if len(coming.commands) + len(coming.tools) >= MAX_REGISTERED:
+            self.log.note(f"more than {MAX_REGISTERED} registrations: {frame!r:.100} was ignored")
+            return
+        match frame:
+            case proto.RegisterCommand(name=name):
+                name = name.removeprefix("/")
+                if not schema.COMMAND_NAME.fullmatch(name):
+                    self._report(f"command {name!r:.80} was refused: not a usable name")
+                    return
+                coming.commands[name] = frame.description[:MAX_DESCRIPTION]
+            case proto.RegisterTool():
+                self._register_tool(coming, frame)
+            case proto.Subscribe():
+                coming.events |= set(frame.events)
+                coming.intercepts |= set(frame.intercept)
+                coming.fail_closed |= frame.fail_closed
+        self._owner.changed(self)
+
+    def _register_tool(self, coming: Registered, frame: proto.RegisterTool) -> None:
+        if not schema.TOOL_NAME.fullmatch(frame.name):
+            self._report(f"tool {frame.name!r:.80} was refused: not a usable name")
+            return
+        try:
+            checked = schema.check(frame.schema)
+        except ExtensionError as error:
+            self._report(f"tool {frame.name!r} was refused: {error}")
+            return
+        timeout = frame.timeout if frame.timeout > 0 else self.limits.tool
+        description = frame.description[:MAX_DESCRIPTION]
+        coming.tools[frame.name] = ToolInfo(
+            frame.name, description, checked, timeout, frame.interactive
+        )
+
+    def _answer(self, id: str, answer: proto.FromExtension | Gone) -> None:
+        with self._changed:
+            question = self._questions.get(id)
+        if question is None:
+            self.log.note(f"an answer to {id!r:.80} came too late or was not asked for")
+        else:
+            question.put(answer)  # type: ignore[arg-type]  # only answers come here
+
+    def _on_notify(self, frame: proto.Notify) -> None:
+        if self._notes.take() > 0:
+            self._dropped_notes += 1
+            if self._dropped_notes == 1:
+                self._report("sends notifications faster than 20 a second; some are dropped")
+            if self._dropped_notes > self.limits.notes_dropped and self._peer is not None:
+                self._peer.fail("flooded zot with notifications")
+            return
+        level = frame.level if frame.level in LEVELS else "info"
+        self._owner.emit(ExtensionNotify(self.name, level, frame.message[:MAX_NOTE]))
+
+    def _on_panel(self, frame: proto.PanelRender | proto.PanelClose | proto.OpenPanel) -> None:
+        self._slow_down()
+        match frame:
+            case proto.PanelClose():
+                self._owner.emit(ExtensionPanel(self.name, "close", {"id": frame.panel_id}))
+            case proto.OpenPanel():
+                self._owner.emit(ExtensionPanel(self.name, "open", panel_dict(frame.panel)))
+            case proto.PanelRender(id, title, lines, footer):
+                panel = panel_dict(proto.Panel(id, title, lines, footer))
+                self._owner.emit(ExtensionPanel(self.name, "render", panel))
+
+    def _on_unknown(self, frame: proto.Unknown) -> None:
+        kind = frame.type[:80]
+        if kind in self.unknown or len(self.unknown) < 100:
+            self.unknown[kind] = self.unknown.get(kind, 0) + 1
+            if self.unknown[kind] == 1:
+                self.log.note(f"frames of the unknown type {kind!r} are ignored")
+
+    def _slow_down(self) -> None:
+        """Make a fast drawer wait, instead of losing its last picture."""
+        while (wait := self._draws.take()) > 0:
+            if self._peer is None or self._peer.pause(wait):
+                return
+
+    def _new_buckets(self) -> None:
+        self._notes = Bucket(self.limits.notes_per_second, self.limits.notes_burst)
+        self._draws = Bucket(self.limits.draws_per_second, self.limits.draws_per_second)
+        self._dropped_notes = 0
+
+    def _report(self, message: str) -> None:
+        self.log.note(message)
+        self._owner.problem(self.name, message)
+
+
+def panel_dict(panel: proto.Panel) -> dict[str, Json]:
+    """A panel as an event carries it, cut to what a window can show."""
+    return {
+        "id": panel.id[:MAX_PANEL_LINE],
+        "title": panel.title[:MAX_PANEL_LINE],
+        "lines": [line[:MAX_PANEL_LINE] for line in panel.lines[:MAX_PANEL_LINES]],
+        "footer": panel.footer[:MAX_PANEL_LINE],
+    }

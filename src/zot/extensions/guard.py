@@ -1,0 +1,109 @@
+"""The extensions' say before something happens: a Hook that asks them, in load order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.extensions import proto
+from zot.extensions.deliver import call_fields, text_of
+from zot.extensions.extension import Extension
+from zot.extensions.question import Gone, TimedOut
+from zot.provider.types import Json, Message, ToolCall
+
+MAX_SYSTEM_PROMPT = 1024 * 1024
+
+
+class Interceptors(Protocol):
+    def interceptors(self, event: str) -> list[Extension]: ...
+    def intercept_frame(
+        self, id: str, event: str, fields: dict[str, Json]
+    ) -> proto.EventIntercept: ...
+
+
+class ExtensionHook(Hook):
+    """Each extension has 5 s. No answer allows, or blocks where the extension asked for that."""
+
+    def __init__(self, host: Interceptors) -> None:
+        self._host = host
+
+    def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
+        fields: dict[str, Json] = {"system_prompt": system}
+        for answer in self._answers("before_agent_start", fields, context):
+            if isinstance(answer, Block):
+                return answer
+            prompt = answer.system_prompt
+            if prompt is not None and len(prompt) <= MAX_SYSTEM_PROMPT:
+                fields["system_prompt"] = prompt
+        changed = fields["system_prompt"] != system
+        return ReplaceText(fields["system_prompt"]) if changed else ALLOW
+
+    def before_turn(self, step: int, context: HookContext) -> Allow | Block:
+        for answer in self._answers("turn_start", {"step": step}, context):
+            if isinstance(answer, Block):
+                return answer
+        return ALLOW
+
+    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        fields = call_fields(call)
+        for answer in self._answers("tool_call", fields, context):
+            if isinstance(answer, Block):
+                return answer
+            if answer.modified_args is not None:
+                fields["tool_args"] = answer.modified_args
+        changed = fields["tool_args"] is not call.args
+        return ReplaceArgs(fields["tool_args"]) if changed else ALLOW
+
+    def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
+        original = text_of(message)
+        fields: dict[str, Json] = {"text": original}
+        for answer in self._answers("assistant_message", fields, context):
+            if isinstance(answer, Block):
+                return answer
+            if answer.replace_text is not None:
+                fields["text"] = answer.replace_text
+        return ALLOW if fields["text"] == original else ReplaceText(fields["text"])
+
+    def _answers(
+        self, event: str, fields: dict[str, Json], context: HookContext
+    ) -> Iterator[Block | proto.EventInterceptResponse]:
+        """Ask one after the other; what the caller changes in `fields` the next one sees."""
+        for extension in self._host.interceptors(event):
+            yield self._ask(extension, event, fields, context)
+
+    def _ask(
+        self, extension: Extension, event: str, fields: dict[str, Json], context: HookContext
+    ) -> Block | proto.EventInterceptResponse:
+        closed = extension.fails_closed
+        deadline = time.monotonic() + extension.limits.intercept
+        if not (extension.live or (closed and extension.wait_live(deadline, context.cancel))):
+            return self._missing(extension, event, extension.unavailable())
+        if event not in extension.registered.intercepts:
+            return proto.EventInterceptResponse("")  # it runs, and does not care for this event
+        with extension.question() as question, question.woken_by(context.cancel):
+            frame = self._host.intercept_frame(question.id, event, fields)
+            if not extension.send(frame):
+                return self._missing(extension, event, "it could not be asked")
+            answer = question.wait(deadline, context.cancel)
+        if isinstance(answer, Gone | TimedOut):
+            return self._missing(extension, event, answer.reason)
+        if not isinstance(answer, proto.EventInterceptResponse):
+            return self._missing(extension, event, "it sent another kind of answer")
+        if answer.block:
+            because = answer.reason or "no reason given"
+            return Block(f"blocked by extension {extension.name}: {because}")
+        return answer
+
+    def _missing(
+        self, extension: Extension, event: str, reason: str
+    ) -> Block | proto.EventInterceptResponse:
+        if extension.fails_closed:
+            extension.log.note(f"no answer to {event}: {reason}; blocked (fail closed)")
+            return Block(
+                f"blocked: the guard extension {extension.name} must agree, and {reason}; "
+                "reload or disable it"
+            )
+        extension.log.note(f"no answer to {event}: {reason}; allowed")
+        return proto.EventInterceptResponse("")

@@ -1,0 +1,480 @@
+"""All extensions of one zot: a source of tools and commands, a Hook, and a listener to events.
+
+The rest of zot needs this file only, and does not know that an extension is a process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.events import (
+    CompactStart,
+    Event,
+    ExtensionDisplay,
+    ExtensionNotify,
+    ExtensionPanel,
+)
+from zot.core.hook import Hook
+from zot.errors import CommandError
+from zot.extensions import deliver, proto
+from zot.extensions.calls import HostCalls, RunTool
+from zot.extensions.dialogs import Dialogs
+from zot.extensions.extension import Extension, panel_dict
+from zot.extensions.guard import ExtensionHook
+from zot.extensions.limits import Limits
+from zot.extensions.logfile import LogFile, log_path
+from zot.extensions.manifest import Discovery, Installed, discover
+from zot.extensions.question import Gone, TimedOut
+from zot.extensions.tool import ExtensionTool
+from zot.files import ensure_dir
+from zot.provider.types import Json
+
+MAX_BUFFERED = 10_000
+EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
+
+
+class HostSettings(Struct, frozen=True):
+    cwd: Path
+    home: Path
+    zot_version: str = ""
+    explicit: tuple[Path, ...] = ()
+    """Folders given with `--ext`; loaded first, and also when `search` is off."""
+    search: bool = True
+    """Look for extensions in the project and in the home; off with `--no-ext`."""
+    trusted: bool = True
+    """The user trusts this project: its extensions may run."""
+    secrets: frozenset[str] = frozenset()
+    """Variables an extension must not see."""
+    reserved_tools: frozenset[str] = frozenset()
+    reserved_commands: frozenset[str] = frozenset()
+    interactive: bool = False
+    limits: Limits = Limits()
+
+
+class Command(Struct, frozen=True):
+    name: str
+    description: str
+    extension: str
+
+
+class CommandOutcome(Struct, frozen=True):
+    """What a command wants to happen. Displays and panels were emitted as events already."""
+
+    extension: str
+    action: Literal["prompt", "insert", "display", "noop", "open_panel", "error"]
+    text: str = ""
+    """The prompt, the text to insert or to show, or the error."""
+    panel: dict[str, Json] | None = None
+
+
+class ExtensionHost:
+    def __init__(
+        self,
+        settings: HostSettings,
+        *,
+        provider: str = "",
+        model: str = "",
+        warn: Callable[[str], None] | None = None,
+        run_tool: RunTool | None = None,
+        submit: Callable[[str], None] | None = None,
+    ) -> None:
+        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs."""
+        self.settings = settings
+        self._provider = provider
+        self._model = model
+        self._warn = warn
+        self._submit = submit
+        self._calls = HostCalls(run_tool)
+        self.dialogs = Dialogs(self.emit)
+        self._extensions: list[Extension] = []
+        self._lock = threading.Lock()
+        self._life = threading.Lock()
+        """Held while extensions start or stop, so that reload and close do not meet."""
+        self._settling = threading.Condition()
+        self._settled = False
+        self._starter: threading.Thread | None = None
+        self._closed = False
+        self._emit_lock = threading.RLock()
+        self._emit: Callable[[Event], None] | None = None
+        self._buffered: deque[Event] = deque(maxlen=MAX_BUFFERED)
+        self._sequence = 0
+        self._session_id: str | None = None
+        self._compactions = 0
+        self._wanted: frozenset[str] = frozenset()
+        self._noted: set[tuple[str, str, str]] = set()
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all extensions side by side; returns at once."""
+        self._starter = threading.Thread(target=self._start_all, name="ext-start", daemon=True)
+        self._starter.start()
+
+    def attach(self, emit: Callable[[Event], None]) -> None:
+        """From now on events go to `emit`; what was said before comes first."""
+        with self._emit_lock:
+            self._emit = emit
+            while self._buffered:
+                emit(self._buffered.popleft())
+
+    def wait_ready(self, cancel: Cancel | None = None) -> None:
+        """Wait until every extension is ready, or was given up: the grace, at most.
+
+        Raises:
+            Cancelled: the turn was aborted meanwhile.
+        """
+        cancel = cancel or Cancel()
+        deadline = time.monotonic() + self.settings.limits.grace + 2
+
+        def wake() -> None:
+            with self._settling:
+                self._settling.notify_all()
+
+        with cancel.calling(wake), self._settling:
+            while self._starter is not None and not self._settled and not cancel.is_set():
+                seconds = deadline - time.monotonic()
+                if seconds <= 0:
+                    break
+                self._settling.wait(seconds)
+        cancel.check()
+
+    def _set_settled(self, settled: bool) -> None:
+        with self._settling:
+            self._settled = settled
+            self._settling.notify_all()
+
+    def reload(self) -> None:
+        """Stop all, look for extensions again, start those; the conversation goes on."""
+        self._set_settled(False)
+        with self._life:
+            self._stop_all("reload")
+        self._start_all()
+
+    def close(self) -> None:
+        self._closed = True
+        self._calls.close()
+        self.dialogs.drop()
+        with self._life:
+            self._stop_all("shutdown")
+        self._set_settled(True)
+        if self._starter is not None:
+            self._starter.join(10)
+
+    def _start_all(self) -> None:
+        try:
+            with self._life:
+                if self._closed:
+                    return
+                found = self.discover()
+                extensions = [
+                    self._new_extension(each)
+                    for each in found.extensions
+                    if each.manifest.enabled and each.manifest.exec
+                ]
+                with self._lock:
+                    self._extensions = extensions
+                for extension in extensions:
+                    extension.start()
+            for problem in found.problems:
+                self.problem(problem.name, problem.message)
+            for extension in extensions:
+                extension.settle()
+        finally:
+            self._set_settled(True)
+
+    def _new_extension(self, installed: Installed) -> Extension:
+        limits = self.settings.limits
+        log = LogFile(log_path(self.settings.home, installed.name), limits.log_bytes)
+        return Extension(installed, self, log=log, limits=limits, secrets=self.settings.secrets)
+
+    def _stop_all(self, reason: EndReason) -> None:
+        with self._lock:
+            extensions, self._extensions = self._extensions, []
+            session = self._session_id
+        if session is not None:
+            self._deliver("session_end", {"reason": reason}, extensions)
+        for extension in extensions:
+            extension.begin_close()
+        deadline = time.monotonic() + self.settings.limits.shutdown
+        closers = [
+            threading.Thread(
+                target=extension.finish_close, args=(deadline,), name=f"ext-{extension.name}-close"
+            )
+            for extension in extensions
+        ]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join()
+
+    def discover(self) -> Discovery:
+        """What is on disk now, the disabled ones included."""
+        settings = self.settings
+        return discover(
+            settings.cwd,
+            settings.home,
+            settings.explicit,
+            search=settings.search,
+            trusted=settings.trusted,
+        )
+
+    # --- what extensions bring ---------------------------------------------------------------
+
+    def extensions(self) -> list[Extension]:
+        """In load order."""
+        with self._lock:
+            return list(self._extensions)
+
+    def tools(self) -> list[ExtensionTool]:
+        """Each name once: zot's own tools win, then the extension that was loaded first."""
+        found: dict[str, ExtensionTool] = {}
+        for extension in self.extensions():
+            for name, info in list(extension.registered.tools.items()):
+                if self._is_free("tool", name, extension, found, self.settings.reserved_tools):
+                    found[name] = ExtensionTool(
+                        extension, info, interactive=self.settings.interactive
+                    )
+        return list(found.values())
+
+    def commands(self) -> list[Command]:
+        return [command for command, _ in self._commands().values()]
+
+    def _commands(self) -> dict[str, tuple[Command, Extension]]:
+        found: dict[str, tuple[Command, Extension]] = {}
+        reserved = self.settings.reserved_commands
+        for extension in self.extensions():
+            for name, description in list(extension.registered.commands.items()):
+                if self._is_free("command", name, extension, found, reserved):
+                    found[name] = (Command(name, description, extension.name), extension)
+        return found
+
+    def _is_free(
+        self,
+        kind: str,
+        name: str,
+        extension: Extension,
+        found: Mapping[str, object],
+        reserved: frozenset[str],
+    ) -> bool:
+        if name not in found and name not in reserved:
+            return True
+        key = (kind, extension.name, name)
+        if key not in self._noted:
+            self._noted.add(key)
+            winner = "zot itself" if name in reserved else "an extension loaded before"
+            extension.log.note(f"{kind} {name!r} is shadowed: the name belongs to {winner}")
+        return False
+
+    def hook(self) -> Hook:
+        return ExtensionHook(self)
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandOutcome:
+        """Run an extension's command and wait for its answer.
+
+        Raises:
+            CommandError: there is no such command.
+            Cancelled: the caller gave up.
+        """
+        cancel = cancel or Cancel()
+        self.wait_ready(cancel)
+        found = self._commands().get(name.removeprefix("/"))
+        if found is None:
+            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+        command, extension = found
+        limit = self.settings.limits.command
+        deadline = time.monotonic() + limit
+        with extension.question() as question, question.woken_by(cancel):
+            if not (extension.wait_live(time.monotonic() + 5, cancel)) or not extension.send(
+                proto.CommandInvoked(question.id, command.name, args.strip())
+            ):
+                return self._command_failed(command, extension.unavailable())
+            answer = question.wait(deadline, cancel)
+        match answer:
+            case proto.CommandResponse():
+                return self._outcome(command, answer)
+            case TimedOut():
+                return self._command_failed(command, f"no answer within {limit:g} s")
+            case Gone(reason=reason):
+                return self._command_failed(command, reason)
+            case _:
+                return self._command_failed(command, "it sent another kind of answer")
+
+    def _command_failed(self, command: Command, reason: str) -> CommandOutcome:
+        text = f"extension {command.extension}/{command.name} failed: {reason}"
+        return CommandOutcome(command.extension, "error", text)
+
+    def _outcome(self, command: Command, answer: proto.CommandResponse) -> CommandOutcome:
+        name = command.extension
+        if answer.error:
+            return CommandOutcome(name, "error", answer.error)
+        match answer.action:
+            case "prompt":
+                return CommandOutcome(name, "prompt", answer.prompt)
+            case "insert":
+                return CommandOutcome(name, "insert", answer.insert)
+            case "display":
+                self.emit(ExtensionDisplay(name, answer.display))
+                return CommandOutcome(name, "display", answer.display)
+            case "open_panel" if answer.open_panel is not None:
+                panel = panel_dict(answer.open_panel)
+                self.emit(ExtensionPanel(name, "open", panel))
+                return CommandOutcome(name, "open_panel", panel=panel)
+            case "noop" | "":
+                return CommandOutcome(name, "noop")
+            case action:
+                return self._command_failed(command, f"its action {action!r:.80} is unknown")
+
+    # --- panels ------------------------------------------------------------------------------
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> bool:
+        """Hand a key to the extension whose panel has the focus; False if it is not running."""
+        return self._send(extension, proto.PanelKey(panel_id, key, text))
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
+        return self._send(extension, proto.PanelResize(panel_id, width, height))
+
+    def panel_close(self, extension: str, panel_id: str) -> bool:
+        return self._send(extension, proto.PanelClose(panel_id))
+
+    def _send(self, name: str, frame: proto.ToExtension) -> bool:
+        return any(each.send(frame) for each in self.extensions() if each.name == name)
+
+    # --- events to extensions ----------------------------------------------------------------
+
+    def listen(self, event: Event, session_id: str) -> None:
+        """Tell the extensions that subscribed. Never blocks; called for every event of a run."""
+        name = deliver.NAMES.get(type(event))
+        if name is None:
+            return
+        if isinstance(event, CompactStart):
+            self._compactions += 1
+        if name in self._wanted:
+            self._session_id = session_id
+            fields = deliver.fields(event, f"{session_id}-{self._compactions}")
+            self._deliver(name, fields, self.extensions())
+
+    def session_started(self, session_id: str) -> None:
+        """A conversation begins (or another one goes on): `session_start` to those that ask."""
+        with self._lock:
+            self._session_id = session_id
+        for extension in self.extensions():
+            extension.session_announced = False
+            self._announce_session(extension)
+
+    def session_ended(self, reason: EndReason) -> None:
+        if self._session_id is not None:
+            self._deliver("session_end", {"reason": reason}, self.extensions())
+        self._session_id = None
+
+    def model_changed(self, provider: str, model: str) -> None:
+        """What extensions that start later are told."""
+        self._provider, self._model = provider, model
+
+    def _announce_session(self, extension: Extension) -> None:
+        """Late subscribers, and those that were restarted, hear of the session as well."""
+        with self._lock:
+            due = (
+                self._session_id is not None
+                and not extension.session_announced
+                and extension.live
+                and "session_start" in extension.registered.events
+            )
+            extension.session_announced = extension.session_announced or due
+        if due:
+            self._deliver("session_start", {}, [extension])
+
+    def _deliver(self, name: str, fields: dict[str, Json], extensions: Sequence[Extension]) -> None:
+        # The lock keeps the order of the numbers and the order of delivery the same.
+        with self._lock:
+            self._sequence += 1
+            line = proto.encode(
+                proto.Event(
+                    event=name,
+                    session_id=self._session_id or "",
+                    cwd=str(self.settings.cwd),
+                    sequence=self._sequence,
+                    **fields,
+                )
+            )
+            for extension in extensions:
+                if name in extension.registered.events:
+                    extension.send_line(line)
+
+    def interceptors(self, event: str) -> list[Extension]:
+        """Whom to ask, in load order. A guard that does not run still counts: it says no."""
+        return [
+            each
+            for each in self.extensions()
+            if event in each.registered.intercepts
+            or (each.installed.manifest.fail_closed and event == "tool_call" and not each.live)
+        ]
+
+    def intercept_frame(self, id: str, event: str, fields: dict[str, Json]) -> proto.EventIntercept:
+        with self._lock:
+            self._sequence += 1
+            return proto.EventIntercept(
+                id=id,
+                event=event,
+                session_id=self._session_id or "",
+                cwd=str(self.settings.cwd),
+                sequence=self._sequence,
+                **fields,
+            )
+
+    # --- what extensions ask of the host (Owner) ---------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        with self._emit_lock:
+            if self._emit is None:
+                self._buffered.append(event)
+            else:
+                self._emit(event)
+
+    def problem(self, name: str, message: str) -> None:
+        """Something the user should know about an extension."""
+        self.emit(ExtensionNotify(name, "warn", message))
+        if self._warn is not None:
+            self._warn(f"extension {name}: {message}")
+
+    def changed(self, extension: Extension) -> None:
+        with self._lock:
+            self._wanted = frozenset().union(*(each.registered.events for each in self._extensions))
+        self._announce_session(extension)
+
+    def hello_ack(self, extension: Extension) -> proto.HelloAck:
+        data_dir = self.settings.home / "extension-data" / extension.name
+        ensure_dir(data_dir)
+        return proto.HelloAck(
+            zot_version=self.settings.zot_version,
+            provider=self._provider,
+            model=self._model,
+            cwd=str(self.settings.cwd),
+            extension_dir=str(extension.installed.directory),
+            data_dir=str(data_dir),
+        )
+
+    def call_tool(self, extension: Extension, call: proto.CallTool) -> None:
+        self._calls.start(extension, call)
+
+    def cancel_tool(self, extension: Extension, id: str) -> None:
+        self._calls.cancel(extension, id)
+
+    def ask(self, extension: Extension, ask: proto.Ask) -> None:
+        self.dialogs.ask(extension, ask)
+
+    def ended(self, extension: Extension) -> None:
+        self.dialogs.drop(extension)
+
+    def submit(self, extension: Extension, text: str) -> None:
+        if self._submit is None:
+            extension.log.note("submit was ignored: this host does not start runs for extensions")
+        else:
+            self._submit(text)

@@ -1,0 +1,191 @@
+"""Puts extensions where zot finds them, takes them away, switches them on and off.
+
+Everything is checked before anything is written, and a failure leaves what was there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from zot.errors import ExtensionError
+from zot.extensions.manifest import FILE, Installed, global_dir, project_dir, read
+from zot.files import ensure_dir, write_atomic
+
+_URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
+CLONE_SECONDS = 300
+_SKIPPED = shutil.ignore_patterns(".git", "__pycache__", "*.pyc", ".DS_Store")
+
+# Nothing of the user's or the machine's git set-up may run a program during the clone.
+_GIT = (
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "init.templateDir="),
+    *("-c", "protocol.ext.allow=never"),
+    *("clone", "--depth", "1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--"),
+)
+
+
+def install(source: str, home: Path, *, force: bool = False) -> Installed:
+    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`.
+
+    Raises:
+        ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
+            changed.
+    """
+    if is_git_url(source) and not Path(source).is_dir():
+        with _cloned(source) as folder:
+            return _place(folder, home, force)
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        raise ExtensionError(f"{source!r} is neither a folder nor the URL of a git repository")
+    return _place(folder, home, force)
+
+
+def is_git_url(source: str) -> bool:
+    return _URL.match(source) is not None
+
+
+def remove(extension: Path) -> None:
+    """Delete an extension's folder; of a link, the link only. Its data and log are kept."""
+    if extension.is_symlink():
+        extension.unlink()
+        return
+    # Renamed first: whatever happens while deleting, zot finds no half of an extension.
+    doomed = extension.with_name(f".removed-{os.urandom(4).hex()}")
+    extension.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def set_enabled(extension: Path, enabled: bool) -> None:
+    """Change one field of the manifest; the others keep their values, order and indent.
+
+    Raises:
+        ExtensionError: the manifest cannot be read.
+    """
+    path = extension / FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+        fields = json.loads(text)
+        fields["enabled"] = enabled
+    except (OSError, ValueError, TypeError) as error:
+        raise ExtensionError(f"{path}: {error}") from error
+    changed = _changed_text(text, fields, "true" if enabled else "false")
+    write_atomic(path, changed.encode(), path.stat().st_mode & 0o777)
+
+
+def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
+    """The author's own text with one word changed; written anew only if that is not enough."""
+    changed = re.sub(r'("enabled"\s*:\s*)(true|false)', rf"\g<1>{word}", text, count=1)
+    if changed == text and text.rstrip().endswith("}"):
+        found = re.search(r"\n([ \t]+)\"", text)
+        space = f"\n{found[1]}" if found else " "
+        head = text.rstrip()[:-1].rstrip()
+        changed = f'{head},{space}"enabled": {word}' + ("\n}\n" if found else "}\n")
+    try:
+        if json.loads(changed) == fields:
+            return changed
+    except ValueError:
+        pass  # an odd layout
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+
+
+def find(name: str, cwd: Path, home: Path) -> Path:
+    """The folder of an installed extension, by its name or its folder's name.
+
+    Raises:
+        ExtensionError: there is none.
+    """
+    for parent in (project_dir(cwd), global_dir(home)):
+        try:
+            folders = sorted(each for each in parent.iterdir() if (each / FILE).is_file())
+        except OSError:
+            continue
+        for folder in folders:
+            if name in (folder.name, _name_of(folder)):
+                return folder
+    raise ExtensionError(f"no extension {name!r} is installed; `zot ext list` shows them")
+
+
+def _name_of(folder: Path) -> str | None:
+    try:
+        return read(folder).name
+    except ExtensionError:
+        return None
+
+
+@contextmanager
+def _cloned(url: str) -> Iterator[Path]:
+    git = shutil.which("git")
+    if git is None:
+        raise ExtensionError("git is not installed; clone the repository and install its folder")
+    with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
+        folder = Path(temporary) / "clone"
+        env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        try:
+            done = subprocess.run(
+                [str(Path(git).absolute()), *_GIT, url, str(folder)],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=CLONE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ExtensionError(f"git clone {url!r} took more than 5 minutes") from error
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise ExtensionError(f"git clone {url!r} failed: {said[-1] if said else 'no reason'}")
+        yield folder
+
+
+def _place(folder: Path, home: Path, force: bool) -> Installed:
+    checked = read(folder)
+    _refuse_outside_links(folder)
+    parent = global_dir(home)
+    target = parent / checked.name
+    if os.path.lexists(target) and not force:
+        raise ExtensionError(f"{checked.name!r} is installed already in {target}; use --force")
+    if target.exists() and target.resolve() == folder.resolve():
+        raise ExtensionError(f"{folder} is where it would be installed to")
+    ensure_dir(parent)
+    fresh = parent / f".new-{os.urandom(4).hex()}"
+    try:
+        shutil.copytree(folder, fresh, symlinks=True, ignore=_SKIPPED)
+        read(fresh)
+        _swap(fresh, target)
+    except (OSError, shutil.Error) as error:
+        raise ExtensionError(f"{folder} could not be copied: {error}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return read(target, "global")
+
+
+def _swap(fresh: Path, target: Path) -> None:
+    """Put the new folder in the place of the old one; put the old one back if that fails."""
+    old = target.with_name(f".old-{os.urandom(4).hex()}")
+    had_old = os.path.lexists(target)
+    if had_old:
+        target.rename(old)
+    try:
+        fresh.rename(target)
+    except OSError:
+        if had_old:
+            old.rename(target)
+        raise
+    if had_old:
+        remove(old)
+
+
+def _refuse_outside_links(folder: Path) -> None:
+    root = folder.resolve()
+    for path in folder.rglob("*"):
+        if path.is_symlink() and not path.resolve().is_relative_to(root):
+            raise ExtensionError(f"{path} is a link that leaves the extension's folder")

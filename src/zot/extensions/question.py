@@ -1,0 +1,81 @@
+"""A question to an extension, and the place where its answers arrive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.extensions.proto import (
+    CommandResponse,
+    EventInterceptResponse,
+    ToolProgress,
+    ToolResult,
+)
+
+MAX_PROGRESS = 64 * 1024
+"""Characters of progress that wait to be shown; of more, the end is kept."""
+
+
+class Gone(Struct, frozen=True):
+    """There will be no answer."""
+
+    reason: str
+
+
+class TimedOut(Struct, frozen=True):
+    """The extension runs, but the time is over."""
+
+    reason: str = "it did not answer in time"
+
+
+Answer = ToolResult | ToolProgress | CommandResponse | EventInterceptResponse | Gone | TimedOut
+
+
+class Question:
+    """Waited for by one thread, answered by the extension's reading thread."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self._answers: deque[Answer] = deque()
+        self._arrived = threading.Condition()
+
+    def put(self, answer: Answer) -> None:
+        """Never blocks. Progress that nobody took yet grows instead of queueing up."""
+        with self._arrived:
+            last = self._answers[-1] if self._answers else None
+            if isinstance(answer, ToolProgress) and isinstance(last, ToolProgress):
+                self._answers.pop()
+                answer = ToolProgress(answer.id, (last.text + answer.text)[-MAX_PROGRESS:])
+            self._answers.append(answer)
+            self._arrived.notify_all()
+
+    def wait(self, deadline: float | None, cancel: Cancel) -> Answer:
+        """The next answer; TimedOut when the deadline passed.
+
+        Raises:
+            Cancelled: the turn was aborted meanwhile.
+        """
+        with self._arrived:
+            while not self._answers:
+                cancel.check()
+                seconds = None if deadline is None else deadline - time.monotonic()
+                if seconds is not None and seconds <= 0:
+                    return TimedOut()
+                self._arrived.wait(seconds)
+            cancel.check()
+            return self._answers.popleft()
+
+    @contextmanager
+    def woken_by(self, cancel: Cancel) -> Iterator[None]:
+        def wake() -> None:
+            with self._arrived:
+                self._arrived.notify_all()
+
+        with cancel.calling(wake):
+            yield

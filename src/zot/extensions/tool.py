@@ -1,0 +1,118 @@
+"""A tool that an extension brought, as the loop sees it: an ordinary Tool."""
+
+from __future__ import annotations
+
+import binascii
+import time
+
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import Cancelled, ToolError
+from zot.extensions import proto
+from zot.extensions.extension import Extension, ToolInfo
+from zot.extensions.question import Gone, TimedOut
+from zot.provider.types import Image, Json, Text
+
+NO_CONTENT = "(extension returned no content)"
+
+
+class ExtensionTool:
+    def __init__(self, extension: Extension, info: ToolInfo, *, interactive: bool) -> None:
+        self._extension = extension
+        self._info = info
+        self._interactive = interactive
+        """A person sits in front of this host."""
+
+    @property
+    def name(self) -> str:
+        return self._info.name
+
+    @property
+    def description(self) -> str:
+        return self._info.description
+
+    @property
+    def schema(self) -> dict[str, Json]:
+        return self._info.schema
+
+    @property
+    def extension(self) -> str:
+        return self._extension.name
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
+        if self._info.interactive and not self._interactive:
+            raise self._failed("interactive extension tools require an interactive host")
+        timeout = None if self._info.interactive else self._info.timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
+            raise self._failed(self._extension.unavailable())
+        with self._extension.question() as question, question.woken_by(context.cancel):
+            line = proto.encode(proto.ToolCall(question.id, self.name, args))
+            if not self._extension.send_line(line):
+                raise self._failed(self._not_sent(len(line)))
+            try:
+                answer = question.wait(deadline, context.cancel)
+                while isinstance(answer, proto.ToolProgress):
+                    context.progress(answer.text)
+                    answer = question.wait(deadline, context.cancel)
+            except Cancelled:
+                self._extension.send(proto.ToolCancel(question.id))
+                raise
+            match answer:
+                case proto.ToolResult():
+                    return self._output(answer)
+                case TimedOut():
+                    self._extension.send(proto.ToolCancel(question.id))
+                    raise self._failed(f"no result within {timeout} s")
+                case Gone(reason=reason):
+                    raise self._failed(reason)
+                case _:
+                    raise self._failed("it sent another kind of answer")
+
+    def _not_sent(self, size: int) -> str:
+        if size > self._extension.limits.line:
+            return "the arguments are too long for one line (4 MiB)"
+        return self._extension.unavailable()
+
+    def _failed(self, reason: str) -> ToolError:
+        return ToolError(f"extension {self._extension.name}/{self.name} failed: {reason}")
+
+    def _output(self, result: proto.ToolResult) -> ToolOutput:
+        content: list[Text | Image] = []
+        is_error = result.is_error
+        for block in result.content:
+            try:
+                content.append(self._block(block))
+            except ValueError as error:
+                content.append(Text(f"[bad image from extension {self._extension.name}: {error}]"))
+                is_error = True
+        details: dict[str, Json] = {"extension": self._extension.name, "tool": self.name}
+        if result.structured_content is not None:
+            details["structured_content"] = result.structured_content
+        cut = _cut(content, self._extension.limits.result_text)
+        return ToolOutput(tuple(cut) or (Text(NO_CONTENT),), is_error, details)
+
+    def _block(self, block: proto.Content) -> Text | Image:
+        match block.type:
+            case "text":
+                return Text(block.text)
+            case "image":
+                if not block.mime_type.startswith("image/"):
+                    raise ValueError(f"mime_type {block.mime_type!r:.80} is no image")
+                return Image(block.mime_type, binascii.a2b_base64(block.data, strict_mode=True))
+            case _:
+                kind = block.type[:80]
+                return Text(f'[unknown block type "{kind}" from extension {self._extension.name}]')
+
+
+def _cut(content: list[Text | Image], limit: int) -> list[Text | Image]:
+    """Keep the first `limit` characters of all texts together, and say so."""
+    kept: list[Text | Image] = []
+    left = limit
+    for block in content:
+        if isinstance(block, Text):
+            if len(block.text) > left:
+                kept.append(Text(f"{block.text[:left]}\n[cut after {limit} characters]"))
+                return kept
+            left -= len(block.text)
+        kept.append(block)
+    return kept

@@ -1,0 +1,90 @@
+"""Keeps what a model has read: the prompt's prefix, saved by the server and given back to the
+next one, so that its first word comes at once. Speed only: every failure here is harmless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from zot.local.serve import Address
+from zot.provider.types import Json
+
+KEPT = 4
+"""Saved prefixes of one model; tens of megabytes each."""
+TIMEOUT_SECONDS = 20.0
+WARM = "warm"
+"""Names the server process that was given a prefix, so that it is done once."""
+
+
+Prefix = Sequence[dict[str, str]]
+"""Messages as the server takes them."""
+
+
+class PrefixStore:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def restore(self, address: Address, prefix: Prefix) -> bool:
+        """Give a server that has just started what an earlier one had read."""
+        name = _file_name(prefix)
+        warm = self._directory / WARM
+        saved = self._directory / "prefixes" / name
+        if not saved.is_file() or (warm.is_file() and warm.read_text() == str(address.pid)):
+            return False
+        self._mark(address)
+        if not _slot(address, "restore", name):
+            saved.unlink(missing_ok=True)  # another version of the server wrote it
+            return False
+        saved.touch()  # the most recently used are kept
+        return True
+
+    def _mark(self, address: Address) -> None:
+        warm = self._directory / WARM
+        warm.touch(mode=0o600)
+        warm.write_text(str(address.pid))
+
+    def save(self, address: Address, prefix: Prefix) -> bool:
+        """Keep what the server has read of the prefix, unless it is kept already.
+
+        It is made to forget what came after it first: the conversation is not for the disk.
+        """
+        name = _file_name(prefix)
+        folder = self._directory / "prefixes"
+        if (folder / name).is_file():
+            return False
+        self._mark(address)
+        alone = {"messages": prefix, "max_tokens": 1, "id_slot": 0, "cache_prompt": True}
+        if not _post(address, "/v1/chat/completions", alone) or not _slot(address, "save", name):
+            return False
+        (folder / name).chmod(0o600)
+        by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in by_age[KEPT:]:
+            old.unlink(missing_ok=True)
+        return True
+
+
+def _file_name(prefix: Prefix) -> str:
+    return hashlib.sha256(msgspec.json.encode(prefix)).hexdigest()[:24] + ".kv"
+
+
+def _slot(address: Address, action: str, name: str) -> bool:
+    return _post(address, f"/slots/0?action={action}", {"filename": name})
+
+
+def _post(address: Address, path: str, body: dict[str, Json]) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=TIMEOUT_SECONDS)
+    headers = {"Authorization": f"Bearer {address.key}", "Content-Type": "application/json"}
+    try:
+        connection.request("POST", path, msgspec.json.encode(body), headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status == 200
+    except (OSError, http.client.HTTPException):
+        return False  # the call that follows will say what is wrong with the server
+    finally:
+        connection.close()

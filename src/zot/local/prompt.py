@@ -1,0 +1,147 @@
+"""What a small model is told: who it is, its tools, a few examples, and the conversation in
+plain turns. Short, because every token of it is waited for; stable, because it is then kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from zot.local.examples import Example
+from zot.local.form import Form, flat_call
+from zot.provider.types import (
+    Block,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from zot.runtime.prompt import IDENTITY
+
+WHO = """\
+You are zot, a coding agent that runs on this computer. You work in the user's current directory."""
+HOW = """\
+To act, answer with one JSON object and nothing else:
+{tools}
+You then get the result. When nothing is left to do, or for questions and small talk, answer in \
+plain text, short.
+Do only what was asked. Do not change files for a question."""
+NAMED = "Your name is zot, and no company made you."
+
+EXAMPLES: tuple[Example, ...] = (
+    ("what is in main.c?", "read", '{"tool":"read","path":"main.c"}'),
+    ("make b.txt with the text ok", "write", '{"tool":"write","path":"b.txt","content":"ok\\n"}'),
+    (
+        "in x.py change n = 1 to n = 2",
+        "edit",
+        '{"tool":"edit","path":"x.py","old":"n = 1","new":"n = 2"}',
+    ),
+    ("who are you?", "", "I am zot, a coding agent running on your computer. What shall I do?"),
+    ("count the words of a.txt", "bash", '{"tool":"bash","command":"wc -w a.txt"}'),
+    ("[bash result]\n42 a.txt\n{reminder}", "bash", "a.txt has 42 words."),
+)
+"""For a model that can follow instructions; the last one shows what to do with a result."""
+REMINDER = "That was for: {request}\nNext step as JSON, or the answer in words if done."
+MAX_REQUEST = 300
+"""Characters of a request that are repeated after each result: small models forget it."""
+MAX_EXTRA = 2_000
+"""Characters of the user's own instructions (AGENTS.md, --system-prompt): about 500 tokens."""
+MAX_RESULT = 3_000
+"""Characters of one tool result: a small model reads slowly and forgets the middle anyway."""
+
+
+def system_text(system: str, forms: Mapping[str, Form]) -> str:
+    """The short prompt, with what the user added to the long one."""
+    tools = "\n".join(form.line() for form in forms.values())
+    parts = [WHO, HOW.format(tools=tools), NAMED]
+    if extra := users_part(system):
+        parts.append(f"From the user:\n{extra}")
+    return "\n".join(parts)
+
+
+def users_part(system: str) -> str:
+    """What is left of a system prompt without our own words, the date and the directory."""
+    text = system.strip().removeprefix(IDENTITY.strip())
+    head, mark, _ = text.rpartition("Current date: ")
+    return shorten((head if mark else text).strip(), MAX_EXTRA)
+
+
+def turns(
+    messages: Iterable[Message], forms: Mapping[str, Form], examples: Iterable[Example] = ()
+) -> tuple[Message, ...]:
+    """Examples and conversation as user and assistant turns of plain text, taking turns."""
+    joined = _example_turns(examples, forms)
+    plain = _Plain(forms)
+    request = ""
+    for message in messages:
+        text = "\n".join(part for part in map(plain, message.content) if part)
+        if not text:
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if message.role == "tool":
+            text = f"{text}\n{_reminder(request)}"
+        elif role == "user":
+            request = text
+        if joined and joined[-1].role == role:
+            before = joined[-1].content[0]
+            assert isinstance(before, Text)
+            joined[-1] = replace(joined[-1], content=(Text(f"{before.text}\n\n{text}"),))
+        else:
+            joined.append(_plain(role, text))
+    return tuple(joined)
+
+
+def _example_turns(examples: Iterable[Example], forms: Mapping[str, Form]) -> list[Message]:
+    shown: list[Message] = []
+    for request, tool, answer in examples:
+        if not tool or tool in forms:
+            before = shown[-2].content[0] if len(shown) > 1 else Text("")
+            assert isinstance(before, Text)
+            asked = request.replace("{reminder}", _reminder(before.text))
+            shown += [_plain("user", asked), _plain("assistant", answer)]
+    return shown
+
+
+def _reminder(request: str) -> str:
+    return REMINDER.format(request=shorten(request, MAX_REQUEST))
+
+
+class _Plain:
+    """A block as text."""
+
+    def __init__(self, forms: Mapping[str, Form]) -> None:
+        self._forms = dict(forms)
+
+    def __call__(self, block: Block) -> str:
+        match block:
+            case Text():
+                return block.text
+            case Image():
+                return "[an image; this model cannot see it]"
+            case Reasoning():
+                return ""
+            case ToolCall():
+                return flat_call(block, self._forms)
+            case ToolResult():
+                return self._result(block)
+
+    def _result(self, block: ToolResult) -> str:
+        shown = "\n".join(part for part in map(self, block.content) if part)
+        word = "failed" if block.is_error else "result"
+        return f"[{block.name or 'tool'} {word}]\n{shorten(shown, MAX_RESULT) or '(no output)'}"
+
+
+def _plain(role: str, text: str) -> Message:
+    return Message("assistant" if role == "assistant" else "user", (Text(text),), 0.0)
+
+
+def shorten(text: str, limit: int) -> str:
+    """The beginning and the end of a long text."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    tail = limit - head
+    return f"{text[:head]}\n[{len(text) - limit} characters left out]\n{text[-tail:]}"

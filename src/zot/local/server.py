@@ -1,0 +1,294 @@
+"""Starts, shares and leaves the model server: one process for all of a user's zots.
+
+Each user holds a shared lock on the server's lease, so that the kernel knows who is there; the
+address and the one-time key are in a file beside it. What the server does is in serve.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from zot.cancel import Cancel
+from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
+from zot.files import ensure_dir
+from zot.home import home
+from zot.local.gguf import read_header
+from zot.local.limits import free_memory, server_threads, size_text
+from zot.local.models import Weights
+from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Address, Orders, lock
+
+CONTEXT = 8192
+LINGER_SECONDS = 3.0
+START_LIMIT_SECONDS = 300.0
+POLL_SECONDS = 0.05
+PORT_VARIABLE = "ZOT_LOCAL_PORT"
+CHILD_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
+"""The server needs no more; above all it needs no keys."""
+SOURCE = Path(__file__).parents[3]
+"""The server must be this zot, also where zot was not installed."""
+
+Progress = Callable[[str], None]
+
+
+def quiet(text: str) -> None:
+    """Progress for those who do not want to see it."""
+
+
+class LocalServer:
+    """One user's claim on the server of one model. Threads may share it."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        *,
+        context: int = CONTEXT,
+        progress: Progress = quiet,
+        linger: float = LINGER_SECONDS,
+        template: str = "",
+        memory: Callable[[], int | None] = free_memory,
+    ) -> None:
+        self.weights = weights
+        self.progress = progress
+        self.linger = linger
+        self.template = template
+        self._memory = memory
+        self._context = context
+        self._lease: int | None = None
+        self._lock = threading.Lock()
+        self.directory = home() / "local" / self._key()
+
+    def _key(self) -> str:
+        """Servers that would answer differently do not share a directory."""
+        told = f"{self.weights.path}\n{self.weights.bytes}\n{self._context}\n{self.template}"
+        digest = hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
+        return f"{self.weights.name}-{digest[:12]}"
+
+    # --- for the provider --------------------------------------------------------------------
+
+    def acquire(self, cancel: Cancel) -> Address:
+        """The address of a server that is ready, started now if need be.
+
+        Raises:
+            ConfigError: the package is not installed, or the model cannot be run on this machine.
+            ProviderError: it did not start.
+            Cancelled: the turn was aborted; a server that was already starting goes on.
+        """
+        with self._lock:
+            ensure_dir(self.directory)
+            self._hold_lease(cancel)
+            if (address := self._running()) is not None:
+                return address
+            starting = self._take(STARTING, fcntl.LOCK_EX, cancel)
+            try:
+                return self._running() or self._await_other(cancel) or self._start(cancel)
+            finally:
+                os.close(starting)
+
+    def release(self) -> None:
+        """Let go of the server; it ends when the last user has."""
+        with self._lock:
+            if self._lease is not None:
+                os.close(self._lease)
+                self._lease = None
+
+    def is_running(self) -> bool:
+        return self._running() is not None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the server is gone, or goes within this time."""
+        deadline = time.monotonic() + seconds
+        while self._is_alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    # --- locks -------------------------------------------------------------------------------
+
+    def _hold_lease(self, cancel: Cancel) -> None:
+        if self._lease is None:
+            self._lease = self._take(LEASE, fcntl.LOCK_SH, cancel)
+
+    def _take(self, name: str, kind: int, cancel: Cancel) -> int:
+        """Wait for a lock, and for an abort."""
+        while (fd := lock(self.directory / name, kind | fcntl.LOCK_NB)) is None:
+            cancel.sleep(POLL_SECONDS)
+        return fd
+
+    def _is_alive(self) -> bool:
+        return is_alive(self.directory)
+
+    def _running(self) -> Address | None:
+        return running_server(self.directory)
+
+    # --- starting ----------------------------------------------------------------------------
+
+    def _await_other(self, cancel: Cancel) -> Address | None:
+        """A server whose starter was killed may still be loading: it will do."""
+        while self._is_alive():
+            if (address := self._running()) is not None:
+                return address
+            cancel.sleep(POLL_SECONDS)
+        return None
+
+    def _start(self, cancel: Cancel) -> Address:
+        orders = self._orders()
+        (self.directory / ADDRESS).unlink(missing_ok=True)
+        child = self._spawn(orders)
+        began = shown = time.monotonic()
+        while (address := self._running()) is None:
+            if child.poll() is not None:
+                raise self._why_it_failed(child.returncode, orders)
+            now = time.monotonic()
+            if now - began > START_LIMIT_SECONDS:
+                child.kill()
+                raise ProviderError(
+                    f"the local model {self.weights.name!r} was not loaded within "
+                    f"{START_LIMIT_SECONDS:.0f} s; see {str(self.directory / LOG)!r}"
+                )
+            if now - shown > 0.5:
+                shown = now
+                self.progress(self._how_far(child.pid, now - began))
+            cancel.sleep(POLL_SECONDS)
+        self.progress(f"local model {self.weights.name} ready in {time.monotonic() - began:.1f} s")
+        return address
+
+    def _orders(self) -> Orders:
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise ConfigError(
+                "the local model needs the package xllamacpp: run `pip install 'zot[local]'`"
+            )
+        header = read_header(self.weights.path)
+        if not header.chat_template and not self.template:
+            raise ConfigError(
+                f"{str(self.weights.path)!r} has no chat template: it was not trained to talk; "
+                "choose an instruct model"
+            )
+        return Orders(
+            directory=str(self.directory),
+            model=str(self.weights.path),
+            key=secrets.token_hex(24),
+            port=_fixed_port(),
+            threads=server_threads(),
+            context=min(self._context, header.context or self._context),
+            slim=self._must_be_slim(),
+            linger=self.linger,
+            template=self.template,
+        )
+
+    def _must_be_slim(self) -> bool:
+        free = self._memory()
+        if free is None or free >= self.weights.memory:
+            return False
+        if free >= self.weights.memory_slim:
+            return True
+        raise ConfigError(
+            f"the local model {self.weights.name!r} needs {size_text(self.weights.memory_slim)} "
+            f"of memory and {size_text(free)} are free: close something, or take a smaller model "
+            "(`zot local list`)"
+        )
+
+    def _spawn(self, orders: Orders) -> subprocess.Popen[bytes]:
+        ensure_dir(self.directory / "prefixes")
+        log = os.open(
+            self.directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+        )
+        environment = {name: os.environ[name] for name in CHILD_ENVIRONMENT if name in os.environ}
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "zot.local.serve"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**environment, "PYTHONUTF8": "1", "PYTHONPATH": str(SOURCE)},
+                # Others may use it: an interrupt at our terminal is not for the server.
+                start_new_session=True,
+                cwd=self.directory,
+            )
+        finally:
+            os.close(log)
+        assert child.stdin is not None
+        try:
+            with child.stdin as pipe:
+                pipe.write(msgspec.json.encode(orders))
+        except BrokenPipeError:
+            pass  # it ended already; the wait for it says why
+        threading.Thread(
+            target=child.wait, name=f"reap local server {child.pid}", daemon=True
+        ).start()
+        return child
+
+    def _how_far(self, pid: int, seconds: float) -> str:
+        loaded = _resident(pid)
+        part = f" {min(99, 100 * loaded // self.weights.memory)} %," if loaded else ""
+        size = size_text(self.weights.bytes)
+        return f"loading local model {self.weights.name} ({size}):{part} {seconds:.0f} s"
+
+    def _why_it_failed(self, code: int, orders: Orders) -> Exception:
+        text = (self.directory / LOG).read_text(encoding="utf-8", errors="replace")
+        if "couldn't bind" in text:
+            return ConfigError(
+                f"port {orders.port} for the local model is in use: choose another with "
+                f"{PORT_VARIABLE}, or unset it to let the system choose"
+            )
+        if "failed to load model" in text:
+            return ConfigError(
+                f"{str(self.weights.path)!r} is broken or not supported: llama.cpp cannot load it; "
+                "pull or download it again"
+            )
+        if code < 0:
+            return NetworkError(
+                f"the local model server was killed by signal {-code} while loading "
+                "(out of memory?)"
+            )
+        last = text.strip().splitlines()[-1:] or ["no message"]
+        return Rejected(f"the local model server did not start ({last[0][:200]})")
+
+
+def running_server(directory: Path) -> Address | None:
+    """The server of this directory, if one is ready."""
+    try:
+        data = (directory / ADDRESS).read_bytes()
+    except FileNotFoundError:
+        return None
+    # The file alone may be all that is left of a server that was killed.
+    return msgspec.json.decode(data, type=Address) if is_alive(directory) else None
+
+
+def is_alive(directory: Path) -> bool:
+    """A server holds this lock from its first breath to its last, however it ends."""
+    fd = lock(directory / ALIVE, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    if fd is None:
+        return True
+    os.close(fd)
+    return False
+
+
+def _fixed_port() -> int:
+    text = os.environ.get(PORT_VARIABLE, "").strip()
+    if not text:
+        return 0
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise ConfigError(f"{PORT_VARIABLE}={text!r} is not a port number (1 to 65535)")
+    return int(text)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of the process in memory; 0 where the system does not say."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

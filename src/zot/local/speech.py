@@ -1,0 +1,132 @@
+"""Takes a small model's answer apart while it streams: text for people, a call for the loop.
+
+Also where the model writes a call into its text, in whatever markup it learnt: that is rescued
+when calls are allowed and left out when they are not. Raw markup never reaches a reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from zot.local.form import Form
+from zot.provider.types import Json
+
+MARKERS = (
+    "```json",
+    "```JSON",
+    "[TOOL]",
+    "<tool_call>",
+    "<tools>",
+    "<|im_start|>",
+    '{"',
+    "{ ",
+    "{\n",
+)
+"""Where a call may begin inside a text."""
+CALL_STARTS = ('{"tool":"', '{"name":"')
+_LEAD = re.compile(r"(?:```(?:json|JSON)|\[TOOL\]|<tool_call>|<tools>|<\|im_start\|>)?\s*")
+
+
+class Found(Struct, frozen=True):
+    """A call in its flat form."""
+
+    name: str
+    args: dict[str, Json]
+
+
+class Speech:
+    """One answer. `feed` gives the text that may be shown at once; `finish` gives the rest."""
+
+    def __init__(self, forms: Mapping[str, Form]) -> None:
+        self._forms = forms
+        self._held = ""
+        self._empty = True
+
+    @property
+    def is_call(self) -> bool:
+        """The whole answer is one call: it began with a brace."""
+        return self._empty and self._held.lstrip().startswith("{")
+
+    @property
+    def held(self) -> str:
+        return self._held
+
+    def feed(self, delta: str) -> str:
+        self._held += delta
+        if self._empty and (not self._held.strip() or self.is_call):
+            return ""
+        shown = ""
+        while self._held:
+            at = _first_marker(self._held)
+            shown += self._held[:at]
+            self._held = self._held[at:]
+            if not self._held or _could_be_call(self._held):
+                break
+            shown += self._held[0]
+            self._held = self._held[1:]
+        if shown:
+            self._empty = False
+        return shown
+
+    def finish(self) -> tuple[str, Found | None]:
+        """What was held back: as text, or as the call it is."""
+        held, self._held = self._held, ""
+        found = find_call(held, self._forms)
+        if found is not None:
+            return "", found
+        return held, None
+
+
+def find_call(text: str, forms: Mapping[str, Form]) -> Found | None:
+    """The call a piece of markup holds, in our form or in the usual name and arguments."""
+    lead = _LEAD.match(text)
+    body = text[lead.end() if lead else 0 :]
+    flat = _first_object(body)
+    if flat is None:
+        return None
+    name = flat.get("tool", flat.get("name"))
+    if not isinstance(name, str) or name not in forms:
+        return None
+    arguments = flat.get("arguments", flat.get("parameters"))
+    if "tool" not in flat and isinstance(arguments, dict):
+        return Found(name, forms[name].args(arguments))
+    if "tool" in flat:
+        return Found(name, forms[name].args(flat))
+    return None
+
+
+def _first_object(text: str) -> dict[str, Json] | None:
+    """The JSON object a text begins with, whatever follows it."""
+    if not text.startswith("{"):
+        return None
+    for end in (match.end() for match in re.finditer(r"\}", text)):
+        try:
+            value = msgspec.json.decode(text[:end].encode("utf-8", "surrogatepass"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _first_marker(text: str) -> int:
+    """Where a marker begins, or may begin at the very end; the length if nowhere."""
+    found = [at for marker in MARKERS if (at := text.find(marker)) >= 0]
+    if found:
+        return min(found)
+    longest = max(len(marker) for marker in MARKERS)
+    for at in range(max(0, len(text) - longest), len(text)):
+        if any(marker.startswith(text[at:]) for marker in MARKERS):
+            return at
+    return len(text)
+
+
+def _could_be_call(text: str) -> bool:
+    if any(marker.startswith(text) for marker in MARKERS):
+        return True
+    lead = _LEAD.match(text)
+    body = re.sub(r"\s", "", text[lead.end() if lead else 0 :])
+    return any(body.startswith(start[: len(body)]) for start in CALL_STARTS)

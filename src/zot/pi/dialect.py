@@ -1,0 +1,226 @@
+"""pi's dialect: lines to commands, answers to frames, and which generation the peer speaks.
+
+No input or output. Three generations of the protocol are in use, and nobody says hello; the peer
+is known by what it does:
+
+    a   the document: three commands, no ids, no answers but events
+    b   ids, an answer to every command, snapshots in every update; also fits generation c
+    c   as b, with updates that are deltas only
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zot.errors import CommandError
+from zot.lines import decode_line
+from zot.pi.commands import (
+    NEWEST_COMMANDS,
+    SPEC_COMMANDS,
+    AnyPiCommand,
+    Attachment,
+    Prompt,
+)
+from zot.provider.types import Image, Json, Text
+from zot.wire.zot import checked_id, checked_name
+
+Generation = Literal["a", "b", "c"]
+PROTOCOL_VERSION = 1
+"""Of `get_protocol`'s answer; pi itself has no number."""
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+
+class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    id: Raw | UnsetType = UNSET
+    type: Literal["response", ""] = ""
+    command: str | UnsetType = UNSET
+    success: bool | UnsetType = UNSET
+    data: Any = UNSET
+    error: str | UnsetType = UNSET
+
+
+class SpecError(Struct, frozen=True, tag_field="type", tag="error"):
+    """Generation A's answer to input it cannot use."""
+
+    error: str
+
+
+class Envelope(Struct, frozen=True):
+    """What can be said of any line before its fields are looked at."""
+
+    type: Raw = Raw()
+    id: Raw = Raw()
+
+
+class Incoming(Struct, frozen=True):
+    name: str
+    """The command's word; `parse` for a line that is no JSON, empty for one without a type."""
+    id: Raw | UnsetType
+    command: AnyPiCommand | None
+    error: CommandError | None = None
+
+
+_envelope = msgspec.json.Decoder(Envelope).decode
+_command = msgspec.json.Decoder(AnyPiCommand).decode
+
+
+def decode(line: bytes) -> Incoming:
+    """One line as a command, or as what is wrong with it; never raises."""
+    name = "parse"
+    id: Raw | UnsetType = UNSET
+    try:
+        envelope: Envelope = decode_line(line, _envelope)
+        name = ""
+        id = checked_id(envelope.id, line)
+        name = checked_name(envelope.type)
+        return Incoming(name, id, decode_line(line, _command))
+    except CommandError as error:
+        return Incoming(name, id, None, _explained(error, name))
+
+
+def _explained(error: CommandError, name: str) -> CommandError:
+    text = str(error).removeprefix("invalid_params: ").removeprefix("parse_error: ")
+    if text.endswith("at `$.type`"):
+        return CommandError(f"unknown command: {name}", code="unknown_command")
+    if name == "parse":
+        return CommandError(f"failed to parse the command: {text}", code="parse_error")
+    return CommandError(text)
+
+
+def pinned(word: str) -> Generation | None:
+    """What `--pi-protocol` says; nothing pins nothing."""
+    return msgspec.convert(word, Generation) if word else None
+
+
+class Peer:
+    """Who is at the other end, as far as it has shown itself."""
+
+    def __init__(self, pinned: Generation | None = None) -> None:
+        self._pinned = pinned
+        self.generation: Generation = pinned or "a"
+
+    def learn(self, incoming: Incoming) -> None:
+        """Look at a command before it is carried out."""
+        if self._pinned is not None:
+            return
+        command = incoming.command
+        if isinstance(command, NEWEST_COMMANDS):
+            self.generation = "c"
+        elif self.generation == "a" and _is_newer(incoming):
+            self.generation = "b"
+
+    def choose(self, generation: Generation) -> None:
+        """The peer said what it speaks; what the command line pinned stays."""
+        if self._pinned is None:
+            self.generation = generation
+
+    def wants_answer(self, incoming: Incoming) -> bool:
+        return self.generation != "a" or incoming.id is not UNSET
+
+
+def _is_newer(incoming: Incoming) -> bool:
+    command = incoming.command
+    if incoming.id is not UNSET:
+        return True
+    if isinstance(command, Prompt):
+        return command.images is not None or command.streamingBehavior is not None
+    return command is not None and not isinstance(command, SPEC_COMMANDS)
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+def success(incoming: Incoming, data: Json = UNSET) -> Response:
+    return Response(id=incoming.id, type="response", command=incoming.name, success=True, data=data)
+
+
+def failure(incoming: Incoming, error: Exception) -> Response:
+    command = incoming.name or UNSET
+    return Response(
+        id=incoming.id, type="response", command=command, success=False, error=str(error)
+    )
+
+
+def protocol(peer: Peer, version: str) -> dict[str, Json]:
+    """The data of `get_protocol`."""
+    return {
+        "protocol": "pi-rpc",
+        "version": PROTOCOL_VERSION,
+        "server": "zot",
+        "serverVersion": version,
+        "generation": peer.generation,
+        "generations": ["a", "b", "c"],
+        "features": [
+            "agent_settled",
+            "attachments",
+            "bash_updates",
+            "disposition",
+            "entries",
+            "extension_ui",
+            "images",
+            "one_agent_end",
+        ],
+    }
+
+
+# --- what comes with a prompt ----------------------------------------------------------------
+
+
+class Files(Struct, frozen=True):
+    """The images and documents of a prompt, as the model gets them."""
+
+    images: tuple[Image, ...] = ()
+    documents: tuple[Text, ...] = ()
+    echoed: tuple[dict[str, Json], ...] = ()
+    """The attachments as the client sent them."""
+
+
+def files(command: Prompt) -> Files:
+    """Images of the newer generations and attachments of the oldest.
+
+    Raises:
+        CommandError: one of them cannot be used.
+    """
+    found = [_image(each.mimeType, each.data, "images") for each in command.images or ()]
+    documents: list[Text] = []
+    for position, raw in enumerate(command.attachments or ()):
+        where = f"attachments[{position}]"
+        attachment = _attachment(raw, where)
+        if attachment.type == "image":
+            found.append(_image(attachment.mimeType, _bytes(attachment.content, where), where))
+        elif attachment.extractedText is not None:
+            documents.append(document(attachment.fileName, attachment.extractedText))
+    return Files(tuple(found), tuple(documents), command.attachments or ())
+
+
+def document(name: str, text: str) -> Text:
+    """A document as a block of text that names it."""
+    return Text(f"\n\n[Document: {name}]\n{text}")
+
+
+def _attachment(raw: dict[str, Json], where: str) -> Attachment:
+    try:
+        return msgspec.convert(raw, Attachment)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"{where} cannot be used: {error}") from error
+
+
+def _bytes(content: str, where: str) -> bytes:
+    import binascii  # loaded by the first image only
+
+    try:
+        return binascii.a2b_base64(content, strict_mode=True)
+    except ValueError as error:
+        raise CommandError(f"{where}.content is not base64: {error}") from error
+
+
+def _image(mime_type: str, data: bytes, where: str) -> Image:
+    if mime_type not in IMAGE_TYPES:
+        known = ", ".join(IMAGE_TYPES)
+        raise CommandError(f"{where}: the type must be one of {known}, not {mime_type!r}")
+    if not data:
+        raise CommandError(f"{where}: the image is empty")
+    return Image(mime_type, data)

@@ -1,0 +1,136 @@
+"""pi's command line in the words of ours. What pi has and zot has not is left out silently, as pi
+itself does with flags it does not know: a client must not fail over a flag for its terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from zot.provider.providers import PROVIDERS
+from zot.settings.flags import LEVEL_WORDS, Options, UsageError, known_flags, parse
+
+MODES = ("text", "json", "rpc")
+ALIASES = {
+    "-t": "--tools",
+    "-nt": "--no-tools",
+    "-n": "--name",
+    "-ne": "--no-extensions",
+    "-ns": "--no-skills",
+    "--extension": "--ext",
+}
+WITH_VALUE = (
+    "--theme",
+    "--prompt-template",
+    "--skill",
+    "--exclude-tools",
+    "-xt",
+    "--mcp-config",
+)
+"""Flags of pi that zot has no use for, and that take a value."""
+TOOLS = {"find": "glob", "ls": "glob"}
+"""pi's tools that have another name here."""
+
+
+def parse_pi(argv: Sequence[str]) -> Options:
+    """The command line as options.
+
+    Raises:
+        UsageError: a flag that zot knows lacks its value, or `@file` was given in rpc mode.
+    """
+    options = parse(list(_translated(iter(argv))))
+    mode = options.mode or "text"
+    if mode not in MODES:
+        raise UsageError(f"--mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if mode == "rpc" and any(word.startswith("@") for word in options.words):
+        raise UsageError("@file arguments are not taken in rpc mode: send them with the prompt")
+    if options.pi_protocol not in ("", "a", "b", "c"):
+        raise UsageError(f"--pi-protocol must be a, b or c, not {options.pi_protocol!r}")
+    options = replace(
+        options,
+        mode=mode,
+        system_prompt=None if options.system_prompt is None else _text(options.system_prompt),
+        append_system_prompt=tuple(map(_text, options.append_system_prompt)),
+        words=tuple(map(_word, options.words)),
+    )
+    return _with_model(options)
+
+
+def _translated(words: Iterator[str]) -> Iterator[str]:
+    known = known_flags()
+    for word in words:
+        if word == "--":
+            yield word
+            yield from words
+            return
+        name, equals, value = word.partition("=")
+        name = ALIASES.get(name, name)
+        if not word.startswith("-") or word == "-":
+            yield word
+        elif name in WITH_VALUE:
+            if not equals:
+                next(words, None)
+        elif name == "--approve" and not equals:
+            continue  # pi's own, about trusting a folder; ours needs the names of tools
+        elif name in known:
+            yield from _known(name, equals, value, words, takes_value=known[name])
+
+
+def _known(
+    name: str, equals: str, value: str, words: Iterator[str], *, takes_value: bool
+) -> Iterator[str]:
+    if not takes_value:
+        yield name
+        return
+    if not equals:
+        given = next(words, None)
+        if given is None:
+            yield name  # the parser says what is missing
+            return
+        value = given
+    if name == "--thinking" and value not in LEVEL_WORDS:
+        return  # pi warns and goes on
+    if name == "--tools":
+        value = ",".join(dict.fromkeys(_tools(value)))
+    yield f"{name}={value}"
+
+
+def _tools(value: str) -> Iterator[str]:
+    for name in value.split(","):
+        if (name := name.strip()) and not name.startswith(("+", "-", "mcp__")):
+            yield TOOLS.get(name, name)
+
+
+def _with_model(options: Options) -> Options:
+    """`--model provider/id:level` says three things at once."""
+    model, level = options.model, options.reasoning
+    head, colon, tail = model.rpartition(":")
+    if colon and tail in LEVEL_WORDS:
+        model, level = head, level or LEVEL_WORDS[tail]
+    provider, slash, rest = model.partition("/")
+    if slash and provider in PROVIDERS and options.provider in ("", provider):
+        return replace(options, provider=provider, model=rest, reasoning=level)
+    return replace(options, model=model, reasoning=level)
+
+
+def _text(value: str) -> str:
+    """The text itself, or the content of the file it names."""
+    try:
+        path = Path(value).expanduser()
+        return path.read_text("utf-8", "replace") if path.is_file() else value
+    except (OSError, ValueError, RuntimeError):  # too long for a name, or no home to expand
+        return value
+
+
+def _word(word: str) -> str:
+    """A word of the prompt; `@path` brings the text of a file."""
+    if not word.startswith("@"):
+        return word
+    path = Path(word[1:]).expanduser()
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return f'<file name="{path.absolute()}">\n{text}\n</file>\n'

@@ -1,0 +1,517 @@
+"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients that were written for pi.
+
+The main thread reads and answers; runs, shell commands and extension commands have threads of
+their own, and answer when they are done.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from zot import __version__
+from zot.bugs import internal_error
+from zot.build import build_runtime, find_skills, prompt_for
+from zot.core import events
+from zot.core.events import Event
+from zot.core.session import Custom, LevelChange, ModelChange, Session, Title
+from zot.errors import CommandError, ZotError
+from zot.lines import LineTooLong, encode_line
+from zot.pi import actions as pi_actions
+from zot.pi import commands
+from zot.pi import dialect as pi
+from zot.pi import replies as pi_replies
+from zot.pi.commands import AnyPiCommand
+from zot.pi.dialect import Incoming, Peer
+from zot.pi.events import EventEncoder, Frame
+from zot.pi.messages import from_pi
+from zot.pi.models import PiModels
+from zot.pi.sessions import PiSessions, sessions_directory
+from zot.provider.retry import RetryPolicy
+from zot.provider.types import Json, Level, Message, Model
+from zot.runtime.approval import Approval
+from zot.runtime.run import Run
+from zot.runtime.runtime import Runtime
+from zot.settings.resolve import Setup
+from zot.wire.serving import LineServer
+
+TICK = 0.05
+"""Seconds between two looks at what was held back."""
+
+
+Setting = (
+    commands.SetSteeringMode
+    | commands.SetFollowUpMode
+    | commands.SetAutoCompaction
+    | commands.SetAutoRetry
+    | commands.SetSessionName
+)
+
+
+class Settling(Struct, frozen=True):
+    """The tag of an automatic compaction: the prompt before it is settled when it is done."""
+
+    aborted: bool = False
+
+
+def serve(setup: Setup) -> int:
+    """Serve until stdin closes or a signal comes; the exit code.
+
+    Raises:
+        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
+    """
+    return PiServer(setup).serve()
+
+
+class PiServer(LineServer):
+    def __init__(self, setup: Setup) -> None:
+        options = setup.options
+        self.setup = setup
+        self.models = PiModels(setup, os.environ, options.models)
+        directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
+        self.sessions = PiSessions(setup.cwd, None if options.no_session else directory)
+        self.approval = Approval(options.approve) if options.approve else None
+        session = pi_actions.first_session(options, self.sessions)
+        runtime = build_runtime(setup, session=session, approval=self.approval)
+        super().__init__()
+        self.peer = Peer(pi.pinned(options.pi_protocol))
+        self.encoder = EventEncoder(self.peer)
+        self._wire = threading.Lock()
+        """Held while frames are made and queued, so that the encoder sees one order."""
+        self._ticking = threading.Condition(self._wire)
+        self._ended = False
+        self._aborts: list[Incoming] = []
+        self._later: list[Callable[[], None]] = []
+        """What waits for the end of the run: a model switch, the output of a command."""
+        self._lock = threading.Lock()
+        self._compacted: dict[str, Json] | None = None
+        self._compact_failed = False
+        self._system_shown = False
+        self.wanted_model: Model | None = None
+        """Chosen while a run was going on; it is used from the next one."""
+        self._prepare(runtime)
+        self.actions = pi_actions.Actions(self)
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self.built is not None
+        return self.built
+
+    def _prepare(self, runtime: Runtime) -> None:
+        runtime.models = self.models
+        if runtime.extensions is not None:
+            runtime.extensions.can_answer = lambda: self.peer.generation != "a"
+        runtime.take_all = {"steering": False, "follow_up": False}
+        agent = runtime.agent
+        agent.settings = pi_actions.compacting_as_pi(agent.settings)
+        if self.approval is not None:
+            self.approval.client_answers()
+        runtime.wait_for_listeners = self.writer.wait
+        runtime.overfull = lambda: self.writer.overfull
+        runtime.listeners.append(self._event)
+        self.built = runtime
+        self.defaults = (agent.model, agent.settings.reasoning)
+        options = self.setup.options
+        self.adopt(runtime.session, model=not options.model, level=not options.reasoning)
+        threading.Thread(target=self._tick, name="zot-pi-tick", daemon=True).start()
+
+    def adopt(self, session: Session, *, model: bool = True, level: bool = True) -> None:
+        """Take up the model and the level that a session was last used with."""
+        agent = self.runtime.agent
+        for entry in session.path():
+            if isinstance(entry.body, LevelChange) and level:
+                agent.settings = replace(agent.settings, reasoning=entry.body.level)
+        found = pi_actions.model_of(session, self.models) if model else None
+        if found is not None:
+            self.use_model(found)
+        self._show_model()
+
+    def use_model(self, model: Model) -> None:
+        """Go on with a model; between runs only."""
+        agent = self.runtime.agent
+        if model != agent.model:
+            before = agent.provider
+            agent.set_model(self.models.connect(model), model)
+            before.close()
+
+    def _show_model(self) -> None:
+        model = self.runtime.agent.model
+        self.encoder.use_model(model.provider, model.id, model.api)
+
+    # --- lines -------------------------------------------------------------------------------
+
+    @property
+    def drain(self) -> bool:  # type: ignore[override]  # decided when the input ends
+        """The oldest generation lets the run finish; the newer ones end at once."""
+        return self.peer.generation == "a"
+
+    def is_whole(self, line: bytes) -> bool:
+        return pi.decode(line).error is None
+
+    def input_ended(self) -> None:
+        if self.approval is not None:
+            self.approval.client_gone()
+
+    def closing(self) -> None:
+        self.actions.shell.abort()
+        with self._wire:
+            self._ended = True
+            self._ticking.notify_all()
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            error = CommandError(
+                f"failed to parse the command: the line is longer than {line.limit} bytes"
+            )
+            incoming = Incoming("parse", UNSET, None, error)
+        else:
+            incoming = pi.decode(line)
+        self.peer.learn(incoming)
+        try:
+            if incoming.command is None:
+                raise incoming.error or CommandError("unknown command")
+            self._handle(incoming, incoming.command)
+        except ZotError as error:
+            self.fail(incoming, error)
+        except Exception as error:  # a bug of ours ends this command, not the process
+            self.fail(incoming, internal_error(error))
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _handle(self, incoming: Incoming, command: AnyPiCommand) -> None:
+        runtime, actions = self.runtime, self.actions
+        match command:
+            case commands.Prompt():
+                self._prompt(incoming, command)
+            case commands.Steer(message, images):
+                found = pi.files(commands.Prompt(message, images))
+                runtime.steer(runtime.expand(message), found.images, keep=True)
+                self.answer(incoming, {"disposition": "queued"})
+            case commands.FollowUp(message, images):
+                found = pi.files(commands.Prompt(message, images))
+                runtime.follow(runtime.expand(message), found.images, keep=True)
+                self.answer(incoming, {"disposition": "queued"})
+            case commands.Abort():
+                self._abort(incoming)
+            case commands.ClearQueue():
+                steering, follow_up = runtime.clear_queue()
+                self.answer(incoming, {"steering": steering, "followUp": follow_up})
+            case commands.Compact(instructions):
+                runtime.compact(instructions or "", tag=incoming)
+            case (
+                commands.SetSteeringMode()
+                | commands.SetFollowUpMode()
+                | commands.SetAutoCompaction()
+                | commands.SetAutoRetry()
+                | commands.SetSessionName()
+            ):
+                self._set(command)
+                self.answer(incoming)
+            case commands.AbortRetry():
+                if self.encoder.retrying:
+                    runtime.abort()
+                self.answer(incoming)
+            case commands.GetProtocol(generation):
+                if generation is not None:
+                    self.peer.choose(generation)
+                self.answer(incoming, pi.protocol(self.peer, __version__))
+            case commands.ExtensionUiResponse():
+                actions.dialog_answered(incoming, command)
+            case (
+                commands.SetModel()
+                | commands.CycleModel()
+                | commands.SetThinkingLevel()
+                | commands.CycleThinkingLevel()
+            ):
+                self.answer(incoming, actions.choose(command))
+            case (
+                commands.NewSession()
+                | commands.SwitchSession()
+                | commands.Fork()
+                | commands.Clone()
+            ):
+                self.answer(incoming, actions.switch(command))
+            case commands.Bash(text, hidden):
+                self.in_thread(incoming, lambda: actions.bash(incoming, text, hidden))
+            case commands.AbortBash():
+                actions.shell.abort()
+                self.answer(incoming)
+            case commands.ExportHtml(path):
+                self.in_thread(incoming, lambda: actions.export_html(path))
+            case commands.GetCommands():
+                self.in_thread(incoming, actions.list_commands)
+            case (
+                commands.GetState()
+                | commands.GetMessages()
+                | commands.GetAvailableModels()
+                | commands.GetAvailableThinkingLevels()
+                | commands.GetSessionStats()
+                | commands.GetForkMessages()
+                | commands.GetEntries()
+                | commands.GetTree()
+                | commands.GetLastAssistantText()
+            ):
+                self.answer(incoming, actions.look(command))
+            case _:
+                assert_never(command)
+
+    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        found = pi.files(command)
+        if not command.message.strip() and not found.images:
+            raise CommandError("the prompt is empty: give a message or an image")
+        if self.actions.is_command(command.message):  # also while a run is going on
+            self.in_thread(incoming, lambda: self._command(incoming, command, found))
+        else:
+            self._hear(incoming, command, found)
+
+    def _command(
+        self, incoming: Incoming, command: commands.Prompt, found: pi.Files
+    ) -> dict[str, Json] | None:
+        """A prompt that may be an extension's command: it is answered when the command is done."""
+        text = self.actions.run_command(command.message)
+        if text is None:
+            return {"disposition": "handled"}
+        self._hear(incoming, replace(command, message=text), found)
+        return None
+
+    def _hear(self, incoming: Incoming, command: commands.Prompt, found: pi.Files) -> None:
+        """Start a run, or let the one that is going on hear the message."""
+        runtime = self.runtime
+        running = runtime.running
+        if running is not None and running.kind == "prompt" and self.peer.generation != "a":
+            if command.streamingBehavior is None:
+                raise CommandError(
+                    "the agent is working on a prompt: wait for its end, abort it, or say with "
+                    "streamingBehavior ('steer' or 'followUp') when it should hear this one"
+                )
+            offer = runtime.steer if command.streamingBehavior == "steer" else runtime.follow
+            if offer(runtime.expand(command.message), found.images):
+                self.answer(incoming, {"disposition": "queued"})
+                return
+        self._start(incoming, command.message, found)
+
+    def _start(self, incoming: Incoming, text: str, found: pi.Files) -> None:
+        self.open_session()
+        extra: dict[str, object] | None = None
+        if found.echoed:
+            extra = {"attachments": list(found.echoed)}
+        self.runtime.prompt(
+            text,
+            found.images,
+            documents=found.documents,
+            extra=extra,
+            accepted=lambda ahead: self.answer(incoming, {"disposition": "started"}),
+        )
+
+    def open_session(self) -> None:
+        """A session begins with the model and the level it is used with."""
+        session = self.runtime.session
+        if session.leaf is None:
+            agent = self.runtime.agent
+            session.append(ModelChange(agent.model.provider, agent.model.id))
+            session.append(LevelChange(agent.settings.reasoning))
+
+    def _abort(self, incoming: Incoming) -> None:
+        """Answered when everything has come to rest."""
+        with self._lock:
+            self._aborts.append(incoming)
+        if not self.runtime.abort():
+            self._answer_aborts()
+
+    def _answer_aborts(self) -> None:
+        with self._lock:
+            waiting, self._aborts = self._aborts, []
+        for incoming in waiting:
+            self.answer(incoming)
+
+    def _set(self, command: Setting) -> None:
+        runtime = self.runtime
+        agent = runtime.agent
+        match command:
+            case commands.SetSteeringMode(mode):
+                runtime.take_all["steering"] = mode == "all"
+            case commands.SetFollowUpMode(mode):
+                runtime.take_all["follow_up"] = mode == "all"
+            case commands.SetAutoCompaction(enabled):
+                agent.settings = replace(agent.settings, compact_at=1.0 if enabled else None)
+            case commands.SetAutoRetry(enabled):
+                policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
+                agent.settings = replace(agent.settings, retry=policy)
+            case commands.SetSessionName(name):
+                if not name.strip():
+                    raise CommandError("the session's name is empty")
+                runtime.session.append(Title(name.strip()))
+                self.put([{"type": "session_info_changed", "name": name.strip()}])
+            case _:
+                assert_never(command)
+
+    def set_level(self, level: Level) -> None:
+        """Think so much, as far as the model can; told when it is a change."""
+        runtime = self.runtime
+        if level != runtime.agent.settings.reasoning:
+            runtime.set_reasoning(level, while_busy=True)
+            self.put([{"type": "thinking_level_changed", "level": pi_replies.level(level)}])
+
+    def when_idle(self, action: Callable[[], None]) -> None:
+        """Do it now, or when the run that is going on has ended."""
+        with self._lock:
+            self._later.append(action)
+        # Not under the lock: the runtime takes it after its own when a run has ended.
+        running = self.runtime.running
+        if running is None or running.kind != "prompt":
+            self._do_later()
+
+    def _do_later(self) -> None:
+        with self._lock:
+            later, self._later = self._later, []
+        for action in later:
+            try:
+                action()
+            except ZotError as error:  # nobody waits for it any more: the person is told
+                self.show("notify", message=str(error), notifyType="error")
+
+    def add_shell_output(self, shown: dict[str, Json]) -> None:
+        """Put the output of a command into the transcript, but not into the middle of a turn."""
+
+        def add() -> None:
+            self.open_session()
+            body: Message | Custom = from_pi(shown) or Custom("message", {"message": shown})
+            self.runtime.session.append(body)
+
+        self.when_idle(add)
+
+    # --- events ------------------------------------------------------------------------------
+
+    def _event(self, event: Event, run: Run | None) -> None:
+        kind = run.kind if run is not None else None
+        with self._wire:
+            frames: list[Frame] = []
+            if isinstance(event, events.UserMessage):
+                frames += self._system_message()
+            if isinstance(event, events.CompactDone):
+                result = pi_replies.compaction(event, self.runtime.session)
+                self._compacted = result if kind == "compact" else None
+                frames += self.encoder.compacted(event, result)
+            elif isinstance(event, events.ApprovalRequest):
+                frames += self.actions.approval_dialog(event)
+            else:
+                frames += self.encoder.encode(event, kind, time.monotonic())
+            if isinstance(event, events.CompactFailed):
+                self._compact_failed = True
+            self._write(frames)
+            if self.encoder.holds_back:
+                self._ticking.notify_all()
+        if isinstance(event, events.Done) and run is not None:
+            self._run_ended(run)
+
+    def _system_message(self) -> list[Frame]:
+        if self.peer.generation != "c" or self._system_shown:
+            return []
+        self._system_shown = True
+        return self.encoder.system(self.system_message())
+
+    def system_message(self) -> dict[str, Json]:
+        specs = self.runtime.agent.toolbox.specs
+        tools = [
+            {"name": each.name, "description": each.description, "parameters": each.schema}
+            for each in specs
+        ]
+        text = prompt_for(self.setup, find_skills(self.setup))
+        return pi_replies.system_message(text, tools, time.time())
+
+    def new_conversation(self) -> None:
+        self._system_shown = False
+        self._show_model()
+
+    def _run_ended(self, run: Run) -> None:
+        """Called by the runtime's own thread, between this run and the next."""
+        if run.kind == "compact":
+            self._compact_ended(run)
+        else:
+            self._prompt_ended(run)
+        self._compacted, self._compact_failed = None, False
+
+    def _prompt_ended(self, run: Run) -> None:
+        self._do_later()
+        runtime = self.runtime
+        if run.stop == "end" and runtime.agent.is_full():
+            try:
+                runtime.compact(reason="threshold", tag=Settling())
+                return
+            except CommandError:
+                pass  # it is closed: nothing follows
+        self._settle(aborted=run.stop == "aborted")
+
+    def _compact_ended(self, run: Run) -> None:
+        if isinstance(run.tag, Settling):
+            self._settle(aborted=run.tag.aborted)
+            return
+        assert isinstance(run.tag, Incoming)
+        if self._compacted is not None:
+            if self.peer.wants_answer(run.tag):
+                self.answer(run.tag, self._compacted)
+        elif self.peer.wants_answer(run.tag) or not self._compact_failed:
+            self.fail(run.tag, run.error or CommandError("the compaction was aborted"))
+        self._answer_aborts()
+
+    def _settle(self, *, aborted: bool) -> None:
+        self.put(self.encoder.settled(aborted=aborted))
+        self._answer_aborts()
+
+    def _tick(self) -> None:
+        """Send what was held back to keep snapshots within their budget."""
+        while True:
+            with self._wire:
+                while not self.encoder.holds_back and not self._ended:
+                    self._ticking.wait()
+                if self._ended:
+                    return
+                self._write(self.encoder.tick(time.monotonic()))
+            time.sleep(TICK)
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def answer(self, incoming: Incoming, data: Json = UNSET) -> None:
+        if self.peer.wants_answer(incoming):
+            self.writer.put(encode_line(pi.success(incoming, data)))
+
+    def fail(self, incoming: Incoming, error: Exception) -> None:
+        if self.peer.wants_answer(incoming):
+            self.writer.put(encode_line(pi.failure(incoming, error)))
+        else:
+            self.put([pi.SpecError(str(error))])
+
+    def put(self, frames: list[Frame]) -> None:
+        with self._wire:
+            self._write(frames)
+
+    def show(self, method: str, **fields: Json) -> None:
+        """Have the client's interface show something."""
+        with self._wire:
+            self._write(self.encoder.ui(method, **fields))
+
+    def _write(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            self.writer.put(encode_line(frame))
+
+    def in_thread(self, incoming: Incoming, work: Callable[[], dict[str, Json] | None]) -> None:
+        """Do something slow; its result is the answer, unless it answered itself."""
+
+        def do() -> None:
+            try:
+                data = work()
+            except ZotError as error:
+                self.fail(incoming, error)
+            except Exception as error:  # as in the main thread
+                self.fail(incoming, internal_error(error))
+            else:
+                if data is not None:
+                    self.answer(incoming, data)
+
+        threading.Thread(target=do, name=f"zot-pi-{incoming.name}", daemon=True).start()

@@ -1,0 +1,155 @@
+"""Where the sessions of pi's dialect are, and how one is opened, forked and copied.
+
+They are files of pi's own format in pi's own layout, so that either program can go on with them:
+`<agent directory>/sessions/--<working directory>--/<time>_<id>.jsonl`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+
+from msgspec import UNSET
+
+import zot
+from zot.core.session import Entry, Session, new_session_id
+from zot.errors import SessionError
+from zot.home import home_dir
+from zot.sessions.files import FileStore
+from zot.sessions.open import open_session, session_paths
+from zot.sessions.rows import Meta, rfc3339
+
+
+class PiSessions:
+    """The sessions of one working directory; in memory only, where nothing is kept."""
+
+    def __init__(self, cwd: str, directory: str | None) -> None:
+        self.cwd = cwd
+        self.directory = directory
+        """None: nothing is kept."""
+
+    def new(self, *, parent: str = "", entries: Iterable[Entry] = (), id: str = "") -> Session:
+        """A session that goes on from a copy of these entries. Its file appears with the first
+        thing that is said.
+
+        Raises:
+            SessionError: it cannot be written.
+        """
+        copied = list(entries)
+        id = id or new_session_id()
+        if self.directory is None:
+            return Session(id=id, entries=copied)
+        started = time.time()
+        meta = Meta(
+            id,
+            self.cwd,
+            started=rfc3339(started),
+            version=zot.__version__,
+            parent=parent or UNSET,
+        )
+        path = os.path.join(self.directory, file_name(id, started))
+        store = FileStore.create(path, meta, lazy=True, format="pi")
+        for entry in copied:
+            store.append(entry)
+        session = Session(id=id, entries=copied, store=store)
+        store.follow(session)
+        return session
+
+    def open(self, path: str) -> Session:
+        """The session in a file, of pi's format or ours.
+
+        Raises:
+            SessionError: there is none, or it cannot be used.
+        """
+        path = os.path.expanduser(path)
+        if not os.path.exists(path):
+            raise SessionError(f"there is no session {path!r}")
+        if self.directory is not None:
+            return open_session(path, self.cwd)
+        from zot.sessions.files import load  # deferred: only where nothing is kept
+
+        loaded = load(path)
+        return Session(id=loaded.meta.id or None, entries=loaded.entries.values())
+
+    def find(self, wanted: str) -> Session:
+        """By path, or by an id or its beginning; a path that does not exist is a new session.
+
+        Raises:
+            SessionError: it cannot be used.
+        """
+        if os.path.sep in wanted or wanted.endswith(".jsonl") or self.directory is None:
+            if os.path.exists(os.path.expanduser(wanted)) or self.directory is None:
+                return self.open(wanted)
+            return self._create(os.path.abspath(os.path.expanduser(wanted)))
+        path = self._path_with(wanted)
+        if path is None:
+            where = f"in {self.directory!r}"
+            raise SessionError(f"there is no session with the id {wanted!r} {where}")
+        return self.open(path)
+
+    def with_id(self, id: str) -> Session:
+        """The session with exactly this id, or a new one that gets it."""
+        path = self._path_with(f"{id}.jsonl") if id else None
+        return self.new(id=id) if path is None else self.open(path)
+
+    def copy(self, wanted: str, id: str = "") -> Session:
+        """A new session that goes on from a copy of another one.
+
+        Raises:
+            SessionError: there is none, or it cannot be used.
+        """
+        source = self.find(wanted)
+        try:
+            return self.new(parent=path_of(source), entries=source.path(), id=id)
+        finally:
+            source.close()
+
+    def _path_with(self, id: str) -> str | None:
+        """The file of the session whose id begins so."""
+        for path in session_paths(self.directory) if self.directory is not None else ():
+            if os.path.basename(path).partition("_")[2].startswith(id):
+                return path
+        return None
+
+    def latest(self) -> Session:
+        """The one that was written to last, or a new one."""
+        paths = session_paths(self.directory) if self.directory is not None else []
+        return self.open(paths[0]) if paths else self.new()
+
+    def _create(self, path: str) -> Session:
+        id = new_session_id()
+        meta = Meta(id, self.cwd, started=rfc3339(time.time()), version=zot.__version__)
+        store = FileStore.create(path, meta, lazy=True, format="pi")
+        session = Session(id=id, store=store)
+        store.follow(session)
+        return session
+
+
+def path_of(session: Session) -> str:
+    """The session's file, or an empty text."""
+    return session.store.path if isinstance(session.store, FileStore) else ""
+
+
+def same_file(path: str, other: str) -> bool:
+    path = os.path.expanduser(path)
+    return bool(other) and os.path.realpath(path) == os.path.realpath(other)
+
+
+def agent_directory(environ: Mapping[str, str]) -> str:
+    """pi's own variable, else a folder of ours: zot does not write into pi's home unasked."""
+    named = environ.get("PI_CODING_AGENT_DIR", "").strip()
+    return os.path.expanduser(named) if named else os.path.join(home_dir(), "pi-agent")
+
+
+def sessions_directory(cwd: str, environ: Mapping[str, str], flag: str = "") -> str:
+    named = flag or environ.get("PI_CODING_AGENT_SESSION_DIR", "").strip()
+    if named:
+        return os.path.abspath(os.path.expanduser(named))
+    safe = cwd.lstrip("/\\").translate(str.maketrans("/\\:", "---"))
+    return os.path.join(agent_directory(environ), "sessions", f"--{safe}--")
+
+
+def file_name(id: str, started: float) -> str:
+    stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(started))
+    return f"{stamp}-{round(started * 1000) % 1000:03d}Z_{id}.jsonl"

@@ -1,0 +1,251 @@
+"""An assistant message of pi's while it streams: which block is open, what it holds, and the
+updates to send. Pure: the time is handed in.
+
+Generations A and B want the whole message in every update, which is quadratic. Here snapshots
+have a budget of bytes a second: while it lasts every delta is an update of its own, and when it
+is used up deltas are joined until it has grown again. Nothing is lost, and every snapshot is true.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zot.lines import encode_line
+from zot.pi.messages import usage_to_pi
+from zot.provider.types import Json, Usage
+
+BYTES_A_SECOND = 1_000_000
+BURST = 500_000
+OVERHEAD = 700
+"""Bytes of a snapshot besides its text."""
+
+Kind = Literal["text", "thinking", "toolcall"]
+_FIELDS = {"text": "text", "thinking": "thinking"}
+_NO_USAGE = Raw(msgspec.json.encode(usage_to_pi(Usage())))
+
+
+class Piece(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """pi's `assistantMessageEvent`."""
+
+    type: str
+    contentIndex: int | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    toolCall: Json = UNSET
+    id: str | UnsetType = UNSET
+    toolName: str | UnsetType = UNSET
+    partial: Raw | UnsetType = UNSET
+
+
+class MessageUpdate(
+    Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message_update"
+):
+    assistantMessageEvent: Piece
+    usage: Raw | UnsetType = UNSET
+    message: Raw | UnsetType = UNSET
+
+
+class Budget:
+    """Bytes that may be spent on snapshots; it grows with time up to a limit."""
+
+    def __init__(self) -> None:
+        self._left = float(BURST)
+        self._at = 0.0
+
+    def allows(self, size: int, now: float) -> bool:
+        """Whether so much can be spent. What is larger than the burst waits for a full one."""
+        self._left = min(float(BURST), self._left + max(0.0, now - self._at) * BYTES_A_SECOND)
+        self._at = now
+        return min(size, BURST) <= self._left
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+
+
+class Block:
+    def __init__(self, kind: Kind, id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.id = id
+        self.name = name
+        self.parts: list[str] = []
+        self.open = True
+        self._args: dict[str, Json] = {}
+
+    @property
+    def text(self) -> str:
+        if len(self.parts) > 1:
+            self.parts = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
+
+    def shown(self) -> dict[str, Json]:
+        if self.kind != "toolcall":
+            return {"type": self.kind, _FIELDS[self.kind]: self.text}
+        self._args = parsed_so_far(self.text) or self._args
+        return {"type": "toolCall", "id": self.id, "name": self.name, "arguments": self._args}
+
+
+class Stream:
+    """One assistant message. Every method returns the updates that are due."""
+
+    def __init__(
+        self, head: dict[str, Json], budget: Budget | None, *, as_documented: bool = False
+    ) -> None:
+        """`head` is the message without content; no `budget` means deltas only.
+
+        `as_documented` leaves out what newer generations added.
+        """
+        self._usage: Raw | UnsetType = UNSET if as_documented else _NO_USAGE
+        self._named = not as_documented
+        self._head = head
+        self._budget = budget
+        self._blocks: list[Block] = []
+        self._calls: dict[str, int] = {}
+        self._size = OVERHEAD
+        self._waiting: list[str] = []
+        self._waiting_for = -1
+
+    @property
+    def empty(self) -> bool:
+        return not self._blocks
+
+    @property
+    def waiting(self) -> bool:
+        """There are deltas that were held back."""
+        return bool(self._waiting)
+
+    def message(self) -> dict[str, Json]:
+        return {**self._head, "content": [block.shown() for block in self._blocks]}
+
+    # --- what comes from the model -----------------------------------------------------------
+
+    def say(self, kind: Literal["text", "thinking"], delta: str, now: float) -> list[MessageUpdate]:
+        last = self._blocks[-1] if self._blocks else None
+        if last is not None and last.open and last.kind == kind:
+            return self._delta(len(self._blocks) - 1, delta, now)
+        out = self._end_prose()
+        out += self._start(Block(kind))
+        return out + self._delta(len(self._blocks) - 1, delta, now)
+
+    def call(self, id: str, name: str) -> list[MessageUpdate]:
+        out = self._end_prose()
+        self._calls[id] = len(self._blocks)
+        return out + self._start(Block("toolcall", id, name))
+
+    def call_args(self, id: str, delta: str, now: float) -> list[MessageUpdate]:
+        index = self._calls.get(id)
+        return [] if index is None else self._delta(index, delta, now)
+
+    def call_end(self, id: str) -> list[MessageUpdate]:
+        index = self._calls.get(id)
+        return [] if index is None else self._end(index)
+
+    def tick(self, now: float) -> list[MessageUpdate]:
+        """Send what waits, if the budget allows it by now."""
+        assert self._budget is not None
+        if self._waiting and self._budget.allows(2 * self._size, now):
+            return self.flush()
+        return []
+
+    def flush(self) -> list[MessageUpdate]:
+        """Send what waits, whatever it costs."""
+        if not self._waiting:
+            return []
+        index, delta = self._waiting_for, "".join(self._waiting)
+        self._waiting = []
+        kind = self._blocks[index].kind
+        return [self._update(Piece(type=f"{kind}_delta", contentIndex=index, delta=delta))]
+
+    def finish(self) -> list[MessageUpdate]:
+        """Close what is open: the message is complete."""
+        out: list[MessageUpdate] = []
+        for index, block in enumerate(self._blocks):
+            if block.open:
+                out += self._end(index)
+        return out
+
+    # --- updates -----------------------------------------------------------------------------
+
+    def _start(self, block: Block) -> list[MessageUpdate]:
+        out = self.flush()
+        self._blocks.append(block)
+        index = len(self._blocks) - 1
+        if block.kind == "toolcall" and self._named:
+            piece = Piece(
+                type="toolcall_start", contentIndex=index, id=block.id, toolName=block.name
+            )
+        else:
+            piece = Piece(type=f"{block.kind}_start", contentIndex=index)
+        return [*out, self._update(piece)]
+
+    def _delta(self, index: int, delta: str, now: float) -> list[MessageUpdate]:
+        block = self._blocks[index]
+        block.parts.append(delta)
+        self._size += len(delta)
+        if self._budget is None:
+            piece = Piece(type=f"{block.kind}_delta", contentIndex=index, delta=delta)
+            return [MessageUpdate(piece, self._usage)]
+        out = self.flush() if self._waiting and self._waiting_for != index else []
+        self._waiting.append(delta)
+        self._waiting_for = index
+        return out + self.tick(now)
+
+    def _end_prose(self) -> list[MessageUpdate]:
+        """Text and thinking end when something else begins; calls end when the model says so."""
+        if self._blocks and self._blocks[-1].open and self._blocks[-1].kind != "toolcall":
+            return self._end(len(self._blocks) - 1)
+        return []
+
+    def _end(self, index: int) -> list[MessageUpdate]:
+        block = self._blocks[index]
+        if not block.open:
+            return []
+        out = self.flush()
+        block.open = False
+        if block.kind == "toolcall":
+            piece = Piece(type="toolcall_end", contentIndex=index, toolCall=block.shown())
+        else:
+            piece = Piece(type=f"{block.kind}_end", contentIndex=index, content=block.text)
+        return [*out, self._update(piece)]
+
+    def _update(self, piece: Piece) -> MessageUpdate:
+        if self._budget is None:
+            return MessageUpdate(piece, self._usage)
+        snapshot = Raw(encode_line(self.message())[:-1])
+        self._budget.spend(2 * len(bytes(snapshot)))  # it stands in the frame twice
+        piece = msgspec.structs.replace(piece, partial=snapshot)
+        return MessageUpdate(piece, self._usage, snapshot)
+
+
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+
+
+def parsed_so_far(raw: str) -> dict[str, Json] | None:
+    """The arguments that an unfinished JSON text holds already; None when it holds none."""
+    closers, in_string, escaped = "", False, False
+    comma = -1
+    for position, letter in enumerate(raw):
+        if in_string:
+            in_string = escaped or letter != '"'
+            escaped = letter == "\\" and not escaped
+        elif letter == '"':
+            in_string = True
+        elif letter in "{[":
+            closers = ("}" if letter == "{" else "]") + closers
+        elif letter in "}]":
+            closers = closers[1:]
+        elif letter == "," and len(closers) == 1:
+            comma = position
+    open_text = _CUT_ESCAPE.sub("", raw) + '"' if in_string else raw
+    candidates = [open_text + closers]
+    if comma > 0:
+        candidates.append(raw[:comma] + "}")
+    for text in candidates:
+        try:
+            return msgspec.json.decode(text, type=dict[str, Json])
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            continue
+    return None

@@ -1,0 +1,148 @@
+"""One run of a runtime: accepted, worked on in a thread of its own, supervised, and ended once.
+
+Whoever can be cancelled does not announce the end: the work raises or returns, and the runtime's
+conductor calls `announce_end`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from zot.bugs import internal_error
+from zot.cancel import Cancel
+from zot.core import events
+from zot.core.agent import UserInput
+from zot.core.events import Event
+from zot.core.session import Body, Entry
+from zot.errors import Cancelled, ProviderError, ZotError
+from zot.provider.types import Stop
+
+if TYPE_CHECKING:
+    from zot.runtime.runtime import Runtime
+
+ABORT_GRACE = 1.5
+"""Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
+
+
+class Run:
+    """One accepted prompt or compact. It can be aborted from birth and ends exactly once."""
+
+    def __init__(
+        self,
+        kind: Literal["prompt", "compact"],
+        work: Callable[[Run], None],
+        runtime: Runtime,
+        tag: object,
+    ) -> None:
+        self.kind = kind
+        self.tag = tag
+        """What the client calls this run; handed back with its events."""
+        self.cancel = Cancel()
+        self.error: ZotError | None = None
+        self.stop: Stop = "end"
+        self._work = work
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._changed = threading.Event()
+        self._worked = threading.Event()
+        self.ended = threading.Event()
+        self.size = 0
+        """Bytes it holds while it waits, about."""
+        self.listening = kind == "prompt"
+        """Messages can still be put into it."""
+        self.turn_open = False
+        """A TurnStart was told, and its TurnEnd was not yet."""
+
+    # --- what the loop sees of it (core.agent.RunIO) -----------------------------------------
+
+    def emit(self, event: Event) -> None:
+        self._runtime.wait_for_listeners(self.cancel)
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            self._tell(event)
+
+    def append(self, body: Body) -> Entry:
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            return self._runtime.session.append(body)
+
+    def take_steering(self) -> list[UserInput]:
+        return self._runtime.take("steering", self)
+
+    def has_steering(self) -> bool:
+        return bool(self._runtime.steering)
+
+    def take_follow_up(self) -> list[UserInput]:
+        return self._runtime.take("follow_up", self)
+
+    # --- what the supervisor does with it ----------------------------------------------------
+
+    def supervise(self) -> None:
+        """Let a thread do the work; return when it is done, or when it must be given up."""
+        with self.cancel.calling(self._changed.set):
+            try:
+                threading.Thread(target=self._run, name="zot-run", daemon=True).start()
+            except (RuntimeError, MemoryError) as error:  # the system has no thread left for us
+                self._ended_with(ZotError(f"the run could not be started: {error}"), "error")
+            self._changed.wait()
+            if not self._worked.is_set():  # aborted: the work gets a moment to wind up
+                self._worked.wait(ABORT_GRACE)
+        with self._lock:
+            if not self._worked.is_set():
+                self._given_up = True
+                self.stop = "aborted"
+
+    def announce_end(self) -> None:
+        """Close what is open, and say Done. Only the supervisor calls this, and only once."""
+        error = self.error
+        if self.stop == "aborted":
+            self._tell(events.TurnEnd("aborted", "aborted"))
+        elif error is not None:
+            if self.turn_open:
+                self._tell(events.TurnEnd("error", str(error), error.code))
+            self._tell(events.ErrorRaised(str(error), error.code))
+        self._tell(events.Done(self.stop))
+
+    def _run(self) -> None:
+        try:
+            self.cancel.check()
+            self._work(self)
+        except Cancelled:
+            self._ended_with(None, "aborted")
+        except ProviderError as error:
+            if self.cancel.is_set():  # it broke because the abort shut its connection
+                self._ended_with(None, "aborted")
+            else:
+                self._ended_with(error, "error")
+        except ZotError as error:
+            self._ended_with(error, "error")
+        except BaseException as error:
+            # A bug of ours: one line for the client, the traceback on stderr for us. SystemExit
+            # too: left alone it would end this thread, and the run would look like a success.
+            self._ended_with(internal_error(error), "error")
+        else:
+            self._ended_with(None, "end")
+
+    def _ended_with(self, error: ZotError | None, stop: Stop) -> None:
+        with self._lock:
+            if not self._given_up:  # too late otherwise: its end was told
+                self.error, self.stop = error, stop
+            self._worked.set()
+            self._changed.set()
+
+    def fail(self, error: ZotError) -> None:
+        """Turn a success into a failure, for what goes wrong after the work."""
+        if self.stop == "end":
+            self.error, self.stop = error, "error"
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, events.TurnStart):
+            self.turn_open = True
+        elif isinstance(event, events.TurnEnd):
+            self.turn_open = False
+        self._runtime.tell(event, self)

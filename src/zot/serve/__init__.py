@@ -1,0 +1,1 @@
+"""Joins a runtime with a wire: rpc, one prompt."""

@@ -1,0 +1,380 @@
+"""`zot rpc`: commands from stdin, answers and events to stdout, until stdin closes.
+
+The main thread reads and answers; it never waits for a turn. Hello and ping are answered before
+the agent is even loaded: the rest of the program loads behind the first answer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.json import decode
+from msgspec.structs import replace
+
+from zot import __version__
+from zot.bugs import internal_error
+from zot.errors import CommandError, ZotError
+from zot.lines import LineTooLong
+from zot.settings.resolve import Setup
+from zot.wire import commands, zot
+from zot.wire.commands import FEATURES, AnyCommand, ImageData
+from zot.wire.serving import LineServer, Refused
+from zot.wire.zot import Incoming
+
+if TYPE_CHECKING:
+    from zot.core.agent import Limits
+    from zot.core.events import Event
+    from zot.provider.types import Image
+    from zot.runtime.approval import Approval
+    from zot.runtime.run import Run
+    from zot.runtime.runtime import Runtime
+    from zot.serve.rpc_extensions import ExtensionCommands
+
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+MAX_ANSWER = 16 * 1024 * 1024
+
+
+def serve(setup: Setup, token: str = "") -> int:
+    """Serve until stdin closes or a signal comes; the exit code.
+
+    Raises:
+        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
+    """
+    server = Server(setup, token)
+    options = setup.options
+    if options.session or options.continue_ or options.record or setup.info.api == "scripted":
+        _ = server.runtime  # what is wrong with the files should be known before the first prompt
+    return server.serve()
+
+
+class Server(LineServer):
+    def __init__(self, setup: Setup, token: str) -> None:
+        super().__init__()
+        self._setup = setup
+        self._token = token
+        self._authenticated = not token
+        self._features: frozenset[str] = frozenset()
+        self._wire_lock = threading.Lock()
+        self._seq = 0
+        self._runtime_lock = threading.Lock()
+        self._approval: Approval | None = None
+        self._frame: Callable[..., Any] | None = None
+        self._extensions: ExtensionCommands | None = None
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def is_whole(self, line: bytes) -> bool:
+        return zot.decode(line).error is None
+
+    def input_ended(self) -> None:
+        if self._approval is not None:
+            self._approval.client_gone()
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            error = CommandError(
+                f"line_too_long: the line is longer than {line.limit} bytes; it was skipped",
+                code="line_too_long",
+            )
+            incoming = Incoming("", UNSET, None, error)
+        else:
+            incoming = zot.decode(line)
+        if not self._authenticated:
+            self._authenticate(incoming)
+        try:
+            if incoming.command is None:
+                raise incoming.error or CommandError("unknown command")
+            self._handle(incoming, incoming.command)
+        except ZotError as error:
+            self._fail(incoming, error)
+        except Exception as error:  # a bug of ours ends this command, not the process
+            self._fail(incoming, internal_error(error))
+
+    def _authenticate(self, incoming: Incoming) -> None:
+        import hmac  # deferred: only where a token is set
+
+        command = incoming.command
+        given = command.token if isinstance(command, commands.Hello) else None
+        token = os.fsencode(self._token)
+        if given is not None and hmac.compare_digest(given.encode(), token):
+            self._authenticated = True
+            return
+        reason = "invalid token" if given is not None else "send hello with the token first"
+        self._fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
+        raise Refused
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def _handle(self, incoming: Incoming, command: AnyCommand) -> None:
+        match command:
+            case commands.Ping():
+                self._answer(incoming, zot.Pong())
+                self._warm_up()
+            case commands.Hello():
+                self._hello(incoming, command)
+                self._warm_up()
+            case commands.Prompt():
+                self._prompt(incoming, command)
+            case commands.Compact(instructions):
+                self.runtime.compact(
+                    instructions, tag=incoming.id, accepted=self._accepted(incoming)
+                )
+            case commands.Abort(target):
+                self._abort(target)
+                self._answer(incoming)
+            case commands.Steer():
+                self._queue(incoming, command, self.runtime.steer)
+            case commands.FollowUp():
+                self._queue(incoming, command, self.runtime.follow)
+            case commands.Approve():
+                self._approve(command)
+                self._answer(incoming)
+            case commands.Clear():
+                self.runtime.clear()
+                self._answer(incoming)
+            case commands.SetModel(model):
+                self._answer(incoming, zot.ModelSet(self.runtime.set_model(model).id))
+            case commands.SetReasoning(level):
+                self.runtime.set_reasoning(level)
+                self._answer(incoming, zot.ReasoningSet(level))
+            case commands.GetState() | commands.GetMessages() | commands.GetModels():
+                self._look(incoming, command)
+            case commands.GetCommands() | commands.RunCommand() | commands.ReloadExt():
+                self._extension_commands().start(incoming, command)
+            case (
+                commands.ListSessions()
+                | commands.LoadSession()
+                | commands.ForkSession()
+                | commands.ExportSession()
+                | commands.SetMessages()
+            ):
+                from zot.serve import rpc_sessions  # deferred: few clients ask
+
+                data = rpc_sessions.answer(self.runtime, command)
+                self._answer(incoming, data, limit=MAX_ANSWER)
+            case commands.PanelKey() | commands.PanelClose() | commands.Answer():
+                self._extension_commands().hand_over(command)
+                self._answer(incoming)
+            case _:
+                raise CommandError(f"unknown command {incoming.name!r}", code="unknown_command")
+
+    def _hello(self, incoming: Incoming, command: commands.Hello) -> None:
+        supported: tuple[str, ...] | UnsetType = UNSET
+        if command.features is not None:
+            supported = tuple(name for name in FEATURES if name in command.features)
+            self._features = frozenset(supported)
+            self._tell_approval()
+        setup = self._setup
+        model = self.built.agent.model if self.built else setup.model
+        self._answer(
+            incoming,
+            zot.HelloData(zot.PROTOCOL_VERSION, __version__, setup.info.name, model.id, supported),
+        )
+
+    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        self.runtime.prompt(
+            command.message,
+            checked_images(command.images),
+            tag=incoming.id,
+            limits=self._limits(command),
+            accepted=self._accepted(incoming),
+        )
+
+    def _limits(self, command: commands.Prompt) -> Limits | None:
+        """The limits of this prompt, where it brings some of its own."""
+        fields = ("max_steps", "max_cost", "max_tokens", "max_seconds")
+        own = {name: value for name in fields if (value := getattr(command, name)) is not None}
+        return replace(self.runtime.agent.settings.limits, **own) if own else None
+
+    def _abort(self, target: str | int | float | None) -> None:
+        if target is None:
+            self.runtime.abort()
+            return
+        tags = (tag for tag in self.runtime.tags() if isinstance(tag, Raw))
+        # Compared as values: the same id can be written in several ways.
+        if found := [tag for tag in tags if decode(tag) == target]:
+            self.runtime.abort(found[0])
+
+    def _queue(
+        self,
+        incoming: Incoming,
+        command: commands.Steer | commands.FollowUp,
+        offer: Callable[[str, list[Image]], bool],
+    ) -> None:
+        images = checked_images(command.images)
+        if offer(command.message, images):
+            self._answer(incoming)
+        else:  # nothing is running that could hear it: it is a prompt
+            self.runtime.prompt(
+                command.message, images, tag=incoming.id, accepted=self._accepted(incoming)
+            )
+
+    def _look(
+        self,
+        incoming: Incoming,
+        command: commands.GetState | commands.GetMessages | commands.GetModels,
+    ) -> None:
+        from zot.wire import zot_replies  # deferred: start-up budget
+
+        runtime = self.runtime
+        match command:
+            case commands.GetState():
+                state = zot_replies.state(runtime.state())
+                if self._features & {"budgets", "sessions"}:
+                    from zot.serve import rpc_sessions  # deferred: few clients ask
+
+                    state = rpc_sessions.with_features(state, runtime, self._features)
+                self._answer(incoming, state)
+            case commands.GetModels():
+                self._answer(incoming, zot_replies.models(runtime.models.all()))
+            case commands.GetMessages(offset, limit):
+                end = None if limit is None else offset + limit
+                messages = runtime.session.messages()[offset:end]
+                if (size := zot_replies.least_size(messages)) > MAX_ANSWER:
+                    raise too_large(size)  # before the work of making it
+                self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
+
+    def _extension_commands(self) -> ExtensionCommands:
+        from zot.serve.rpc_extensions import ExtensionCommands  # deferred: few clients ask
+
+        if self._extensions is None:
+            self._extensions = ExtensionCommands(self.runtime, self._answer, self._fail)
+        return self._extensions
+
+    def finish_commands(self) -> None:
+        if self._extensions is not None:
+            self._extensions.finish()
+
+    def closing(self) -> None:
+        if self._extensions is not None:
+            self._extensions.close()
+
+    def _approve(self, command: commands.Approve) -> None:
+        if self.built is None or self._approval is None:
+            raise CommandError(f"no approval {command.request_id!r} is waiting", code="not_found")
+        self._approval.answer(command.request_id, command.decision, command.reason)
+
+    def _tell_approval(self) -> None:
+        if self._approval is not None:
+            self._approval.client_answers("approvals" in self._features)
+
+    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+        """Answers before the first event of the run can be written."""
+        return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+
+    # --- the runtime behind it ---------------------------------------------------------------
+
+    @property
+    def runtime(self) -> Runtime:
+        with self._runtime_lock:
+            if self.built is None:
+                # Deferred: hello and ping are answered without loading the agent.
+                from zot.build import build_runtime
+                from zot.runtime.approval import approval_for_client
+                from zot.wire.zot_events import frame
+
+                self._frame = frame
+                options = self._setup.options
+                self._approval = approval_for_client(
+                    options.approve, yolo=options.yolo, model=self._setup.model.id
+                )
+                self._tell_approval()
+                runtime = build_runtime(
+                    self._setup, approval=self._approval, warn=warn, owns_process=True
+                )
+                runtime.listeners.append(self._event)
+                runtime.wait_for_listeners = self.writer.wait
+                runtime.overfull = lambda: self.writer.overfull
+                self.built = runtime
+                if runtime.extensions is not None:
+                    runtime.extensions.can_answer = lambda: "dialogs" in self._features
+                    runtime.extensions.start()  # side by side with the client's thinking
+            return self.built
+
+    def _warm_up(self) -> None:
+        """Load the agent, HTTP and TLS while the client thinks about its prompt."""
+        if self.built is None:
+            try:
+                threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
+            except RuntimeError:
+                pass  # no thread is left; the next command loads it
+
+    def _load(self) -> None:
+        try:
+            _ = self.runtime
+        except Exception:
+            pass  # the command that needs the runtime will try again and hear of it
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        incoming: Incoming,
+        data: Any = UNSET,
+        *,
+        tag: Any = UNSET,
+        limit: int | None = None,
+    ) -> None:
+        line = zot.encode(zot.success(incoming, data))
+        if limit is not None and len(line) > limit:
+            raise too_large(len(line))
+        self._put(line, tag)
+
+    def _fail(self, incoming: Incoming, error: ZotError) -> None:
+        self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
+
+    def _event(self, event: Event, run: Run | None) -> None:
+        assert self._frame is not None
+        frame = self._frame(event, self._features)
+        if frame is not None:
+            self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    def _put(self, line: bytes, tag: Any) -> None:
+        with self._wire_lock:
+            if "seq" in self._features:
+                self._seq += 1
+                line = zot.stamped(line, self._seq, tag)
+            self.writer.put(line)
+
+
+def warn(text: str) -> None:
+    sys.stderr.write(f"zot: {text}\n")
+
+
+def too_large(size: int) -> CommandError:
+    return CommandError(
+        f"too_large: the answer has {size} bytes, the limit is {MAX_ANSWER}; "
+        "ask for a part of it with offset and limit",
+        code="too_large",
+    )
+
+
+def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
+    """The images of a command.
+
+    Raises:
+        CommandError: of a type no model takes, empty, or not what it says it is. A provider would
+            refuse that, and every later request with it.
+    """
+    from zot.provider.types import Image
+    from zot.tools.read import image_type
+
+    out = []
+    for position, image in enumerate(images or ()):
+        where = f"invalid_params: images[{position}]"
+        if image.mime_type not in IMAGE_TYPES:
+            known = ", ".join(IMAGE_TYPES)
+            raise CommandError(f"{where}.mime_type must be one of {known}, not {image.mime_type!r}")
+        if not image.data:
+            raise CommandError(f"{where}.data is empty")
+        found = image_type(image.data[:16])
+        if found != image.mime_type:
+            seen = f"looks like {found}" if found else "is no image that models take"
+            raise CommandError(f"{where}.data {seen}, not {image.mime_type}")
+        out.append(Image(image.mime_type, image.data))
+    return out

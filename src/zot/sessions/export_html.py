@@ -1,0 +1,250 @@
+"""A session as one HTML page that needs nothing else: no script, no file, no network.
+
+Everything that comes from the session is escaped; the page's own policy forbids the browser to
+load anything, so that not even a mistake here could.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Mapping, Set
+from html import escape
+from typing import assert_never
+
+import msgspec
+
+from zot.core.session import Session
+from zot.provider.types import (
+    Block,
+    Image,
+    Message,
+    Origin,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from zot.sessions.files import Loaded
+from zot.sessions.library import Summary
+
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'"
+)
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""Those a browser draws without running anything; a drawing of vectors could hold a script."""
+OPEN_LINES = 20
+"""A tool's output up to this length is shown at once, a longer one on a click."""
+
+STYLE = """
+:root { color-scheme: light dark; --bg: #fff; --ink: #1c1e21; --dim: #667; --line: #d8dce2;
+  --user: #eef4ff; --code: #f5f6f8; --bad: #b3261e; --add: #e3f6e6; --del: #fde8e8; }
+@media (prefers-color-scheme: dark) { :root { --bg: #15171a; --ink: #e3e6ea; --dim: #99a;
+  --line: #34383f; --user: #1c2740; --code: #1e2126; --bad: #ff8a80; --add: #16351d;
+  --del: #42191b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 56rem; padding: 2rem 1rem 4rem; background: var(--bg);
+  color: var(--ink); font: 16px/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
+h2 { font-size: .8rem; margin: 0 0 .4rem; color: var(--dim); font-weight: 600; }
+h2 small { font-weight: 400; }
+dl { display: flex; flex-wrap: wrap; gap: .2rem 1.5rem; margin: 0 0 2rem; color: var(--dim); }
+dl div { display: flex; gap: .4rem; } dd { margin: 0; color: var(--ink); }
+section { padding: .8rem 1rem; margin: 0 0 1rem; border-radius: .5rem; }
+section.user { background: var(--user); }
+section.assistant, section.tool { border: 1px solid var(--line); }
+p { margin: 0 0 .7rem; white-space: pre-wrap; } p:last-child { margin-bottom: 0; }
+pre { background: var(--code); padding: .7rem .9rem; border-radius: .4rem; overflow-x: auto;
+  margin: .4rem 0; white-space: pre-wrap; }
+pre, code { font: .85rem/1.5 ui-monospace, monospace; }
+code { background: var(--code); padding: .1rem .25rem; border-radius: .2rem; }
+pre code { padding: 0; background: none; }
+details { margin: .4rem 0; } summary { cursor: pointer; }
+summary .name { font-weight: 600; } summary .hint { color: var(--dim); font-size: .85rem; }
+.thinking { color: var(--dim); font-style: italic; } .failed { color: var(--bad); }
+.diff span { display: block; min-height: 1.5em; } .diff .add { background: var(--add); }
+.diff .del { background: var(--del); }
+img { display: block; max-width: 100%; height: auto; border-radius: .3rem; }
+footer { color: var(--dim); font-size: .85rem; }
+@media print { details > * { display: block; } section { break-inside: avoid; } }
+"""
+
+
+def to_html(loaded: Loaded, summary: Summary) -> str:
+    """The current branch of a session."""
+    messages = Session(entries=loaded.entries.values()).messages()
+    blocks = [block for message in messages for block in message.content]
+    results = {block.call_id: block for block in blocks if isinstance(block, ToolResult)}
+    called = {block.id for block in blocks if isinstance(block, ToolCall)}
+    title = summary.title or summary.first_text or "Session"
+    body = "\n".join(filter(None, (_message(message, results, called) for message in messages)))
+    return (
+        "<!doctype html>\n"
+        '<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{_facts(summary)}\n<main>\n{body}\n</main>\n"
+        "<footer>Exported by zot</footer>\n</body></html>\n"
+    )
+
+
+def _facts(summary: Summary) -> str:
+    facts = (
+        ("Started", _minute(summary.started)),
+        ("Model", f"{summary.provider}/{summary.model}".strip("/")),
+        ("Messages", str(summary.messages)),
+        ("Cost", f"${summary.cost:.4f}"),
+    )
+    rows = (f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts if text)
+    return f"<dl>{''.join(rows)}</dl>"
+
+
+def _minute(time: str) -> str:
+    """A time as a reader wants it; anything else as it is."""
+    return f"{time[:10]} {time[11:16]} UTC" if time.endswith("Z") and len(time) > 16 else time
+
+
+def _message(message: Message, results: Mapping[str, ToolResult], called: Set[str]) -> str:
+    # Results stand with their calls; what has no call is shown where it is.
+    blocks = (
+        block
+        for block in message.content
+        if not (isinstance(block, ToolResult) and block.call_id in called)
+    )
+    shown = "\n".join(_block(block, results) for block in blocks)
+    head = {"user": "You", "assistant": "Assistant", "tool": "Tool"}[message.role]
+    about = _origin(message.origin) if message.origin else ""
+    failed = message.origin.error if message.origin else None
+    if failed:
+        shown += f'<p class="failed">Failed: {escape(failed)}</p>'
+    if not shown:
+        return ""
+    return f'<section class="{message.role}"><h2>{head}{about}</h2>\n{shown}</section>'
+
+
+def _origin(origin: Origin) -> str:
+    tokens = f"{origin.usage.total} tokens" if origin.usage.total else ""
+    cost = f"${origin.usage.cost.total:.4f}" if origin.usage.cost.total else ""
+    stop = origin.stop if origin.stop in ("aborted", "length") else ""
+    words = " · ".join(word for word in (origin.model, tokens, cost, stop) if word)
+    return f" <small>{escape(words)}</small>" if words else ""
+
+
+def _block(block: Block, results: Mapping[str, ToolResult]) -> str:
+    match block:
+        case Text(text):
+            return prose(text)
+        case Image():
+            return _image(block)
+        case ToolCall():
+            return _call(block, results.get(block.id))
+        case ToolResult():
+            return _result(block)
+        case Reasoning(text):
+            if not text.strip():
+                return ""
+            return (
+                '<details class="thinking"><summary><span class="hint">Thinking</span></summary>'
+                f"<p>{escape(text)}</p></details>"
+            )
+        case _:
+            assert_never(block)
+
+
+def _call(call: ToolCall, result: ToolResult | None) -> str:
+    args = call.raw if call.args is None else _pretty(call.args)
+    hint = _hint(call.args or {})
+    failed = " failed" if result is not None and result.is_error else ""
+    shown = _result(result) if result else '<p class="failed">No result was recorded.</p>'
+    if not _diff_of(result):  # a diff says all that the arguments say, and more clearly
+        shown = f"<pre><code>{escape(args)}</code></pre>\n{shown}"
+    opened = " open" if result is not None and _lines(result) <= OPEN_LINES else ""
+    return (
+        f'<details{opened}><summary><span class="name{failed}">{escape(call.name)}</span> '
+        f'<span class="hint">{escape(hint)}</span></summary>\n{shown}</details>'
+    )
+
+
+def _result(result: ToolResult) -> str:
+    if diff := _diff_of(result):
+        return _diff(diff)
+    parts = []
+    for part in result.content:
+        if isinstance(part, Image):
+            parts.append(_image(part))
+        elif part.text:
+            mark = ' class="failed"' if result.is_error else ""
+            parts.append(f"<pre{mark}><code>{escape(part.text)}</code></pre>")
+    return "\n".join(parts)
+
+
+def _diff_of(result: ToolResult | None) -> str:
+    diff = (result.details or {}).get("diff") if result else None
+    return diff if isinstance(diff, str) and diff.strip() else ""
+
+
+def _diff(diff: str) -> str:
+    rows = []
+    for line in diff.splitlines():
+        kind = {"+": "add", "-": "del"}.get(line.lstrip()[:1], "")
+        rows.append(f'<span class="{kind}">{escape(line)}</span>')
+    return f'<pre class="diff"><code>{"".join(rows)}</code></pre>'
+
+
+def _image(image: Image) -> str:
+    if image.mime_type not in IMAGES or not image.data:
+        return f"<p>[image, {escape(image.mime_type)}, {len(image.data)} bytes]</p>"
+    data = binascii.b2a_base64(image.data, newline=False).decode()
+    return f'<img alt="image" src="data:{image.mime_type};base64,{data}">'
+
+
+def _pretty(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def _hint(args: Mapping[str, object]) -> str:
+    """The argument that tells most about a call."""
+    for key in ("command", "path", "pattern", "query", "url", "name"):
+        if isinstance(text := args.get(key), str) and text:
+            return " ".join(text.split())[:100]
+    return ""
+
+
+def _lines(result: ToolResult) -> int:
+    return sum(part.text.count("\n") + 1 for part in result.content if isinstance(part, Text))
+
+
+# --- text ------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)(?:^\1[`~]*[ \t]*$|\Z)", re.M | re.S)
+_INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
+
+
+def prose(text: str) -> str:
+    """Text with its code blocks, code words and strong words; nothing else of Markdown."""
+    parts, end = [], 0
+    for fence in _FENCE.finditer(text):
+        parts.append(_paragraphs(text[end : fence.start()]))
+        parts.append(f"<pre><code>{escape(fence[2].rstrip())}</code></pre>")
+        end = fence.end()
+    parts.append(_paragraphs(text[end:]))
+    return "\n".join(part for part in parts if part)
+
+
+def _paragraphs(text: str) -> str:
+    pieces = (piece.strip("\n") for piece in re.split(r"\n\s*\n", text))
+    return "\n".join(f"<p>{_inline(piece)}</p>" for piece in pieces if piece.strip())
+
+
+def _inline(text: str) -> str:
+    parts, end = [], 0
+    for found in _INLINE.finditer(text):
+        parts.append(escape(text[end : found.start()]))
+        tag, inner = ("code", found[1]) if found[1] else ("strong", found[2])
+        parts.append(f"<{tag}>{escape(inner)}</{tag}>")
+        end = found.end()
+    parts.append(escape(text[end:]))
+    return "".join(parts)

@@ -1,0 +1,415 @@
+"""Session files on disk: what was acknowledged survives a kill, a full disk and a torn line.
+
+One entry is one `write` on a descriptor opened for appending; nothing is ever rewritten in
+place. The file itself is locked while a process writes to it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.core.session import (
+    Compaction,
+    Entry,
+    ModelChange,
+    Replaced,
+    Session,
+    context_of,
+    new_session_id,
+)
+from zot.errors import SessionError
+from zot.files import ensure_dir, sync_dir
+from zot.pi import format as pi
+from zot.pi.format import PiTranscript
+from zot.provider.types import Message
+from zot.sessions import jsonl
+from zot.sessions.jsonl import Transcript
+from zot.sessions.rows import Meta, rfc3339
+
+if sys.platform != "win32":
+    import fcntl
+
+Sync = Literal["event", "turn", "off"]
+
+_SAFE = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must fail below, not hang
+)
+_NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
+_HEADS = (b'{"type":"meta","meta":{', b'{"type":"session","version":3,')
+_PI_HEAD = re.compile(rb'\{\s*"type"\s*:\s*"session"')
+
+Format = Literal["zot", "pi"]
+
+
+class FileStore:
+    """Keeps the entries of one session in one file.
+
+    With `lazy`, the file appears with the first entry, so that looking around leaves no trace.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        meta: Meta,
+        *,
+        fd: int | None = None,
+        sync: Sync = "turn",
+        format: Format = "zot",
+    ) -> None:
+        self.path = path
+        self.meta = meta
+        self._pi = pi.Encoder() if format == "pi" else None
+        self._fd = fd
+        self._sync = sync
+        self._created = False
+        self._kept = fd is not None
+        """There is something in the file worth keeping."""
+        self._session: Session | None = None
+        self._last: str | None = None
+        self._failed: str | None = None
+
+    @classmethod
+    def create(
+        cls,
+        path: str,
+        meta: Meta,
+        *,
+        lazy: bool = False,
+        sync: Sync | None = None,
+        format: Format = "zot",
+    ) -> FileStore:
+        """A new file.
+
+        Raises:
+            SessionError: it exists, or it cannot be created.
+        """
+        store = cls(path, meta, sync=sync or sync_policy(), format=format)
+        if not lazy:
+            store._open()
+        return store
+
+    def follow(self, session: Session) -> None:
+        """Say whose entries these are: some rows repeat what came before on their branch."""
+        self._session = session
+
+    def append(self, entry: Entry) -> None:
+        if self._failed:
+            raise SessionError(self._failed)
+        fd = self._open()
+        self._write(fd, self._lines(entry))
+        self._last = entry.id
+        self._kept = self._kept or isinstance(entry.body, Message | Replaced)
+        if isinstance(entry.body, ModelChange):
+            model, provider = entry.body.model, entry.body.provider
+            self.meta = msgspec.structs.replace(self.meta, model=model, provider=provider)
+        if self._sync == "event":
+            self._fdatasync(fd)
+
+    def sync(self) -> None:
+        if self._fd is not None and self._sync == "turn" and not self._failed:
+            self._fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        if self._created and not self._kept:
+            os.unlink(self.path)  # nothing was ever said
+        os.close(fd)
+        self._failed = f"the session {self.path!r} is closed"
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _open(self) -> int:
+        if self._fd is None:
+            try:
+                ensure_dir(os.path.dirname(self.path) or ".")
+                fd = os.open(self.path, _NEW, 0o600)
+            except OSError as error:
+                raise cannot("create", self.path, error) from error
+            try:
+                self._begin(fd)
+            except SessionError:
+                os.close(fd)
+                os.unlink(self.path)  # a file without its head would be no session
+                self._failed = None
+                raise
+            self._fd = fd
+            self._created = True
+        return self._fd
+
+    def _begin(self, fd: int) -> None:
+        lock(fd, self.path)
+        self._write(fd, self._head())
+        if self._sync != "off":
+            self._fdatasync(fd)
+            sync_dir(os.path.dirname(self.path) or ".")
+
+    def _lines(self, entry: Entry) -> bytes:
+        if self._pi is not None:
+            return self._pi.encode(entry)
+        before, kept = b"", list[Message]()
+        if entry.parent != self._last:
+            before = jsonl.encode_branch(self._branch(entry.parent))
+        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+            kept = self._branch(entry.parent, entry.body.first_kept)
+        return before + jsonl.encode_entry(entry, self.meta, kept)
+
+    def _head(self) -> bytes:
+        return (
+            jsonl.encode_meta(self.meta)
+            if self._pi is None
+            else pi.header(self.meta, self.meta.parent or "")
+        )
+
+    def _write(self, fd: int, line: bytes) -> None:
+        try:
+            written = os.write(fd, line)
+            failure: OSError | None = None
+        except OSError as error:
+            written, failure = 0, error
+        if written == len(line):
+            return
+        if written:
+            self._take_back(fd, written)
+        reason = failure or OSError(28, "no space left on device")
+        raise cannot("write to", self.path, reason) from failure
+
+    def _take_back(self, fd: int, written: int) -> None:
+        """Remove half a line, so that the next good one does not join it."""
+        end = os.lseek(fd, 0, os.SEEK_CUR)
+        try:
+            if os.fstat(fd).st_size == end:
+                os.ftruncate(fd, end - written)
+        except OSError as error:
+            self._failed = str(cannot("repair", self.path, error))
+
+    def _fdatasync(self, fd: int) -> None:
+        try:
+            getattr(os, "fdatasync", os.fsync)(fd)
+        except OSError as error:
+            # What the kernel dropped it will not try again: the file cannot be trusted any more.
+            self._failed = str(cannot("sync", self.path, error))
+            raise SessionError(self._failed) from error
+
+    def _branch(self, leaf: str | None, first: str | None = None) -> list[Message]:
+        """The messages of a branch, from the entry `first` on."""
+        if self._session is None or leaf is None:
+            return []
+        context = context_of(self._session.path(leaf))
+        ids = [id for id, _ in context]
+        start = ids.index(first) if first in ids else 0
+        return [message for _, message in context[start:]]
+
+
+# --- opening ---------------------------------------------------------------------------------
+
+
+class Loaded(Struct, frozen=True):
+    meta: Meta
+    entries: Mapping[str, Entry]
+    notes: tuple[str, ...]
+    """What a person should know: lines left out, a torn end."""
+    format: Format = "zot"
+
+
+def load(path: str) -> Loaded:
+    """Read a session file without locking or changing it.
+
+    Raises:
+        SessionError: it cannot be read, or is no session file.
+    """
+    fd = open_checked(path, os.O_RDONLY)
+    try:
+        transcript, torn = _scan(fd, path)
+    finally:
+        os.close(fd)
+    return _loaded(transcript, path, len(torn))
+
+
+def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, Loaded]:
+    """Lock a session file, cut a torn end off (it is kept beside it), and read it.
+
+    Raises:
+        SessionError: another process has it open, it cannot be read, or is no session file.
+    """
+    fd = open_checked(path, os.O_RDWR | os.O_APPEND)
+    try:
+        lock(fd, path)
+        transcript, torn = _scan(fd, path)
+        if isinstance(transcript, PiTranscript) and transcript.version > pi.VERSION:
+            raise SessionError(
+                f"the session {path!r} has pi's format {transcript.version}, which is newer than "
+                f"{pi.VERSION}: it can be read (zot sessions show, import), but not added to"
+            )
+        loaded = _loaded(transcript, path, len(torn))
+        if torn:
+            _cut(fd, path, torn)
+        elif _lacks_newline(fd):
+            os.write(fd, b"\n")
+    except OSError as error:
+        os.close(fd)
+        raise cannot("open", path, error) from error
+    except BaseException:
+        os.close(fd)
+        raise
+    policy = sync or sync_policy()
+    store = FileStore(path, loaded.meta, fd=fd, sync=policy, format=loaded.format)
+    store._last = next(iter(reversed(list(loaded.entries))), None)
+    if transcript.meta is None:
+        store._write(fd, store._head())
+    return store, loaded
+
+
+def open_checked(path: str, access: int) -> int:
+    """Open a regular file that is ours alone to write; follow no link."""
+    try:
+        fd = os.open(path, access | _SAFE)
+    except OSError as error:
+        if os.path.islink(path):
+            raise SessionError(
+                f"the session {path!r} is a symbolic link; give the file it points to"
+            ) from error
+        raise cannot("open", path, error) from error
+    status = os.fstat(fd)
+    wrong = None
+    if not stat.S_ISREG(status.st_mode):
+        wrong = "is not a regular file"
+    elif sys.platform != "win32" and status.st_uid != os.geteuid():
+        wrong = "belongs to another user"
+    elif sys.platform != "win32" and status.st_mode & 0o022:
+        wrong = "can be written by other users; run chmod 600 on it"
+    if wrong:
+        os.close(fd)
+        raise SessionError(f"the session {path!r} {wrong}")
+    return fd
+
+
+def _scan(fd: int, path: str) -> tuple[Transcript | PiTranscript, bytes]:
+    """Read all lines; the bytes of a last line that is no row come back apart."""
+    transcript: Transcript | PiTranscript = Transcript()
+    number, line, good = 0, b"", True
+    # Nothing read here is garbage: looking for some in a long session costs a third of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with open(fd, "rb", buffering=1 << 18, closefd=False) as file:
+            if _PI_HEAD.match(os.pread(fd, 64, 0)):
+                transcript = PiTranscript()
+            for number, line in enumerate(file, 1):
+                good = not (text := line.rstrip(b"\r\n")) or transcript.feed(text, number)
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    finally:
+        if collecting:
+            gc.enable()
+    if good:
+        return transcript, b""
+    torn_head = number == 1 and any(
+        line.startswith(head) or head.startswith(line) for head in _HEADS
+    )
+    if transcript.meta is None and not transcript.entries() and not torn_head:
+        raise SessionError(f"{path!r} is not a session file: {transcript.bad[0][1]}")
+    transcript.bad.pop()
+    return transcript, line
+
+
+def _loaded(transcript: Transcript | PiTranscript, path: str, torn: int) -> Loaded:
+    notes = [
+        f"line {number} of the session {path!r} cannot be read and was left out: {reason}"
+        for number, reason in transcript.bad
+    ]
+    if torn:
+        notes.append(f"the last line of the session {path!r} was cut short ({torn} bytes)")
+    meta = transcript.meta or Meta(id=new_session_id(), started=rfc3339(time.time()))
+    format: Format = "pi" if isinstance(transcript, PiTranscript) else "zot"
+    return Loaded(meta, transcript.entries(), tuple(notes), format)
+
+
+def _cut(fd: int, path: str, torn: bytes) -> None:
+    aside = os.open(path + ".torn", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
+    try:
+        os.write(aside, torn.rstrip(b"\n") + b"\n")
+        os.fsync(aside)
+    finally:
+        os.close(aside)
+    os.ftruncate(fd, os.fstat(fd).st_size - len(torn))
+
+
+def _lacks_newline(fd: int) -> bool:
+    size = os.fstat(fd).st_size
+    if not size:
+        return False
+    os.lseek(fd, size - 1, os.SEEK_SET)
+    return os.read(fd, 1) != b"\n"
+
+
+# --- locks and words -------------------------------------------------------------------------
+
+
+def lock(fd: int, path: str) -> None:
+    """Take the file for this process until the descriptor is closed.
+
+    Raises:
+        SessionError: another process has it.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = holder(fd)
+        who = f"process {pid}" if pid else "another process"
+        raise SessionError(
+            f"the session {path!r} is in use by {who}; close it there, or fork the session"
+        ) from None
+    except OSError:
+        return  # a file system without locks: better a session than none
+
+
+def holder(fd: int) -> int | None:
+    """The process that holds the lock, where the system tells (Linux)."""
+    status = os.fstat(fd)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            for line in locks:
+                fields = line.split()
+                if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == device:
+                    return int(fields[4]) if fields[4].isdigit() else None
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def sync_policy() -> Sync:
+    """`ZOT_FSYNC`: after every event, at the turns' marks (default), or never.
+
+    Raises:
+        SessionError: another word.
+    """
+    match os.environ.get("ZOT_FSYNC", "turn"):
+        case "event":
+            return "event"
+        case "turn" | "":
+            return "turn"
+        case "off":
+            return "off"
+        case other:
+            raise SessionError(f"ZOT_FSYNC is {other!r}; use event, turn or off")
+
+
+def cannot(verb: str, path: str, error: OSError) -> SessionError:
+    return SessionError(f"cannot {verb} the session {path!r}: {error.strerror or error}")

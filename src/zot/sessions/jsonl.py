@@ -1,0 +1,296 @@
+"""Entries to lines of a zot session file and back. Knows the rows, opens no file."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from zot.core.session import (
+    Body,
+    Cleared,
+    Compaction,
+    Custom,
+    Entry,
+    Label,
+    LevelChange,
+    ModelChange,
+    Replaced,
+    ResultNote,
+    Title,
+    UsageNote,
+    summary_message,
+)
+from zot.provider.types import Json, Message, ToolResult
+from zot.sessions import rows
+from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
+
+_CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
+_CRC_LENGTH = len(b',"crc":"00000000"}')
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_encoder = msgspec.json.Encoder()
+_rows = msgspec.json.Decoder(Row)
+_messages = msgspec.json.Decoder(tuple[MessageRow, ...])
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def encode_meta(meta: Meta, **tree: Json) -> bytes:
+    return _line(Row("meta", meta=meta, **tree))
+
+
+def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
+    """One line, with its line feed.
+
+    `kept` are the messages that stay verbatim behind a compaction's summary: readers that
+    do not follow the tree find the whole remaining conversation in the row.
+    """
+    match entry.body:
+        case ModelChange(provider, model):
+            row = Row("meta", meta=msgspec.structs.replace(meta, provider=provider, model=model))
+        case Message():
+            row = Row("message", message=rows.message_row(entry.body))
+        case Compaction():
+            summary = rows.message_row(summary_message(entry.body, entry.time))
+            summary = msgspec.structs.replace(summary, meta=_compaction_meta(entry.body))
+            row = Row(
+                "compaction",
+                messages=_raw([summary, *map(rows.message_row, kept)]),
+                compaction=entry.body,
+            )
+        case Cleared():
+            row = Row("compaction", messages=Raw(b"[]"), cleared=True)
+        case Replaced(messages):
+            row = Row("compaction", messages=_raw([rows.message_row(each) for each in messages]))
+        case UsageNote(usage, cumulative):
+            row = Row("usage", usage=rows.usage_row(usage), cumulative=rows.usage_row(cumulative))
+        case Title(title):
+            row = Row("rename", title=title)
+        case LevelChange(level):
+            row = Row("level", level=level)
+        case Label(target, label):
+            row = Row("label", target=target, label=label)
+        case ResultNote(result):
+            row = Row("result", result=rows.block_row(result))
+        case Custom(kind, data):
+            row = Row("custom", kind=kind, data=data)
+        case _:
+            assert_never(entry.body)
+    return _line(msgspec.structs.replace(row, id=entry.id, parent=entry.parent, time=entry.time))
+
+
+def encode_title(title: str) -> bytes:
+    """A name given from outside, by somebody who does not hold the session: it has no place in
+    the tree, as in the Go program.
+    """
+    return _line(Row("rename", title=title))
+
+
+def encode_branch(messages: Sequence[Message]) -> bytes:
+    """The conversation so far, written when the next row goes on from an older entry.
+
+    Only readers that do not follow the tree need it; ours passes over it.
+    """
+    return _line(
+        Row("compaction", messages=_raw(list(map(rows.message_row, messages))), branch=True)
+    )
+
+
+def _compaction_meta(body: Compaction) -> dict[str, str]:
+    return {"compaction": "true", "tokens_before": str(body.tokens_before)}
+
+
+def _raw(items: Sequence[MessageRow]) -> Raw:
+    return Raw(_encode(items))
+
+
+def _line(row: Row) -> bytes:
+    body = _encode(row)
+    return b'%b,"crc":"%08x"}\n' % (body[:-1], binascii.crc32(body))
+
+
+def _encode(value: Json) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(without_surrogates(msgspec.to_builtins(value)))
+
+
+def without_surrogates(value: Json) -> Json:
+    """Half an emoji cannot be written as UTF-8; a replacement character can."""
+    match value:
+        case str():
+            return _SURROGATES.sub("\ufffd", value)
+        case dict():
+            return {
+                without_surrogates(key): without_surrogates(each) for key, each in value.items()
+            }
+        case list() | tuple():
+            return [without_surrogates(each) for each in value]
+        case _:
+            return value
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+class BadRow(Exception):
+    """A line that is no row; the text says why."""
+
+
+def decode_row(line: bytes) -> Row | dict[str, Json]:
+    """A row of a known type, or the object of an unknown one.
+
+    Raises:
+        BadRow: not a JSON object with a `type`, a checksum that does not fit, or wrong fields.
+    """
+    tail = _CRC.match(line, max(0, len(line) - _CRC_LENGTH))
+    if tail:
+        body = binascii.crc32(memoryview(line)[: tail.start()])
+        if int(tail[1], 16) != binascii.crc32(b"}", body):
+            raise BadRow("its checksum does not match")
+    try:
+        row = _rows.decode(line)
+        if row.type in rows.KNOWN:
+            return row
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _decode_odd(line, error)
+    return _decode_any(line)
+
+
+def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
+    """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
+    cleaned = _LONE_SURROGATE.sub(rb"\\ufffd", line)
+    if cleaned != line:
+        return decode_row(_CRC.sub(b"}", cleaned))
+    unknown = _decode_any(line)
+    if unknown["type"] in rows.KNOWN:
+        raise BadRow(str(error)) from error
+    return unknown
+
+
+def decode_object(line: bytes) -> dict[str, Json]:
+    """A row of any format: a JSON object with a `type`. Half an emoji is replaced.
+
+    Raises:
+        BadRow: it is none.
+    """
+    return _decode_any(_LONE_SURROGATE.sub(rb"\\ufffd", line))
+
+
+def _decode_any(line: bytes) -> dict[str, Json]:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRow(str(error)) from error
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise BadRow("it is no JSON object with a type")
+    return value
+
+
+class Transcript:
+    """What the lines of a file add up to. Feed them in order."""
+
+    def __init__(self) -> None:
+        self.meta: Meta | None = None
+        self._entries: dict[str, Entry] = {}
+        self.bad: list[tuple[int, str]] = []
+        """Line numbers and reasons of what was left out."""
+        self._last: str | None = None
+
+    def feed(self, line: bytes, number: int) -> bool:
+        """Take one line, without its line feed; False if it is no row."""
+        try:
+            row = decode_row(line)
+            body = self._unknown(row) if isinstance(row, dict) else self._body(row)
+        except (BadRow, msgspec.MsgspecError) as error:
+            self.bad.append((number, str(error)))
+            return False
+        if body is not None:
+            self._add(row, body, number)
+        return True
+
+    def entries(self) -> Mapping[str, Entry]:
+        return self._entries
+
+    def _add(self, row: Row | dict[str, Json], body: Body, number: int) -> None:
+        if isinstance(row, dict):
+            row = Row(row["type"], id=_text(row.get("id")))
+        id = row.id
+        if not id or id in self._entries:
+            # Rows of the Go program have none: the line number is the same at every reading.
+            id = f"{number:08x}"
+            while id in self._entries:
+                id = f"{int(id, 16) + 0x1000_0000:08x}"
+        parent = row.parent
+        if parent is UNSET or parent == self._last:
+            parent = self._last  # the same text object, not another one for each row
+        elif parent is not None and parent not in self._entries:
+            parent = self._last  # its row was lost; the conversation goes on
+        time = row.time or (body.time if isinstance(body, Message) else 0.0)
+        self._entries[id] = Entry(id, parent, time, body)
+        self._last = id
+
+    def _unknown(self, row: dict[str, Json]) -> Custom:
+        data = {key: value for key, value in row.items() if key not in ("type", "id", "crc")}
+        return Custom(row["type"], data)
+
+    def _body(self, row: Row) -> Body | None:
+        # First and plainly, because nearly all rows are messages: matching costs as much as
+        # decoding does.
+        if row.message is not None and row.type == "message":
+            # An empty message says nothing, and no provider would accept it.
+            return rows.message(row.message) if row.message.content else None
+        match row:
+            case Row(type="meta", meta=Meta() as meta):
+                return self._take_meta(meta)
+            case Row(type="compaction"):
+                return _compaction(row)
+            case Row(type="usage", usage=usage, cumulative=cumulative):
+                usage = usage or rows.UsageRow()
+                return UsageNote(rows.usage(usage), rows.usage(cumulative or usage))
+            case Row(type="rename", title=str(title)):
+                return Title(title)
+            case Row(type="level", level=level) if level is not None:
+                return LevelChange(level)
+            case Row(type="label", target=str(target), label=label):
+                return Label(target, label)
+            case Row(type="result", result=BlockRow() as block):
+                return _result_note(block)
+            case Row(type="custom", kind=str(kind), data=data):
+                return Custom(kind, data or {})
+            case _:
+                return None
+
+    def _take_meta(self, meta: Meta) -> ModelChange | None:
+        first, self.meta = self.meta is None, meta
+        return None if first else ModelChange(meta.provider, meta.model)
+
+
+def _compaction(row: Row) -> Compaction | Cleared | Replaced | None:
+    if row.branch:
+        return None
+    if row.cleared:
+        return Cleared()
+    if row.compaction is not None or row.messages is UNSET:
+        return row.compaction
+    return Replaced(tuple(map(rows.message, _messages.decode(row.messages))))
+
+
+def _result_note(row: BlockRow) -> ResultNote | None:
+    result = rows.block(row)
+    return ResultNote(result) if isinstance(result, ToolResult) else None
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

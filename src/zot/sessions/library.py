@@ -1,0 +1,399 @@
+"""What is on disk: finding, describing, searching, naming, forking and removing sessions."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+import zot
+from zot.core.session import (
+    Compaction,
+    Entry,
+    ModelChange,
+    Session,
+    Title,
+    UsageNote,
+    context_of,
+    new_session_id,
+)
+from zot.errors import SessionError
+from zot.files import ensure_dir, sync_dir
+from zot.home import home_dir
+from zot.pi import format as pi
+from zot.provider.types import Message, Text, ToolResult
+from zot.sessions import jsonl
+from zot.sessions.files import Format, Loaded, load, open_to_append
+from zot.sessions.open import (
+    automatic_path,
+    has_messages,
+    in_use,
+    session_paths,
+    sessions_dir,
+)
+from zot.sessions.rows import Meta, rfc3339
+
+FIRST_TEXT = 200
+"""Characters of the first words in a summary."""
+AROUND = 60
+"""Characters on each side of what was searched for."""
+
+
+class Summary(Struct, frozen=True):
+    """A session at a glance."""
+
+    path: str
+    id: str
+    cwd: str
+    title: str
+    """What the user called it; empty: nothing."""
+    first_text: str
+    """How it began."""
+    provider: str
+    model: str
+    started: str
+    modified: float
+    """Unix seconds of the last write."""
+    messages: int
+    cost: float
+    """US dollars."""
+    parent: str = ""
+    """Id of the session it was forked from."""
+    format: Format = "zot"
+
+
+class Hit(Struct, frozen=True):
+    summary: Summary
+    entry: str
+    role: str
+    text: str
+    """What was found, and what stands around it."""
+
+
+# --- finding ---------------------------------------------------------------------------------
+
+
+def directories() -> list[str]:
+    """The directories with sessions, one for each working directory."""
+    root = os.path.join(home_dir(), "sessions")
+    try:
+        return sorted(entry.path for entry in os.scandir(root) if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def paths(cwd: str | None) -> list[str]:
+    """The sessions of a directory, or of all; latest written first."""
+    if cwd is not None:
+        return session_paths(sessions_dir(cwd))
+    found = [path for directory in directories() for path in session_paths(directory)]
+    return sorted(found, key=_modified, reverse=True)
+
+
+def summaries(cwd: str | None) -> Iterator[Summary]:
+    """Sessions at a glance, latest first; those that cannot be read are left out."""
+    for path in paths(cwd):
+        try:
+            loaded = load(path)
+        except SessionError:
+            continue
+        if loaded.meta.hide_from_sessions is not True:
+            yield describe(path, loaded)
+
+
+def describe(path: str, loaded: Loaded) -> Summary:
+    meta = loaded.meta
+    session = Session(entries=loaded.entries.values())
+    cost = 0.0
+    title = meta.title if isinstance(meta.title, str) else ""
+    provider, model = meta.provider, meta.model
+    for entry in loaded.entries.values():
+        match entry.body:
+            case Title(text):
+                title = text
+            case UsageNote(_, cumulative):
+                cost = cumulative.cost.total
+            case ModelChange(new_provider, new_model):
+                provider, model = new_provider, new_model
+            case _:
+                pass
+    return Summary(
+        path=path,
+        id=meta.id,
+        cwd=meta.cwd,
+        title=title,
+        first_text=_first_text(loaded.entries.values()),
+        provider=provider,
+        model=model,
+        started=meta.started,
+        modified=_modified(path),
+        messages=session.message_count(),
+        cost=cost,
+        parent=meta.parent if isinstance(meta.parent, str) else "",
+        format=loaded.format,
+    )
+
+
+def find(reference: str, cwd: str | None) -> str:
+    """The path of a session: a path, the beginning or end of an id, or `latest`.
+
+    Raises:
+        SessionError: there is none, or more than one.
+    """
+    if os.path.isfile(reference):
+        return reference
+    here = paths(cwd)
+    if reference == "latest":
+        if not here:
+            raise SessionError("there is no session here; --all looks in all directories")
+        return here[0]
+    # A session may be named from anywhere by its id.
+    found = [path for path in paths(None) if len(reference) >= 4 and _is_named(path, reference)]
+    if not found:
+        raise SessionError(f"there is no session {reference!r}; `zot sessions list` shows them")
+    if len(found) > 1:
+        names = ", ".join(os.path.basename(path) for path in found[:3])
+        raise SessionError(f"{reference!r} fits {len(found)} sessions: {names}")
+    return found[0]
+
+
+def _is_named(path: str, reference: str) -> bool:
+    name = os.path.basename(path).removesuffix(".jsonl")
+    if name == reference or name.endswith(reference):
+        return True
+    try:
+        with open(path, "rb") as file:
+            row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
+    except (OSError, jsonl.BadRow):
+        return False
+    meta = row.get("meta", row)
+    return isinstance(meta, dict) and str(meta.get("id", "")).startswith(reference)
+
+
+def search(text: str, cwd: str | None) -> Iterator[Hit]:
+    """Where a text was said or printed, whatever its case; the first place in each message."""
+    wanted = text.casefold()
+    for path in paths(cwd):
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+            loaded = load(path) if wanted.isascii() is False or _may_hold(data, wanted) else None
+        except (OSError, SessionError):
+            continue
+        if loaded is None:
+            continue
+        summary = describe(path, loaded)
+        for entry in loaded.entries.values():
+            if isinstance(entry.body, Message) and (found := _found(entry.body, wanted)):
+                yield Hit(summary, entry.id, entry.body.role, found)
+
+
+def _may_hold(data: bytes, wanted: str) -> bool:
+    """A look at the bytes, before the rows are parsed; letters that JSON escapes say maybe."""
+    plain = all(letter.isalnum() or letter in " .,:;-_()" for letter in wanted)
+    return not plain or wanted.encode() in data.lower()
+
+
+def _found(message: Message, wanted: str) -> str:
+    for text in texts_of(message):
+        at = text.casefold().find(wanted)
+        if at >= 0:
+            start, end = max(0, at - AROUND), at + len(wanted) + AROUND
+            return " ".join(text[start:end].split())
+    return ""
+
+
+def texts_of(message: Message) -> Iterator[str]:
+    for block in message.content:
+        if isinstance(block, Text):
+            yield block.text
+        elif isinstance(block, ToolResult):
+            yield from (part.text for part in block.content if isinstance(part, Text))
+
+
+def _first_text(entries: Iterable[Entry]) -> str:
+    for entry in entries:
+        if isinstance(entry.body, Message) and entry.body.role == "user":
+            text = next(texts_of(entry.body), "")
+            if text.strip():
+                return " ".join(text.split())[:FIRST_TEXT]
+    return ""
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+# --- changing --------------------------------------------------------------------------------
+
+
+def rename(path: str, title: str) -> None:
+    """Name a session, also one that another process is writing to.
+
+    Raises:
+        SessionError: it cannot be written.
+    """
+    if in_use(path) and load(path).format == "zot":
+        # One write at the end of the file: it cannot mix with the other process's rows.
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(fd, jsonl.encode_title(title))
+        finally:
+            os.close(fd)
+        return
+    store, loaded = open_to_append(path)
+    session = Session(id=loaded.meta.id, entries=loaded.entries.values(), store=store)
+    store.follow(session)
+    try:
+        session.append(Title(title))
+    finally:
+        session.close()
+
+
+def fork(path: str, at: str | int | None = None, *, cwd: str | None = None) -> str:
+    """Copy a session up to an entry (or its first N messages) into a new file; its path.
+
+    Raises:
+        SessionError: there is no such entry, or the copy cannot be written.
+    """
+    loaded = load(path)
+    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
+    place = loaded.meta.cwd if cwd is None else cwd
+    # pi names the file that a session came from, zot its id.
+    parent = os.path.abspath(path) if loaded.format == "pi" else loaded.meta.id
+    return fork_into(beside, loaded, at, cwd=place, parent=parent)
+
+
+def fork_into(
+    directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
+) -> str:
+    """The same, of a session that was read already."""
+    chosen = _up_to(Session(entries=loaded.entries.values()), at)
+    count = sum(isinstance(entry.body, Message) for entry in chosen)
+    meta = new_meta(cwd, loaded.meta, parent=parent or loaded.meta.id, fork_point=count)
+    name = os.path.basename(automatic_path(cwd, meta.id, time.time()))
+    target = os.path.join(directory, name)
+    write_session(target, meta, chosen, loaded.format)
+    return target
+
+
+def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = None) -> Meta:
+    """The head of a copy: a new id and time, the same model."""
+    return Meta(
+        id=new_session_id(),
+        cwd=cwd,
+        model=old.model,
+        provider=old.provider,
+        started=rfc3339(time.time()),
+        version=zot.__version__,
+        parent=parent or msgspec.UNSET,
+        fork_point=msgspec.UNSET if fork_point is None else fork_point,
+    )
+
+
+def write_session(path: str, meta: Meta, entries: list[Entry], format: Format = "zot") -> None:
+    """Write a whole session into a new file: there is all of it, or no file.
+
+    Raises:
+        SessionError: the file exists, or cannot be written.
+    """
+    lines = pi.encode_all(meta, entries) if format == "pi" else lines_of(meta, entries)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        directory = ensure_dir(os.path.dirname(path) or ".")
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(temporary, path)
+        sync_dir(directory)
+    except OSError as error:
+        raise SessionError(f"cannot write {path!r}: {error.strerror or error}") from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _publish(temporary: str, path: str) -> None:
+    try:
+        os.link(temporary, path)  # unlike a rename it does not replace a file that is there
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError(17, "File exists") from None
+        os.rename(temporary, path)
+
+
+def lines_of(meta: Meta, entries: list[Entry]) -> Iterator[bytes]:
+    """The lines of a zot file. The entries are one branch, or a tree in the order it grew."""
+    session = Session(entries=entries)
+    last: str | None = None
+    yield jsonl.encode_meta(meta)
+    for entry in entries:
+        kept: list[Message] = []
+        if entry.parent != last:
+            yield jsonl.encode_branch(_context(session, entry.parent))
+        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+            context = context_of(session.path(entry.parent)) if entry.parent else []
+            ids = [id for id, _ in context]
+            start = ids.index(entry.body.first_kept) if entry.body.first_kept in ids else len(ids)
+            kept = [message for _, message in context[start:]]
+        yield jsonl.encode_entry(entry, meta, kept)
+        last = entry.id
+
+
+def _context(session: Session, leaf: str | None) -> list[Message]:
+    return [] if leaf is None else [message for _, message in context_of(session.path(leaf))]
+
+
+def _up_to(session: Session, at: str | int | None) -> list[Entry]:
+    if at is None:
+        return session.path()
+    if isinstance(at, str):
+        if at not in session.entries:
+            raise SessionError(f"the session has no entry {at!r}; `zot sessions tree` shows them")
+        return session.path(at)
+    path = session.path()
+    ends = [place for place, entry in enumerate(path, 1) if isinstance(entry.body, Message)]
+    if not 0 <= at <= len(ends):
+        raise SessionError(f"the session has {len(ends)} messages, not {at}")
+    return path[: ends[at - 1]] if at else []
+
+
+# --- removing --------------------------------------------------------------------------------
+
+
+def prunable(cwd: str | None, older_than: float | None) -> list[str]:
+    """Files that nobody misses: without a word in them, or not written to for so many seconds.
+
+    A session that is in use is never among them, nor an empty one that was made just now.
+    """
+    places = directories() if cwd is None else [sessions_dir(cwd)]
+    now = time.time()
+    found = []
+    for place in places:
+        try:
+            files = [entry.path for entry in os.scandir(place) if entry.name.endswith(".jsonl")]
+        except FileNotFoundError:
+            continue
+        for path in sorted(files):
+            age = now - _modified(path)
+            old = older_than is not None and age >= older_than
+            if (old or (age > 60 and not has_messages(path))) and not in_use(path):
+                found.append(path)
+    return found
+
+
+def remove(path: str) -> None:
+    """Raises SessionError when it cannot be removed."""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise SessionError(f"cannot remove {path!r}: {error.strerror or error}") from error

@@ -1,0 +1,173 @@
+"""From the flags of a run to its Session: a new file, an old one, or the latest one here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from hashlib import sha256
+
+import zot
+from zot.core.session import ModelChange, Session, new_session_id
+from zot.errors import SessionError
+from zot.home import home_dir
+from zot.sessions.files import (
+    FileStore,
+    Loaded,
+    holder,
+    lock,
+    open_checked,
+    open_to_append,
+)
+from zot.sessions.jsonl import BadRow, decode_object
+from zot.sessions.rows import Meta, rfc3339
+
+Warn = Callable[[str], None]
+
+
+def warn_on_stderr(text: str) -> None:
+    sys.stderr.write(f"zot: warning: {text}\n")
+
+
+def sessions_dir(cwd: str) -> str:
+    """Where the sessions of a working directory are kept; the same place the Go zot uses."""
+    return os.path.join(home_dir(), "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
+
+
+def open_session(
+    path: str | None,
+    cwd: str,
+    *,
+    provider: str = "",
+    model: str = "",
+    warn: Warn = warn_on_stderr,
+) -> Session:
+    """The session in `path`, created if it does not exist; None: a new one in its usual place.
+
+    A new one in its usual place appears on disk with its first entry.
+
+    Raises:
+        SessionError: it is in use, is no session file, or cannot be read or written.
+    """
+    if path is not None and os.path.lexists(path) and not _is_empty(path):
+        return _reopen(path, warn)
+    id = new_session_id()
+    started = time.time()
+    meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
+    if path is None:
+        store = FileStore.create(automatic_path(cwd, id, started), meta, lazy=True)
+    else:
+        if os.path.lexists(path):
+            os.unlink(path)  # an empty file somebody made room with
+        store = FileStore.create(path, meta)
+    return _session(store, id)
+
+
+def continue_latest(
+    cwd: str, *, provider: str = "", model: str = "", warn: Warn = warn_on_stderr
+) -> Session:
+    """The session of this directory that was written to last, or a new one if there is none.
+
+    Raises:
+        SessionError: it is in use, or cannot be read or written.
+    """
+    latest = latest_path(cwd)
+    return open_session(latest, cwd, provider=provider, model=model, warn=warn)
+
+
+def latest_path(cwd: str) -> str | None:
+    paths = session_paths(sessions_dir(cwd))
+    return paths[0] if paths else None
+
+
+def session_paths(directory: str) -> list[str]:
+    """The session files of a directory that hold a conversation, latest written first."""
+    try:
+        found = [entry for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    files = [entry for entry in found if entry.is_file(follow_symlinks=False)]
+    files.sort(key=lambda entry: (entry.stat().st_mtime_ns, entry.name), reverse=True)
+    return [entry.path for entry in files if has_messages(entry.path)]
+
+
+def has_messages(path: str) -> bool:
+    """Whether anything was said. A look at the text: the rows are not parsed."""
+    try:
+        with open(path, "rb") as file:
+            return any(b'"type":"message"' in line or b'"messages":[{' in line for line in file)
+    except OSError:
+        return False
+
+
+def in_use(path: str) -> bool:
+    """Whether a process has the session open for writing."""
+    try:
+        fd = open_checked(path, os.O_RDONLY)
+    except SessionError:
+        return False
+    try:
+        if os.path.exists("/proc/locks"):
+            return holder(fd) is not None
+        # Elsewhere only trying tells; for that moment a process that opens it would be refused.
+        lock(fd, path)
+    except SessionError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def automatic_path(cwd: str, id: str, started: float) -> str:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
+    # The last digits: those of a time-ordered id start alike for all sessions of a minute.
+    return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
+
+
+def model_in(path: str) -> tuple[str, str] | None:
+    """Provider and model of a session file, by a look at its text: nothing else is parsed."""
+    found = b""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.startswith((b'{"type":"meta"', b'{"type":"model_change"')):
+                    found = line
+        row = decode_object(found.rstrip(b"\r\n"))
+    except (OSError, BadRow):
+        return None
+    meta = row.get("meta", row)
+    provider, model = meta.get("provider"), meta.get("model", meta.get("modelId"))
+    return (provider, model) if provider and model and isinstance(model, str) else None
+
+
+def resumed_model(session: Session) -> tuple[str, str] | None:
+    """Provider and model the session was last used with."""
+    for entry in reversed(session.path()):
+        if isinstance(entry.body, ModelChange):
+            return entry.body.provider, entry.body.model
+    store = session.store
+    if isinstance(store, FileStore) and store.meta.model:
+        return store.meta.provider, store.meta.model
+    return None
+
+
+def _reopen(path: str, warn: Warn) -> Session:
+    store, loaded = open_to_append(path)
+    for note in loaded.notes:
+        warn(note)
+    return _session(store, loaded.meta.id or new_session_id(), loaded)
+
+
+def _session(store: FileStore, id: str, loaded: Loaded | None = None) -> Session:
+    entries = loaded.entries.values() if loaded else ()
+    session = Session(id=id, entries=entries, store=store)
+    store.follow(session)
+    return session
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return os.lstat(path).st_size == 0 and os.path.isfile(path) and not os.path.islink(path)
+    except OSError:
+        return False

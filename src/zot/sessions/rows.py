@@ -1,0 +1,290 @@
+"""The shapes of the rows in a zot session file, and their meaning. No file is touched here.
+
+The documented keys are those of the Go zot, which skips keys and rows it does not know; the tree
+(id, parent, time) and everything the Go program has no word for ride along as extra keys.
+Content blocks carry no type tag: they are told apart by which keys they have.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zot.core.session import Compaction
+from zot.provider.types import (
+    Block,
+    Cost,
+    Image,
+    Json,
+    Level,
+    Message,
+    Origin,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from zot.sessions import signatures
+
+
+class Meta(Struct, frozen=True):
+    """The head of a session file; a later one (a model switch) replaces it."""
+
+    id: str = ""
+    cwd: str = ""
+    model: str = ""
+    provider: str = ""
+    started: str = ""
+    version: str = ""
+    title: str | UnsetType = UNSET
+    parent: str | UnsetType = UNSET
+    """Id of the session this one was forked from."""
+    fork_point: int | UnsetType = UNSET
+    """How many messages were copied from it."""
+    hide_from_sessions: bool | UnsetType = UNSET
+
+
+class ReasoningRow(Struct, frozen=True, omit_defaults=True):
+    text: str = ""
+    api: str = ""
+    opaque: dict[str, Json] | None = None
+
+
+class BlockRow(Struct, frozen=True, omit_defaults=True):
+    text: str | None = None
+    mime_type: str | None = None
+    data: bytes | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: Json = None
+    invalid: bool = False
+    """The model's arguments were no object; `raw` is what it wrote."""
+    raw: str = ""
+    thought_signature: str | None = None
+    opaque: dict[str, Json] | None = None
+    call_id: str | None = None
+    content: tuple[BlockRow, ...] | None = None
+    is_error: bool | None = None
+    details: dict[str, Json] | None = None
+    reasoning_id: str | None = None
+    encrypted_content: str | None = None
+    summary: str | None = None
+    reasoning: ReasoningRow | None = None
+
+
+class MessageRow(Struct, frozen=True, omit_defaults=True):
+    role: Role
+    content: tuple[BlockRow, ...] | None
+    time: str = ""
+    meta: dict[str, str] | None = None
+    """Texts only: the Go reader drops a message whose meta holds anything else."""
+    origin: Origin | None = None
+    extra: dict[str, Json] | None = None
+    """What of the message's extra is not text."""
+
+
+class UsageRow(Struct, frozen=True, omit_defaults=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float = 0.0
+    reasoning_tokens: int = 0
+    reasoning_tokens_known: bool = False
+    cost: Cost | None = None
+    cost_known: bool = True
+
+
+class Row(Struct, frozen=True, omit_defaults=True):
+    type: str
+    meta: Meta | None = None
+    message: MessageRow | None = None
+    messages: Raw | UnsetType = UNSET
+    """Not parsed until it is known that somebody wants them."""
+    usage: UsageRow | None = None
+    cumulative: UsageRow | None = None
+    title: str | None = None
+    compaction: Compaction | None = None
+    cleared: bool = False
+    branch: bool = False
+    level: Level | None = None
+    result: BlockRow | None = None
+    target: str | None = None
+    label: str | None = None
+    kind: str | None = None
+    data: dict[str, Json] | None = None
+    id: str = ""
+    parent: str | None | UnsetType = UNSET
+    """Absent in rows of the Go program: the row before is the parent."""
+    time: float = 0.0
+
+
+KNOWN = ("meta", "message", "compaction", "usage", "rename", "level", "label", "result", "custom")
+
+
+# --- times -----------------------------------------------------------------------------------
+
+
+def rfc3339(seconds: float) -> str:
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        moment = datetime.fromtimestamp(0, UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def unix(text: str) -> float:
+    """Seconds, or 0 for a time nobody can read: a strange clock must not cost a message."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+# --- content ---------------------------------------------------------------------------------
+
+
+def block_row(block: Block) -> BlockRow:
+    match block:
+        case Text(text):
+            return BlockRow(text=text)
+        case Image(mime_type, data):
+            return BlockRow(mime_type=mime_type, data=data)
+        case ToolCall():
+            return _call_row(block)
+        case ToolResult():
+            return BlockRow(
+                call_id=block.call_id,
+                content=tuple(block_row(part) for part in block.content),
+                is_error=block.is_error,
+                name=block.name or None,
+                details=block.details,
+            )
+        case Reasoning():
+            return _reasoning_row(block)
+
+
+def _call_row(call: ToolCall) -> BlockRow:
+    return BlockRow(
+        id=call.id,
+        name=call.name,
+        # The key is always there: the Go program sends its value on as it is.
+        arguments={} if call.args is None else call.args,
+        invalid=call.args is None,
+        raw=call.raw,
+        thought_signature=signatures.of_call(call) or None,
+        opaque=call.opaque,
+    )
+
+
+def _reasoning_row(block: Reasoning) -> BlockRow:
+    """Where the Go program has words for it (Responses), its words; else an empty text to it."""
+    id, encrypted = signatures.item_of(block)
+    row = ReasoningRow(block.text, block.api, block.opaque)
+    if id or encrypted:
+        return BlockRow(reasoning_id=id, encrypted_content=encrypted, reasoning=row)
+    return BlockRow(text="", reasoning=row)
+
+
+def block(row: BlockRow) -> Block:
+    if row.reasoning is not None:
+        return Reasoning(row.reasoning.text, row.reasoning.api, row.reasoning.opaque)
+    if row.reasoning_id or row.encrypted_content or row.summary:
+        told = row.summary or ""
+        opaque = signatures.for_item(row.reasoning_id or "", row.encrypted_content or "", told)
+        return Reasoning(told, signatures.RESPONSES, opaque)
+    if row.call_id is not None:
+        return _result(row)
+    if row.id is not None and row.name is not None:
+        return _call(row)
+    if row.mime_type is not None:
+        return Image(row.mime_type, row.data or b"")
+    return Text(row.text or "")
+
+
+def _call(row: BlockRow) -> ToolCall:
+    opaque = row.opaque
+    if opaque is None:
+        opaque = signatures.for_call(row.thought_signature)
+    is_object = isinstance(row.arguments, dict)
+    valid, raw = is_object and not row.invalid, row.raw
+    if not is_object and row.arguments is not None:
+        raw = msgspec.json.encode(row.arguments).decode()
+    return ToolCall(row.id or "", row.name or "", row.arguments if valid else None, raw, opaque)
+
+
+def _result(row: BlockRow) -> ToolResult:
+    content = []
+    for part in row.content or ():
+        inner = Image(part.mime_type, part.data or b"") if part.mime_type is not None else None
+        content.append(inner or Text(part.text or ""))
+    return ToolResult(
+        row.call_id or "", tuple(content), bool(row.is_error), row.name or "", row.details
+    )
+
+
+# --- messages --------------------------------------------------------------------------------
+
+
+def message_row(message: Message) -> MessageRow:
+    texts: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    for key, value in (message.extra or {}).items():
+        if isinstance(value, str):
+            texts[key] = value
+        else:
+            others[key] = value
+    return MessageRow(
+        role=message.role,
+        content=tuple(map(block_row, message.content)),
+        time=rfc3339(message.time),
+        meta=texts or None,
+        origin=message.origin,
+        extra=others or None,
+    )
+
+
+def message(row: MessageRow) -> Message:
+    extra = None
+    if row.meta or row.extra:
+        extra = {**(row.meta or {}), **(row.extra or {})}
+    content = tuple([block(each) for each in row.content or ()])
+    return Message(row.role, content, unix(row.time), row.origin, extra)
+
+
+# --- usage -----------------------------------------------------------------------------------
+
+
+def usage_row(usage: Usage) -> UsageRow:
+    return UsageRow(
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cache_read_tokens=usage.cache_read,
+        cache_write_tokens=usage.cache_write,
+        cost_usd=usage.cost.total,
+        reasoning_tokens=usage.reasoning or 0,
+        reasoning_tokens_known=usage.reasoning is not None,
+        cost=usage.cost,
+        cost_known=usage.cost_known,
+    )
+
+
+def usage(row: UsageRow) -> Usage:
+    return Usage(
+        row.input_tokens,
+        row.output_tokens,
+        row.cache_read_tokens,
+        row.cache_write_tokens,
+        row.reasoning_tokens if row.reasoning_tokens_known else None,
+        # The Go program keeps the sum only; in which part it goes does not change the total.
+        Cost(input=row.cost_usd) if row.cost is None else row.cost,
+        row.cost_known,
+    )

@@ -1,0 +1,367 @@
+"""The models a user can choose: the catalog, what servers told, and models.json over both.
+
+On the start-up path: models.json is read only if it exists, the cache only when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.errors import ConfigError
+from zot.files import locked, read_bytes, write_atomic
+from zot.home import home_dir
+from zot.provider import catalog
+from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
+from zot.provider.types import Api, Json, Model, Price
+
+CACHE_SECONDS = 6 * 3600
+"""How long a list of models that a server told is used."""
+
+_APIS: dict[str, Api] = {
+    "anthropic": "anthropic",
+    "anthropic-messages": "anthropic",
+    "openai": "openai-chat",
+    "openai-chat": "openai-chat",
+    "openai-completions": "openai-chat",
+    "openai-responses": "openai-responses",
+    "google": "google",
+    "gemini": "google",
+    "google-generative-ai": "google",
+}
+_KEY_HEADER: dict[Api, Auth] = {"anthropic": "x-api-key", "google": "x-goog-api-key"}
+_ALIASES = {
+    "anthropic-messages": "anthropic",
+    "openai-codex": "openai",
+    "moonshot-ai": "moonshot",
+    "kimi-code": "kimi",
+    "deepseek-chat": "deepseek",
+    "deepseek-ai": "deepseek",
+}
+
+
+class Prices(Struct, frozen=True, rename="camel"):
+    """Prices as pi's models.json has them."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+class ModelRow(Struct, frozen=True, rename="camel"):
+    """A model in models.json. What is missing is taken from the catalog, or a default."""
+
+    id: str
+    name: str = ""
+    reasoning: bool | None = None
+    context_window: int = 0
+    max_tokens: int = 0
+    price_input: float = 0.0
+    price_output: float = 0.0
+    price_cache_read: float = 0.0
+    price_cache_write: float = 0.0
+    cost: Prices | None = None
+    base_url: str = ""
+    input: tuple[str, ...] | None = None
+    api: str = ""
+    headers: dict[str, str] | None = None
+    compat: dict[str, Json] | None = None
+
+
+class ProviderRow(Struct, frozen=True, rename="camel"):
+    """A provider in models.json: a new one, or changes to one that zot knows."""
+
+    models: tuple[Json, ...] = ()
+    title: str = ""
+    base_url: str = ""
+    api: str = ""
+    auth: str = ""
+    api_key_env: str = ""
+    """The variable that holds its key."""
+    headers: dict[str, str] | None = None
+    compat: dict[str, Json] | None = None
+
+
+def models_path() -> str:
+    return os.path.join(home_dir(), "models.json")
+
+
+def cache_path() -> str:
+    return os.path.join(home_dir(), "models-cache.json")
+
+
+class Models:
+    """Every provider and model, by name. `warnings` says what of models.json was not used."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path or models_path()
+        self.warnings: list[str] = []
+        self._providers: dict[str, ProviderInfo] = {}
+        self._models: dict[str, dict[str, ModelRow]] = {}
+        for name, row in self._read().items():
+            self._take(_ALIASES.get(name, name), row)
+
+    def providers(self) -> Mapping[str, ProviderInfo]:
+        return {**PROVIDERS, **self._providers}
+
+    def provider(self, name: str) -> ProviderInfo:
+        """The provider of that name or alias.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name in self._providers:
+            return self._providers[name]
+        info = find_provider(name)
+        return self._providers.get(info.name, info)
+
+    def all(self, provider: str) -> tuple[Model, ...]:
+        """The models of a provider: the user's words over the server's over the catalog's."""
+        found = {model.id: model for model in self._listed(provider)}
+        for model in read_cache(provider):
+            found[model.id] = _told(model, found.get(model.id))
+        for id, row in self._models.get(provider, {}).items():
+            found[id] = self._overridden(provider, row, found.get(id))
+        return tuple(found.values())
+
+    def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
+        """One model.
+
+        Raises:
+            ConfigError: the provider has no such model.
+        """
+        row = self._models.get(provider, {}).get(id)
+        listed = next((model for model in self._listed(provider) if model.id == id), None)
+        if row is not None:
+            return self._overridden(provider, row, listed)
+        if listed is None:
+            cached = next((model for model in read_cache(provider) if model.id == id), None)
+            if cached is not None:
+                return _told(cached, None)
+        if provider not in PROVIDERS:
+            return self._of_own_provider(provider, id)
+        return listed or catalog.find(provider, id, unlisted=unlisted)
+
+    def default(self, provider: str) -> Model | None:
+        """What to use when nobody names a model; None: it must be named."""
+        info = self.provider(provider)
+        if info.default_model:
+            return self.find(provider, info.default_model)
+        first = next(iter(self._models.get(provider, {})), None)
+        return None if first is None else self.find(provider, first)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _listed(self, provider: str) -> Iterable[Model]:
+        return catalog.models(provider) if provider in PROVIDERS else ()
+
+    def _of_own_provider(self, provider: str, id: str) -> Model:
+        info = self.provider(provider)
+        if not id:
+            raise ConfigError(f"provider {provider!r} needs a model: pass --model ID")
+        return Model(id=id, provider=provider, api=info.api, name=id, source="unlisted")
+
+    def _overridden(self, provider: str, row: ModelRow, known: Model | None) -> Model:
+        info = self.provider(provider)
+        base = known or Model(id=row.id, provider=provider, api=info.api, name=row.id, images=False)
+        price = _price(row)
+        return replace(
+            base,
+            name=row.name or base.name,
+            api=_APIS[row.api] if row.api else base.api,
+            reasoning=base.reasoning if row.reasoning is None else row.reasoning,
+            context_window=row.context_window if row.context_window > 0 else base.context_window,
+            max_output=row.max_tokens if row.max_tokens > 0 else base.max_output,
+            images=base.images if row.input is None else "image" in row.input,
+            price=base.price if price is None else price,
+            base_url=row.base_url or base.base_url,
+            headers=row.headers or base.headers,
+            compat=row.compat or base.compat,
+            source="user",
+        )
+
+    def _take(self, name: str, row: ProviderRow) -> None:
+        known = PROVIDERS.get(name)
+        api = self._api(row.api, f"provider {name!r}")
+        if known is None:
+            if not row.base_url or api is None:
+                self._warn(f"provider {name!r} needs a baseUrl and an api of {_words()}")
+                return
+            self._providers[name] = _own_provider(name, row, api)
+        else:
+            self._providers[name] = _changed(known, row, api)
+        models = self._models.setdefault(name, {})
+        for position, each in enumerate(row.models):
+            where = f"model {position + 1} of provider {name!r}"
+            try:
+                model = msgspec.convert(each, ModelRow)
+            except msgspec.ValidationError as error:
+                self._warn(f"{where}: {error}")
+                continue
+            if not model.api or self._api(model.api, where):
+                models[model.id] = model
+
+    def _api(self, word: str, where: str) -> Api | None:
+        if word and word not in _APIS:
+            self._warn(f"{where} has the unknown api {word!r}; use {_words()}")
+        return _APIS.get(word)
+
+    def _read(self) -> dict[str, ProviderRow]:
+        try:
+            data = read_bytes(self.path)
+            if data is None:
+                return {}
+            providers = msgspec.json.decode(data, type=dict[str, dict[str, Json]])["providers"]
+        except KeyError:
+            self._warn('it has no "providers"')
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._warn(str(error))
+            return {}
+        rows = {}
+        for name, value in providers.items():
+            try:
+                rows[name] = msgspec.convert(value, ProviderRow)
+            except msgspec.ValidationError as error:
+                self._warn(f"provider {name!r}: {error}")
+        return rows
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(f"{self.path!r}: {text}; it is not used")
+
+
+def _words() -> str:
+    return "anthropic, openai-chat, openai-responses or google"
+
+
+def _own_provider(name: str, row: ProviderRow, api: Api) -> ProviderInfo:
+    free = row.auth == "none"
+    variable = row.api_key_env or name.upper().replace("-", "_").replace(".", "_") + "_API_KEY"
+    return ProviderInfo(
+        name=name,
+        title=row.title or name,
+        api=api,
+        base_url=row.base_url,
+        env=(variable,),
+        auth="none" if free else _KEY_HEADER.get(api, "bearer"),
+        key_optional=free,
+        headers=row.headers or {},
+        quirks=row.compat or {},
+        open_models=True,
+    )
+
+
+def _changed(known: ProviderInfo, row: ProviderRow, api: Api | None) -> ProviderInfo:
+    free = row.auth == "none"
+    return replace(
+        known,
+        api=api or known.api,
+        base_url=row.base_url or known.base_url,
+        env=(row.api_key_env, *known.env) if row.api_key_env else known.env,
+        auth="none" if free else known.auth,
+        key_optional=free or known.key_optional,
+        headers={**known.headers, **(row.headers or {})},
+        quirks={**known.quirks, **(row.compat or {})},
+    )
+
+
+def _price(row: ModelRow) -> Price | None:
+    if row.cost is not None:
+        return Price(row.cost.input, row.cost.output, row.cost.cache_read, row.cost.cache_write)
+    if not (row.price_input > 0 or row.price_output > 0):
+        return None
+    return Price(row.price_input, row.price_output, row.price_cache_read, row.price_cache_write)
+
+
+# --- what servers told -----------------------------------------------------------------------
+
+
+class CachedModel(Struct, frozen=True, omit_defaults=True):
+    """A model in models-cache.json, with the names the Go program gives its fields."""
+
+    provider: str = msgspec.field(name="Provider")
+    id: str = msgspec.field(name="ID")
+    name: str = msgspec.field(name="DisplayName", default="")
+    context_window: int = msgspec.field(name="ContextWindow", default=0)
+    max_output: int = msgspec.field(name="MaxOutput", default=0)
+    reasoning: bool = msgspec.field(name="Reasoning", default=False)
+    base_url: str = msgspec.field(name="BaseURL", default="")
+    fetched: float = 0.0
+    """Unix seconds; the Go program has one time for all."""
+
+
+class Cache(Struct, frozen=True):
+    fetched_at: str = ""
+    models: tuple[CachedModel, ...] = ()
+
+
+def read_cache(provider: str) -> tuple[CachedModel, ...]:
+    """What the provider's server told lately; a cache that cannot be read is an empty one."""
+    now = time.time()
+    return tuple(
+        model
+        for model in _cached()
+        if model.provider == provider and now - model.fetched < CACHE_SECONDS
+    )
+
+
+def write_cache(provider: str, models: Iterable[Model]) -> None:
+    """Keep what a provider's server told."""
+    now = time.time()
+    fresh = [
+        CachedModel(
+            provider,
+            model.id,
+            model.name,
+            model.context_window,
+            model.max_output,
+            model.reasoning,
+            model.base_url,
+            now,
+        )
+        for model in models
+    ]
+    with locked(cache_path()):
+        others = [model for model in _cached() if model.provider != provider]
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+        write_atomic(cache_path(), msgspec.json.encode(Cache(stamp, (*others, *fresh))))
+
+
+def _cached() -> tuple[CachedModel, ...]:
+    try:
+        data = read_bytes(cache_path())
+        cache = Cache() if data is None else msgspec.json.decode(data, type=Cache)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return ()
+    when = _seconds(cache.fetched_at)
+    return tuple(each if each.fetched else replace(each, fetched=when) for each in cache.models)
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _told(cached: CachedModel, known: Model | None) -> Model:
+    if known is not None:
+        return known  # the catalog knows prices and limits that servers do not tell
+    return Model(
+        id=cached.id,
+        provider=cached.provider,
+        api=PROVIDERS[cached.provider].api if cached.provider in PROVIDERS else "openai-chat",
+        name=cached.name or cached.id,
+        context_window=cached.context_window or 128_000,
+        max_output=cached.max_output or 8_192,
+        reasoning=cached.reasoning,
+        base_url=cached.base_url,
+        source="cache",
+    )

@@ -1,0 +1,158 @@
+"""Decides with which provider, model and key to run. On the start-up path: loads little.
+
+Nothing here changes a file, whatever the user typed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from zot.errors import AuthError, ConfigError
+from zot.provider.providers import ProviderInfo, connect, env_base_url
+from zot.provider.types import Model, Provider
+from zot.settings.choose import Choice, choose
+from zot.settings.flags import Options
+from zot.settings.known import (
+    Known,
+    configured,
+    current_token,
+    find_key,
+    resumed,
+    stored_providers,
+    with_token,
+)
+
+DEFAULT_PROVIDER = "anthropic"
+LOCAL = "local"
+
+
+class Setup(Struct, frozen=True):
+    """A provider that can be asked: everything is known, nothing was sent."""
+
+    options: Options
+    info: ProviderInfo
+    model: Model
+    key: str
+    base_url: str
+    cwd: str
+    known: Known
+    notice: str = ""
+    """Which provider was chosen and why, when the user named none."""
+    warnings: tuple[str, ...] = ()
+    """What of the user's and the project's files was not used."""
+    renew: Callable[[], str] | None = None
+    """Gives a token that is good for a while, where the key is one."""
+
+    # --- where the runtime finds models (agent.runtime.Models) -------------------------------
+
+    def find(self, id: str) -> Model:
+        if self.info.name == LOCAL:
+            return local_model(id)
+        return self.known.find(self.info.name, id, unlisted=bool(self.base_url))
+
+    def all(self) -> Sequence[Model]:
+        if self.info.name == LOCAL:
+            # Deferred, here and below: only for the model on this machine.
+            from zot.local.provider import local_models
+
+            return local_models()
+        return self.known.all(self.info.name)
+
+    def connect(self, model: Model) -> Provider:
+        if self.info.name == LOCAL:
+            from zot.local.provider import open_local
+
+            return open_local(model)
+        options = self.options
+        return connect(
+            self.info,
+            model,
+            self.renew or self.key,
+            self.base_url or None,
+            idle_seconds=options.idle_timeout or 120.0,
+            script=options.script,
+        )
+
+
+def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
+    """Find out what to run with.
+
+    Raises:
+        ConfigError: an unknown provider or model, a bad directory; says what to do.
+        AuthError: no key.
+    """
+    if options.replay:
+        from zot.testing.record import replay_setup  # only for tests of an embedder's own
+
+        return replay_setup(options)
+    cwd = working_directory(options.cwd)
+    known = Known()
+    options, ignored = configured(resumed(options, cwd, known), environ, cwd)
+    choice = choose_provider(options, environ, known)
+    info = choice.info
+    base_url = options.base_url or choice.base_url or env_base_url(info, environ)
+    model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
+    key = find_key(info, options.api_key, environ)
+    if not key.text and info.auth != "none" and not info.key_optional:
+        raise AuthError(missing_key(info))
+    asked, renew = info, None
+    if key.is_token:
+        asked = with_token(info, key.text)
+        renew = partial(current_token, info, environ)
+    notice = choice.line(model.id) if choice.because else ""
+    warnings = (*ignored, *known.warnings)
+    return Setup(options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew)
+
+
+def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:
+    """What the user named, or what fits the rest of what they said, else what can be found."""
+    provider = options.provider
+    if not provider and options.model.endswith(".gguf"):
+        provider = LOCAL
+    elif not provider and (options.api_key or options.base_url):
+        provider = DEFAULT_PROVIDER
+    if provider:
+        return Choice(known.provider(provider))
+    return choose("", environ, stored=stored_providers)
+
+
+def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:
+    if info.name == LOCAL:
+        return local_model(name)
+    if name:
+        return known.find(info.name, name, unlisted=unlisted)
+    model = known.default(info.name)
+    if model is None:
+        raise ConfigError(
+            f"provider {info.name!r} has no default model: pass --model ID; "
+            f"`zot --list-models --provider {info.name}` shows what there is"
+        )
+    return model
+
+
+def local_model(name: str) -> Model:
+    from zot.local.provider import find_local
+
+    return find_local(name)
+
+
+def missing_key(info: ProviderInfo) -> str:
+    variable = info.env[0] if info.env else "the provider's variable"
+    return (
+        f"no credential for {info.name}; set {variable}, pass --api-key, or run `zot login "
+        f"{info.name}`. Without a key: --provider local runs a model on this machine"
+    )
+
+
+def working_directory(cwd: str) -> str:
+    try:
+        path = os.path.abspath(cwd) if cwd else os.getcwd()
+    except OSError as error:
+        raise ConfigError("the working directory is gone: change to one that exists") from error
+    if not os.path.isdir(path):
+        raise ConfigError(f"--cwd {cwd!r} is not a directory")
+    return path

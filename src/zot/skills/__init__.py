@@ -1,0 +1,1 @@
+"""Skills: what a SKILL.md adds."""

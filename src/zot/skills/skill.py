@@ -1,0 +1,284 @@
+"""Skills: folders with a SKILL.md that the model reads when it needs them.
+
+Only names and descriptions are in every prompt; the body comes by the `skill` tool or when the
+user writes `/skill:name`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from zot.core.tool import ToolContext
+from zot.errors import ToolError
+from zot.provider.types import Json
+
+FILE = "SKILL.md"
+MAX_BYTES = 256 * 1024
+MAX_HEAD = 16 * 1024
+"""Bytes of the front matter."""
+MAX_DEPTH = 6
+MAX_FOLDERS = 2000
+"""A folder of skills is small; this ends a walk that strayed into something else."""
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", re.M | re.S)
+_SLASH = re.compile(r"\A/skill:(\S+)[ \t]*\n?(.*)\Z", re.S)
+
+BUILTIN = Path(__file__).parent / "builtin"
+
+
+class Skill(Struct, frozen=True):
+    name: str
+    description: str
+    body: str
+    directory: Path
+    """Where its other files are."""
+    source: str
+    """builtin, or the folder it was found in as the user writes it."""
+    hidden: bool = False
+    """Not offered to the model; the user may still call it."""
+    problems: tuple[str, ...] = ()
+    """What `zot skills check` complains about."""
+
+    @property
+    def path(self) -> Path:
+        return self.directory / FILE
+
+
+class Place(Struct, frozen=True):
+    """A folder that may hold skills."""
+
+    path: Path
+    prefix: str = ""
+    """What the names of its skills begin with: that of an extension."""
+
+
+def places(cwd: str | Path, home: Path, extensions: Iterable[Place] = ()) -> list[Place]:
+    """Where skills are looked for; the first one of a name wins."""
+    here, user = Path(cwd), Path.home()
+    folders = [
+        here / ".zot" / "skills",
+        home / "skills",
+        here / ".claude" / "skills",
+        user / ".claude" / "skills",
+        here / ".agents" / "skills",
+        user / ".agents" / "skills",
+    ]
+    return [*map(Place, folders), *extensions, Place(BUILTIN)]
+
+
+def find_skills(where: Iterable[Place]) -> list[Skill]:
+    """Every skill, by name; the first one of a name wins."""
+    found: dict[str, Skill] = {}
+    for place in where:
+        for path in skill_files(place.path):
+            skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place)
+            found.setdefault(skill.name, skill)
+    return [found[name] for name in sorted(found)]
+
+
+def skill_files(folder: Path) -> list[Path]:
+    """The SKILL.md files in and below a folder. No folder is entered twice, whatever the links."""
+    if folder.name == FILE:
+        return [folder] if folder.is_file() else []
+    seen: set[tuple[int, int]] = set()
+    found: list[Path] = []
+    waiting = [(folder, 0)]
+    while waiting and len(seen) < MAX_FOLDERS:
+        at, depth = waiting.pop(0)
+        try:
+            status = at.stat()
+            names = sorted(os.listdir(at))  # noqa: PTH208  names are enough
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        if FILE in names and (at / FILE).is_file():
+            found.append(at / FILE)
+            continue  # what is below belongs to that skill
+        if depth < MAX_DEPTH:
+            deeper = (at / name for name in names if not name.startswith("."))
+            waiting += [(each, depth + 1) for each in deeper if each.is_dir()]
+    return found
+
+
+# --- one file --------------------------------------------------------------------------------
+
+
+def read_skill(path: Path, place: Place) -> Skill:
+    """A skill as good as its file allows: what is wrong is noted, never raised."""
+    problems: list[str] = []
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        data = b""
+        problems.append(f"cannot be read: {error.strerror or error}")
+    if len(data) > MAX_BYTES:
+        problems.append(f"is longer than {MAX_BYTES} bytes; the rest is not used")
+    head, body = split(data[:MAX_BYTES].decode("utf-8", "replace"), problems)
+    folder = path.parent.name
+    name = _text(head, "name", problems) or folder
+    description = _text(head, "description", problems)
+    _check(name, description, folder, head, problems)
+    return Skill(
+        name=f"{place.prefix}:{name}" if place.prefix else name,
+        description=" ".join(description.split())[:MAX_DESCRIPTION],
+        body=body.strip(),
+        directory=path.parent,
+        source=_source(path),
+        hidden=head.get("disable-model-invocation") is True or not description.strip(),
+        problems=tuple(problems),
+    )
+
+
+def read_builtin(path: Path) -> Skill:
+    """A skill that ships with zot. Ours are plain enough to be read without the YAML parser,
+    which would cost every run some milliseconds.
+    """
+    _, head, body = path.read_text("utf-8").split("---\n", 2)
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    directory = path.parent
+    return Skill(fields["name"], fields["description"], body.strip(), directory, "builtin")
+
+
+def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
+    """Front matter and body. Without front matter the whole text is the body."""
+    found = _HEAD.match(text)
+    if not found:
+        problems.append("has no front matter between two lines of ---")
+        return {}, text
+    if len(found[1]) > MAX_HEAD:
+        problems.append(f"has more than {MAX_HEAD} bytes of front matter")
+        return {}, text
+    # Deferred: loaded only where there is a skill to read.
+    import yaml
+
+    try:
+        head = yaml.safe_load(found[1])
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        where = "" if line is None else f" (line {line + 2})"
+        problems.append(f"has front matter that is not valid YAML{where}")
+        return {}, text
+    if not isinstance(head, dict):
+        problems.append("has front matter that is not a list of keys and values")
+        return {}, text
+    return head, text[found.end() :]
+
+
+def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
+    value = head.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        problems.append(f"has a {key} that is not text: {value!r}")
+        return ""
+    return value.strip()
+
+
+def _check(
+    name: str, description: str, folder: str, head: dict[str, Json], problems: list[str]
+) -> None:
+    """What the Agent Skills format asks for."""
+    if head and "name" not in head:
+        problems.append("has no name")
+    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+        problems.append(
+            f"is named {name!r}; a name has up to {MAX_NAME} small letters, digits and hyphens"
+        )
+    elif name != folder:
+        problems.append(f"is named {name!r}, but its folder {folder!r}")
+    if head and not description:
+        problems.append("has no description: the model will not know when to use it")
+    if len(description) > MAX_DESCRIPTION:
+        problems.append(f"has a description of more than {MAX_DESCRIPTION} characters")
+
+
+def _source(path: Path) -> str:
+    if path.is_relative_to(BUILTIN):
+        return "builtin"
+    text, user = str(path.parent), str(Path.home())
+    return "~" + text[len(user) :] if text.startswith(user + os.sep) else text
+
+
+# --- use -------------------------------------------------------------------------------------
+
+
+def manifest(skills: Sequence[Skill]) -> str:
+    """What the system prompt says of the skills; empty when there is none to offer."""
+    rows = [
+        f"- {skill.name} [{skill.source}]: {skill.description}"
+        for skill in skills
+        if not skill.hidden
+    ]
+    if not rows:
+        return ""
+    head = (
+        "Skills hold instructions for special tasks. When one fits the task, read it with the "
+        "skill tool before you start:"
+    )
+    return "\n".join([head, *rows])
+
+
+def shown(skill: Skill) -> str:
+    """A skill as the model reads it."""
+    where = "" if skill.source == "builtin" else f"\n\nIts files are in {skill.directory}."
+    head = f"# Skill: {skill.name}\n\n{skill.description}{where}"
+    return f"{head}\n\n---\n\n{skill.body}"
+
+
+def expand(text: str, skills: Sequence[Skill]) -> str:
+    """A prompt, with `/skill:name` at its beginning replaced by the skill.
+
+    Raises:
+        ToolError: there is no such skill.
+    """
+    found = _SLASH.match(text)
+    if not found:
+        return text
+    skill = _named(found[1], skills)
+    rest = found[2].strip()
+    return f"{shown(skill)}\n\n---\n\n{rest}" if rest else shown(skill)
+
+
+def _named(name: str, skills: Sequence[Skill]) -> Skill:
+    for skill in skills:
+        if skill.name == name:
+            return skill
+    names = ", ".join(skill.name for skill in skills) or "none"
+    raise ToolError(f"skill: no skill named {name!r}; there is: {names}")
+
+
+class SkillTool:
+    """Lets the model read a skill."""
+
+    name = "skill"
+    description = "Read the instructions of a skill by its name."
+
+    def __init__(self, skills: Sequence[Skill]) -> None:
+        self._skills = skills
+
+    @property
+    def schema(self) -> dict[str, Json]:
+        name = {"type": "string", "description": "Name of the skill."}
+        return {
+            "type": "object",
+            "properties": {"name": name},
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> str:
+        name = str(args.get("name", "")).strip()
+        if not name:
+            raise ToolError("skill: name is required")
+        return shown(_named(name, self._skills))

@@ -1,0 +1,330 @@
+"""Cassettes: a run written down (`--record`) and answered from (`--replay`), so that embedders can
+test with no network and no key. Model calls, tool results and frames are in it, and no credential.
+
+A cassette is JSON lines: a head, then one line for each model call, tool result and frame. Replay
+is strict: what is asked must be what was asked, in the same words.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+import zot
+from zot.cancel import Cancel
+from zot.core.events import Event
+from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
+from zot.provider.providers import ProviderInfo
+from zot.provider.types import Json, Model, Provider, Request, StreamEvent
+from zot.runtime.run import Run
+from zot.runtime.runtime import Runtime
+from zot.settings.flags import Options
+from zot.settings.known import Known
+from zot.settings.resolve import Setup, working_directory
+from zot.testing.cassette import (
+    Packer,
+    failure_of,
+    failure_shape,
+    nearest,
+    request_shape,
+    unpacked_model,
+)
+from zot.wire.zot_events import frame
+
+VERSION = 1
+Line = dict[str, Any]
+
+
+class NotRecorded(ProviderError):
+    """The cassette has no answer to this request."""
+
+    code = "not_recorded"
+
+
+# --- recording ---------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Writes the lines of one run as they happen."""
+
+    def __init__(self, path: str, setup: Setup) -> None:
+        self.packer = Packer(setup.cwd, secret=setup.key)
+        self._path = os.path.abspath(path)  # noqa: PTH100  a file that others open by the same text
+        self._lock = threading.Lock()
+        head = {"version": VERSION, "zot": zot.__version__, "provider": setup.info.name}
+        line = {**head, "model": self.packer.pack(setup.model)}
+        self._add("cassette", line, os.O_TRUNC)
+
+    def write(self, kind: str, fields: Line) -> None:
+        self._add(kind, fields, os.O_APPEND)
+
+    def _add(self, kind: str, fields: Line, how: int) -> None:
+        """Add a line. The file is open only meanwhile: a run that is killed leaves it whole."""
+        line = self.packer.without_secret(msgspec.json.encode({"type": kind, **fields}))
+        with self._lock:
+            try:
+                fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(line + b"\n")
+            except OSError as error:
+                raise ConfigError(f"cannot record to {self._path!r}: {error.strerror}") from error
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        shown = frame(event)
+        if shown is not None:
+            self.write("frame", {"frame": self.packer.plain(shown.to_wire())})
+
+
+class RecordingProvider:
+    """Passes every call on, and writes down what came of it."""
+
+    def __init__(self, provider: Provider, recorder: Recorder) -> None:
+        self._provider = provider
+        self._recorder = recorder
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        packer = self._recorder.packer
+        seen: list[Line] = []
+        line: Line = {
+            "model": packer.pack(request.model),
+            "request": request_shape(request, packer),
+            "events": seen,
+        }
+        stream = self._provider.stream(request, cancel)
+        try:
+            with closing(stream):  # type: ignore[type-var]  # a generator; closing it frees the connection
+                for event in stream:
+                    seen.append(packer.pack(event))
+                    yield event
+        except ProviderError as error:
+            line["error"] = packer.plain(failure_shape(error))
+            raise
+        except (Cancelled, GeneratorExit):
+            line["cancelled"] = True
+            raise
+        finally:
+            self._recorder.write("call", line)
+
+    def close(self) -> None:
+        self._provider.close()
+
+
+class RecordingTool:
+    def __init__(self, tool: Tool, recorder: Recorder) -> None:
+        self._tool = tool
+        self._recorder = recorder
+        self.name = tool.name
+        self.description = tool.description
+        self.schema = tool.schema
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        packer = self._recorder.packer
+        said: list[str] = []
+
+        def progress(text: str) -> None:
+            said.append(text)
+            context.progress(text)
+
+        line: Line = {"name": self.name, "args": packer.plain(args)}
+        try:
+            watched = ToolContext(context.call_id, context.cancel, progress)
+            output = self._tool.run(args, watched)
+            line["output"] = packer.pack(output)
+            return output
+        except ToolError as error:
+            line["error"] = packer.plain(str(error))
+            raise
+        finally:
+            # Nothing is written of a call that crashed or was aborted: it has no result.
+            if "output" in line or "error" in line:
+                self._recorder.write("tool", {**line, "progress": packer.plain(said)})
+
+
+class RecordingSetup(Setup, frozen=True, kw_only=True):
+    """A setup whose clients are recorded, whichever model they are for."""
+
+    inner: Setup
+    recorder: Recorder
+
+    def find(self, id: str) -> Model:
+        return self.inner.find(id)
+
+    def all(self) -> Sequence[Model]:
+        return self.inner.all()
+
+    def connect(self, model: Model) -> Provider:
+        return RecordingProvider(self.inner.connect(model), self.recorder)
+
+
+# --- replay ------------------------------------------------------------------------------------
+
+
+class Cassette:
+    """What was recorded, and how much of it was used."""
+
+    def __init__(self, path: str, cwd: str) -> None:
+        self.packer = Packer(cwd)
+        self.path = path
+        lines = _read(path)
+        self.head = lines[0]
+        self._lock = threading.Lock()
+        self._calls = [line for line in lines if line["type"] == "call"]
+        self._tools = [line for line in lines if line["type"] == "tool"]
+        self.model = unpacked_model(self.head["model"], self.packer)
+        self.models = {self.model.id: self.model}
+        for line in self._calls:
+            model = unpacked_model(line["model"], self.packer)
+            self.models[model.id] = model
+        self._used: list[Line] = []
+
+    def answer(self, request: Request) -> Line:
+        """The recorded call for a request; each can be had once.
+
+        Raises:
+            NotRecorded: there is none (left); shows the nearest and the difference.
+        """
+        asked = request_shape(request, self.packer)
+        with self._lock:
+            for position, line in enumerate(self._calls):
+                if line["request"] == asked:
+                    self._used.append(self._calls.pop(position))
+                    return line
+            raise NotRecorded(self._difference(asked))
+
+    def result(self, name: str, args: dict[str, Json]) -> Line:
+        wanted = self.packer.plain(args)
+        with self._lock:
+            for position, line in enumerate(self._tools):
+                if (line["name"], line["args"]) == (name, wanted):
+                    return self._tools.pop(position)
+        raise ToolError(f"replay: no result of {name!r} with these arguments was recorded")
+
+    def _difference(self, asked: Line) -> str:
+        file = f"in {self.path!r}"
+        if any(line["request"] == asked for line in self._used):
+            return f"replay: the request was recorded {file}, but not so many times"
+        recorded = [line["request"] for line in (*self._calls, *self._used)]
+        if not recorded:
+            return f"replay: no request was recorded {file}"
+        return f"replay: this request was not recorded {file}; {nearest(asked, recorded)}"
+
+
+class ReplayProvider:
+    """Answers from a cassette."""
+
+    def __init__(self, cassette: Cassette) -> None:
+        self._cassette = cassette
+        self.name = str(cassette.head["provider"])
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        line = self._cassette.answer(request)
+        for event in line["events"]:
+            cancel.check()
+            yield self._cassette.packer.unpack(event)
+        if "error" in line:
+            raise failure_of(line["error"])
+        if line.get("cancelled"):
+            cancel.wait()  # as it was: the end came from the client
+            raise Cancelled
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class ReplayTool:
+    """Gives the recorded result; the tool itself does not run."""
+
+    def __init__(self, tool: Tool, cassette: Cassette) -> None:
+        self._cassette = cassette
+        self.name = tool.name
+        self.description = tool.description
+        self.schema = tool.schema
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        line = self._cassette.result(self.name, args)
+        packer = self._cassette.packer
+        for text in packer.filled(line["progress"]):
+            context.progress(text)
+        if "error" in line:
+            raise ToolError(packer.filled(line["error"]))
+        output: ToolOutput | str = packer.unpack(line["output"])
+        return output
+
+
+class ReplaySetup(Setup, frozen=True, kw_only=True):
+    cassette: Cassette
+
+    def find(self, id: str) -> Model:
+        if id not in self.cassette.models:
+            known = ", ".join(sorted(self.cassette.models))
+            raise ConfigError(f"unknown model {id!r}: {self.cassette.path!r} has {known}")
+        return self.cassette.models[id]
+
+    def all(self) -> Sequence[Model]:
+        return tuple(self.cassette.models.values())
+
+    def connect(self, model: Model) -> Provider:
+        return ReplayProvider(self.cassette)
+
+
+def replay_setup(options: Options) -> Setup:
+    """A setup that needs neither key nor network.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no cassette.
+    """
+    if options.record:
+        raise ConfigError("--record and --replay contradict each other: leave one of them out")
+    cwd = working_directory(options.cwd)
+    cassette = Cassette(options.replay, cwd)
+    info = ProviderInfo(name=str(cassette.head["provider"]), api=cassette.model.api, auth="none")
+    return ReplaySetup(options, info, cassette.model, "", "", cwd, Known(), cassette=cassette)
+
+
+# --- both --------------------------------------------------------------------------------------
+
+
+def taped(setup: Setup) -> tuple[Setup, Callable[[Tool], Tool], Callable[[Runtime], None]]:
+    """The setup to build with, how to wrap each tool, and what to do with the runtime then."""
+    if isinstance(setup, ReplaySetup):
+        cassette = setup.cassette
+        return setup, lambda tool: ReplayTool(tool, cassette), lambda runtime: None
+    recorder = Recorder(setup.options.record, setup)
+    fields = {name: getattr(setup, name) for name in Setup.__struct_fields__}
+    recording = RecordingSetup(**fields, inner=setup, recorder=recorder)
+
+    def attach(runtime: Runtime) -> None:
+        runtime.listeners.append(recorder.listen)
+
+    return recording, lambda tool: RecordingTool(tool, recorder), attach
+
+
+def _read(path: str) -> list[Line]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  one style with the descriptor above
+            lines = [msgspec.json.decode(line) for line in file if line.strip()]
+    except OSError as error:
+        raise ConfigError(f"cannot replay {path!r}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"cannot replay {path!r}: it is no cassette: {error}") from error
+    head = lines[0] if lines else None
+    if not isinstance(head, dict) or head.get("type") != "cassette":
+        raise ConfigError(
+            f"cannot replay {path!r}: it is no cassette; `zot rpc --record` makes one"
+        )
+    if head.get("version") != VERSION:
+        raise ConfigError(
+            f"cannot replay {path!r}: it has version {head.get('version')!r}, this zot reads "
+            f"version {VERSION}; record it again"
+        )
+    return lines

@@ -1,0 +1,136 @@
+"""The `bash` tool: run a shell command and report what it printed and how it ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.types import Json, Text
+from zot.tools import paths
+from zot.tools.output import Capture, Live
+from zot.tools.place import Place
+from zot.tools.process import Result, Supervisor
+
+MARKERS = {"AI_AGENT": "zot", "ZOT_AGENT": "1"}
+"""Tell programs that an agent runs them, so that they do not wait for a person."""
+TOKEN = "ZOTCORE_RPC_TOKEN"
+MAX_TIMEOUT = 86_400 * 7
+
+
+def child_env(secret_names: frozenset[str]) -> dict[str, str]:
+    """The user's environment for a command: without zot's secrets, under whatever name they stand,
+    and with zot's markers."""
+    hidden = secret_names | {TOKEN}
+    # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
+    values = {value for name in hidden if len(value := os.environ.get(name, "")) >= 8}
+    return MARKERS | {
+        name: value
+        for name, value in os.environ.items()
+        if name not in hidden and value not in values and name not in MARKERS
+    }
+
+
+class Bash:
+    def __init__(self, place: Place, supervisor: Supervisor, secret_names: frozenset[str]) -> None:
+        self._place = place
+        self._supervisor = supervisor
+        self._secret_names = secret_names
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
+        command, timeout = _arguments(args)
+        context.cancel.check()
+        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"))
+        live = Live(context.progress)
+
+        def take(data: bytes) -> None:
+            capture.feed(data)
+            live.feed(data)
+
+        argv = [paths.shell(self._place.cwd), "-c", command]
+        env = child_env(self._secret_names)
+        try:
+            result = self._place.run(self._supervisor, argv, env, take, context.cancel, timeout)
+            live.end()
+        finally:
+            capture.close()
+        if capture.path is not None:
+            self._place.offer(capture.path)
+        return _report(command, timeout, capture.text(), capture.path, result)
+
+
+def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:
+    command, timeout = args.get("command"), args.get("timeout")
+    if not isinstance(command, str) or not command.strip():
+        raise ToolError("command is required")
+    if "\0" in command:
+        raise ToolError("command holds a NUL character, which no program can be given")
+    if timeout is None or timeout == 0:
+        return command, None
+    if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
+        raise ToolError(f"timeout must be seconds between 0 and {MAX_TIMEOUT}, not {timeout!r}")
+    return command.encode("utf-8", "replace").decode(), float(timeout)
+
+
+def _report(
+    command: str, timeout: float | None, output: str, path: Path | None, result: Result
+) -> ToolOutput:
+    code = -1 if result.exit_code is None else result.exit_code
+    body = f"$ {command}\n"
+    if output:
+        body += "\n" + output + ("" if output.endswith("\n") else "\n")
+    for note in _notes(result, timeout):
+        body += f"\n[{note}]"
+    body += f"\n[exit {code}]"
+    if path is not None:
+        body += f" (full output: {path})"
+    body += f"  Took {duration(result.seconds)}"
+    details: dict[str, Json] = {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "end": result.end,
+        "seconds": round(result.seconds, 3),
+        "full_output": None if path is None else str(path),
+        "stopped_processes": len(result.leftovers),
+    }
+    return ToolOutput(content=(Text(body),), is_error=code != 0, details=details)
+
+
+def _notes(result: Result, timeout: float | None) -> list[str]:
+    notes = {
+        "exited": "",
+        "timed_out": f"timed out after {timeout:g} s; it was stopped" if timeout else "",
+        "aborted": "aborted; it was stopped",
+        "supervisor_killed": "its supervisor was killed, so it was stopped",
+        "too_many_processes": "it started too many processes (a fork bomb?) and was stopped",
+    }
+    said = [notes[result.end]]
+    if result.signal:
+        said.append(f"killed by {result.signal}")
+    if result.leftovers:
+        said.append(
+            _counted(result.leftovers, "background process", "stopped: the shell had exited")
+        )
+    if result.survivors:
+        said.append(_counted(result.survivors, "process", "not possible to kill"))
+    return [each for each in said if each]
+
+
+def _counted(names: tuple[str, ...], noun: str, what: str) -> str:
+    count = len(names)
+    verb = f"{noun} was" if count == 1 else f"{noun}es were"
+    named = [name for name in names if name]
+    more = ", ..." if len(named) < count else ""
+    return f"{count} {verb} {what} ({', '.join(named)}{more})"
+
+
+def duration(seconds: float) -> str:
+    """`0.1s`, `1m5s`, `1h2m`."""
+    if seconds < 60:
+        return f"{int(seconds * 10) / 10:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m"

@@ -1,0 +1,302 @@
+"""A disk that ends at a directory: no path, symlink or race leads out of it.
+
+The kernel resolves a path in one step that cannot leave the root (openat2); where it cannot, each
+part is opened by itself and no symlink is followed but by us. A check followed by an ordinary open
+would lose against a program that swaps a directory for a symlink in between.
+Standard library only, as disk.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import sys
+
+from zot.tools.disk import FOLDER, READ, Disk, Outside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from zot.tools.disk import Entry
+
+OPENAT2 = 437  # the same number on every machine that has it
+BENEATH_NO_MAGIC = 0x08 | 0x02  # RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS
+LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
+"""To learn what a path is, without opening what is there."""
+MAX_LINKS = 40
+RACED = 100
+"""How often the kernel is asked again when a rename crossed its way."""
+PROTECTED = (".git", ".zot")
+"""What git and zot would run or obey later, outside of any jail. Not writable, at any depth."""
+
+
+class How(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def kernel_open(root: int, path: str, flags: int) -> int:
+    """openat2. Raises OSError: EXDEV for a path that leads out, ENOSYS where there is none."""
+    how = How(flags, 0, BENEATH_NO_MAGIC)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    name = os.fsencode(path)
+    number = 0
+    for _ in range(RACED):
+        fd: int = _libc.syscall(OPENAT2, root, name, ctypes.byref(how), size)
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(number, os.strerror(number), path)
+
+
+def walk_open(root: int, path: str, flags: int) -> int:
+    """The same, a part at a time. `..` goes back to the directory we came from, never to the
+    parent that the system would say, which may have been moved."""
+    came = [os.open(".", LOOK | os.O_DIRECTORY, dir_fd=root)]
+    todo = _parts(path)[::-1]
+    links = 0
+    try:
+        while todo:
+            name = todo.pop()
+            if name == "..":
+                if len(came) == 1:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+                os.close(came.pop())
+                continue
+            link = read_link(name, came[-1])
+            if link is None and not todo:
+                return os.open(name, flags | os.O_NOFOLLOW, dir_fd=came[-1])
+            if link is None:
+                folder = LOOK | os.O_DIRECTORY | os.O_NOFOLLOW
+                came.append(os.open(name, folder, dir_fd=came[-1]))
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if link.startswith("/"):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+            todo.extend(_parts(link)[::-1])
+        return os.open(".", flags, dir_fd=came[-1])
+    finally:
+        for fd in came:
+            os.close(fd)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def read_link(name: str, folder: int) -> str | None:
+    """Where a symlink leads; None for what is none, or not there."""
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def path_of(fd: int) -> str:
+    """Where an open file is, in the words of the kernel."""
+    if sys.platform == "darwin":
+        return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def has_openat2() -> bool:
+    """Whether this kernel, and whatever filters its calls, lets us use it."""
+    if not sys.platform.startswith("linux"):
+        return False
+    root = os.open("/", LOOK | os.O_DIRECTORY)
+    try:
+        os.close(kernel_open(root, ".", LOOK))
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    return True
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path, without symlinks, is the directory or lies in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+class Beneath(Disk):
+    """`protected` are more names, of the root only, below which nothing is written."""
+
+    def __init__(self, root: str, protected: Collection[str] = ()) -> None:
+        self.root = os.path.realpath(root)
+        self._protected = frozenset(protected)
+        self._names = (os.path.abspath(root), self.root)
+        """How the root may be written at the beginning of a path."""
+        self._open_beneath = kernel_open if has_openat2() else walk_open
+
+    # --- as any disk -------------------------------------------------------------------------
+
+    def open(self, path: str, flags: int = READ) -> int:
+        return self._open(self._relative(path), flags, path)
+
+    def stat(self, path: str) -> os.stat_result:
+        fd = self.open(path, LOOK)
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    def real(self, path: str) -> str:
+        try:
+            fd = self.open(path, LOOK)
+        except Outside:
+            raise
+        except OSError:
+            return os.path.normpath(os.path.join(self.root, self._relative(path)))
+        try:
+            return path_of(fd)
+        finally:
+            os.close(fd)
+
+    def entries(self, directory: str) -> Sequence[Entry]:
+        fd = self.open(directory, FOLDER)
+        try:
+            with os.scandir(fd) as entries:
+                # All is asked while the descriptor is open: afterwards its number is another's.
+                found = [Found(entry, directory, self) for entry in entries]
+        finally:
+            os.close(fd)
+        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+
+    def repository(self, directory: str) -> str | None:
+        while directory != self.root and len(directory) > len(self.root):
+            if self._exists(os.path.join(directory, ".git")):
+                return directory
+            directory = os.path.dirname(directory)
+        return self.root if self._exists(os.path.join(self.root, ".git")) else None
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except OSError:
+            return False
+        return True
+
+    # --- to write ----------------------------------------------------------------------------
+
+    def place(self, path: str, *, create: bool) -> tuple[int, str]:
+        """The open directory and the name of the file that a write means: symlinks are written
+        through. The caller closes the directory and never follows the name.
+
+        Raises:
+            Outside: it leads out, or to what is protected.
+            OSError: a directory is missing (unless they are to be created), or cannot be opened.
+        """
+        relative = self._relative(path)
+        for _ in range(MAX_LINKS):
+            above, _, name = relative.rstrip("/").rpartition("/")
+            if name in ("", ".", ".."):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            self._guard(relative, path)  # before a directory is made for it
+            folder = self._folder(above or ".", path, create)
+            try:
+                self._guard_place(folder, name, path)
+                link = read_link(name, folder)
+                if link is None:
+                    return os.dup(folder), name
+            finally:
+                os.close(folder)
+            if link.startswith("/"):
+                raise self._outside(path)
+            relative = os.path.join(above, link)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _folder(self, relative: str, path: str, create: bool) -> int:
+        try:
+            return self._open(relative, FOLDER, path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        above, _, name = relative.rstrip("/").rpartition("/")
+        parent = self._folder(above or ".", path, create)
+        try:
+            self._guard_place(parent, name, path)
+            os.mkdir(name, dir_fd=parent)
+        except FileExistsError:
+            pass  # somebody was faster; what it is shows when it is opened
+        finally:
+            os.close(parent)
+        return self._open(relative, FOLDER, path)
+
+    def _guard_place(self, folder: int, name: str, path: str) -> None:
+        """Refuse what git or zot would obey, by its real place: symlinks cannot hide it."""
+        real = path_of(folder)
+        if not is_below(real, self.root):
+            raise self._outside(path)  # the whole directory was moved away meanwhile
+        self._guard(f"{real[len(self.root) :]}/{name}", path)
+
+    def _guard(self, below: str, path: str) -> None:
+        parts = _parts(below)
+        # Some file systems take .GIT for .git.
+        if any(part.casefold() in PROTECTED for part in parts) or parts[0] in self._protected:
+            raise Outside(
+                f"jailed: path {path!r} is protected: git or zot would run or obey what is written"
+                " there; run zot without --jail to write it"
+            )
+
+    # --- the way in --------------------------------------------------------------------------
+
+    def _relative(self, path: str) -> str:
+        for name in self._names:
+            if path == name:
+                return "."
+            if path.startswith(name.rstrip("/") + "/"):
+                return path[len(name.rstrip("/")) + 1 :].lstrip("/") or "."
+        raise self._outside(path)
+
+    def _open(self, relative: str, flags: int, path: str) -> int:
+        root = os.open(self.root, LOOK | os.O_DIRECTORY)
+        try:
+            return self._open_beneath(root, relative, flags)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                raise self._outside(path) from None
+            raise
+        finally:
+            os.close(root)
+
+    def _outside(self, path: str) -> Outside:
+        return Outside(
+            f"jailed: path {path!r} is outside {self.root!r}; run zot without --jail to allow it"
+        )
+
+
+class Found:
+    """An entry of a directory; what it is was asked when the directory was read."""
+
+    def __init__(self, entry: os.DirEntry[str], directory: str, disk: Disk) -> None:
+        self.name = entry.name
+        self.path = os.path.join(directory, entry.name)
+        self._disk = disk
+        self._is_dir = entry.is_dir(follow_symlinks=False)
+        self._is_file = entry.is_file(follow_symlinks=False)
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        if self._is_dir or self._is_file or not follow_symlinks:
+            return self._is_dir
+        return stat.S_ISDIR(self._disk.stat(self.path).st_mode)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        if self._is_dir or self._is_file or not follow_symlinks:
+            return self._is_file
+        return stat.S_ISREG(self._disk.stat(self.path).st_mode)

@@ -1,0 +1,34 @@
+"""The `edit` tool: replace exact pieces of text, all of them or none."""
+
+from __future__ import annotations
+
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.types import Json, Text
+from zot.tools import files, replace, textdiff
+from zot.tools.place import Place
+
+
+class Edit:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
+        path = self._place.resolve(args.get("path"))
+        edits = replace.parse(args)
+        name = self._place.shown(path)
+        states: list[tuple[bytes, bytes]] = []
+
+        def change(before: bytes | None) -> bytes:
+            if before is None:
+                raise ToolError(f"no such file: {str(path)!r}; create it with write")
+            context.cancel.check()
+            after = replace.apply(before, edits, name)
+            states.append((before, after))
+            return after
+
+        with self._place.target(path, create=False) as target:
+            files.update(target, change, context.cancel)
+        before, after = states[-1]
+        rows, line = textdiff.diff(replace.text(before), replace.text(after))
+        return ToolOutput(content=(Text(rows),), details={"diff": rows, "first_changed_line": line})

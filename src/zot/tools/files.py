@@ -1,0 +1,201 @@
+"""Replacing a user's file: in one step, under a lock, with everything but the content kept.
+
+A file is replaced by a rename, so a reader (or a crash) sees the old content or the new, never
+half. In three cases it is written in place instead, because a rename would lose something: it has
+other hard links, it belongs to someone else, or its directory cannot be written.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ToolError
+from zot.tools import paths
+
+LOCK_SECONDS = 10.0
+ATTEMPTS = 5
+"""How often to start over when a program that takes no lock changes the file meanwhile."""
+MAX_EDIT = 64 << 20
+
+
+class Target(Struct, frozen=True):
+    """A file to write: an open directory and a name in it that is never followed as a symlink, so
+    that nothing can be put in the way of the write."""
+
+    folder: int
+    name: str
+    path: Path
+    """As the user knows it."""
+    keeps_links: bool = True
+    """Write through to the other names of the file; else this name gets a file of its own."""
+
+
+def update(target: Target, change: Callable[[bytes | None], bytes], cancel: Cancel) -> None:
+    """Replace the file's content by `change(content)`; None stands for a file that is not there.
+
+    `change` may be called again when someone else changed the file in between; it may raise
+    ToolError, and then nothing happened.
+
+    Raises:
+        ToolError: the file cannot be read or written, or others keep changing it.
+    """
+    path = str(target.path)
+    try:
+        _lock(target, cancel)
+        for _ in range(ATTEMPTS):
+            before = load(target)
+            after = change(before)
+            if after == before or _replace(target, before, after):
+                return
+            cancel.check()
+    except OSError as error:
+        raise ToolError(f"cannot write {path!r}: {paths.reason(error)}") from error
+    raise ToolError(f"{path!r} is being changed by another program; read it and try again")
+
+
+def load(target: Target) -> bytes | None:
+    try:
+        fd = _open(target, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            kind = paths.kind(status.st_mode)
+            raise ToolError(f"{str(target.path)!r} is {kind}, not a regular file")
+        if status.st_size > MAX_EDIT:
+            raise ToolError(
+                f"{str(target.path)!r} has {status.st_size} bytes; files over {MAX_EDIT} are"
+                " changed with bash (sed, python)"
+            )
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(fd)
+
+
+def _open(target: Target, flags: int) -> int:
+    return os.open(target.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=target.folder)
+
+
+def _lock(target: Target, cancel: Cancel) -> None:
+    """One writer a directory, across processes, until it is closed. The file itself cannot carry
+    the lock: the rename replaces it, and whoever waited would hold one on a file that is gone."""
+    waited = 0.0
+    while not _try_lock(target.folder):
+        if waited >= LOCK_SECONDS:
+            folder = str(target.path.parent)
+            raise ToolError(f"another program holds a lock on {folder!r}; try again")
+        cancel.sleep(0.005)
+        waited += 0.005
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        # Some network file systems have no locks; comparing the content still guards the write.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL):
+            raise
+    return True
+
+
+def _replace(target: Target, before: bytes | None, after: bytes) -> bool:
+    """Write the new content unless the file is no longer what it was; False if so."""
+    if before is None:
+        return _write_beside(target, None, before, after)
+    old = _open(target, os.O_WRONLY)  # a rename would not ask for the right
+    try:
+        if os.fstat(old).st_nlink > 1 and target.keeps_links:
+            return _write_in_place(target, before, after)
+        return _write_beside(target, old, before, after)
+    finally:
+        os.close(old)
+
+
+def _write_beside(target: Target, old: int | None, before: bytes | None, after: bytes) -> bool:
+    folder = target.folder
+    temporary = f".{target.name[:200]}.{os.urandom(6).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
+    except PermissionError:
+        if old is None:
+            raise
+        return _write_in_place(target, before, after)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(after)
+            file.flush()
+            kept = old is None or _keep(fd, old)
+            os.fsync(fd)
+        if not kept:
+            return _write_in_place(target, before, after)
+        return _move(temporary, target, before)
+    finally:
+        try:
+            os.unlink(temporary, dir_fd=folder)
+        except FileNotFoundError:
+            pass  # it has the file's name now
+
+
+def _move(temporary: str, target: Target, before: bytes | None) -> bool:
+    folder, name = target.folder, target.name
+    if before is None:
+        try:
+            # fails where a rename would overwrite
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+        except OSError:
+            if load(target) is not None:
+                return False
+            # a file system without hard links
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return True
+    if load(target) != before:
+        return False
+    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    return True
+
+
+def _keep(fd: int, old: int) -> bool:
+    """Give the new file the old one's owner, mode and attributes; False if that is not allowed."""
+    mine, status = os.fstat(fd), os.fstat(old)
+    if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
+        try:
+            os.fchown(fd, status.st_uid, status.st_gid)
+        except PermissionError:
+            return False
+    os.fchmod(fd, stat.S_IMODE(status.st_mode))
+    if hasattr(os, "listxattr"):
+        try:
+            for name in os.listxattr(old):
+                os.setxattr(fd, name, os.getxattr(old, name))
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EPERM, errno.ENODATA):
+                raise
+    return True
+
+
+def _write_in_place(target: Target, before: bytes | None, after: bytes) -> bool:
+    fd = _open(target, os.O_RDWR)
+    with os.fdopen(fd, "r+b") as file:
+        if file.read() != before:
+            return False
+        file.seek(0)
+        file.write(after)
+        file.truncate()
+        file.flush()
+        os.fsync(fd)
+    return True

@@ -1,0 +1,127 @@
+"""The `glob` tool: find files by a pattern over their paths."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zot.core.tool import ToolContext
+from zot.errors import ToolError
+from zot.provider.types import Json
+from zot.tools import paths, wildcard
+from zot.tools.place import Place
+from zot.tools.walk import Tree
+
+if TYPE_CHECKING:
+    from zot.tools.disk import Entry
+
+MAX_MATCHES = 500
+SECONDS = 20.0
+META = frozenset("*?[{\\")
+
+
+class _TimeOver(Exception):
+    pass
+
+
+class Glob:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> str:
+        pattern = args.get("pattern")
+        if not isinstance(pattern, str) or not pattern:
+            raise ToolError("pattern is required")
+        root = self._place.resolve(args.get("path") or ".")
+        if not stat.S_ISDIR(self._place.look(root).st_mode):
+            raise ToolError(f"{str(root)!r} is not a directory")
+        root, rest = split_base(root, pattern)
+        search = Search(root, rest, pattern, hidden=bool(args.get("hidden")))
+        deadline = time.monotonic() + SECONDS
+
+        def check() -> None:
+            context.cancel.check()
+            if time.monotonic() > deadline:
+                raise _TimeOver
+
+        return search.run(self._place, check)
+
+
+def split_base(root: Path, pattern: str) -> tuple[Path, str]:
+    """Where to start, and the pattern below it: leading names without wildcards are walked past
+    what .gitignore says, as a path that was asked for by name."""
+    pattern = paths.expand(pattern)
+    if pattern.startswith("/"):
+        root = Path("/")
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    names = 0
+    while names < len(parts) - 1 and not META.intersection(parts[names]):
+        names += 1
+    tail = "/".join(parts[names:]) + ("/" if pattern.endswith("/") else "")
+    base = Path(os.path.normpath(root.joinpath(*parts[:names]))) if names else root
+    return base, f"/{tail}" if names or pattern.startswith(("/", "./")) else tail
+
+
+class Search:
+    def __init__(self, root: Path, rest: str, pattern: str, *, hidden: bool) -> None:
+        self.root = root
+        self.only_dirs = rest.endswith("/")
+        self.patterns = compile_pattern(rest, pattern)
+        # Who asks for a name with a dot wants to see it.
+        self.hidden = hidden or any(mark in f"/{rest}" for mark in ("/.", "{.", ",."))
+        fixed = all(wildcard.DEEP not in segments for segments in self.patterns)
+        self.max_depth = max(map(len, self.patterns)) if fixed else None
+
+    def run(self, place: Place, check: Callable[[], None]) -> str:
+        found: list[str] = []
+        note = ""
+        try:
+            tree = Tree(str(self.root), str(place.cwd), place.disk)
+            for path, entry in tree.walk(hidden=self.hidden, check=check, max_depth=self.max_depth):
+                if self._matches(path, entry):
+                    if len(found) == MAX_MATCHES:
+                        note = f"\n\n(Truncated: showing first {MAX_MATCHES} matches)"
+                        break
+                    found.append(
+                        _shown(self.root, path, place.cwd) + ("/" if self.only_dirs else "")
+                    )
+        except OSError as error:
+            raise paths.failed(f"cannot search {str(self.root)!r}", error) from error
+        except _TimeOver:
+            note = f"\n\n(Stopped after {SECONDS:.0f} s; there may be more matches)"
+        if not found:
+            return "No files matched the pattern." + note
+        return "\n".join(found) + note
+
+    def _matches(self, path: tuple[str, ...], entry: Entry) -> bool:
+        if not any(wildcard.matches(segments, path) for segments in self.patterns):
+            return False
+        try:
+            return entry.is_dir() == self.only_dirs
+        except OSError:
+            return not self.only_dirs  # a symlink that leads nowhere
+
+
+def compile_pattern(pattern: str, said: str = "") -> list[wildcard.Segments]:
+    """Raises ToolError if the pattern has no meaning; `said` is how the caller wrote it."""
+    try:
+        return [_compile(each) for each in wildcard.braces(pattern)]
+    except wildcard.BadPattern as error:
+        raise ToolError(f"invalid glob pattern {said or pattern!r}: {error}") from error
+
+
+def _compile(pattern: str) -> wildcard.Segments:
+    """Without a slash a pattern means names at any depth."""
+    segments = wildcard.compile_segments(pattern)
+    if "/" in pattern.rstrip("/") or not segments or segments[0] is wildcard.DEEP:
+        return segments
+    return (wildcard.DEEP, *segments)
+
+
+def _shown(root: Path, path: tuple[str, ...], cwd: Path) -> str:
+    shown = paths.shown(root.joinpath(*path), cwd)
+    return os.fsencode(shown).decode("utf-8", "replace")

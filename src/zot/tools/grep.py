@@ -1,0 +1,279 @@
+"""The `grep` tool: find lines by a regular expression, with ripgrep if it is there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+import sys
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.tool import ToolContext
+from zot.errors import ToolError
+from zot.provider.types import Json
+from zot.tools import paths, search, wildcard
+from zot.tools.glob import compile_pattern
+from zot.tools.output import clean
+from zot.tools.place import Place
+from zot.tools.process import Result, Supervisor
+from zot.tools.walk import Tree
+
+LIMIT = 100
+MAX_LIMIT = 2000
+MAX_CONTEXT = 50
+MAX_WIDTH = 500
+MAX_BYTES = 51_200
+SECONDS = 30.0
+LAUNCH = (
+    "import sys; sys.path.append(sys.argv[1]); from zot.tools.search import main;"
+    " sys.exit(main(sys.argv[2]))"
+)
+# rg reads other ignore files and looks above the repository; the answer must not depend on which
+# program searched.
+RG = [
+    "--json",
+    "--no-config",
+    "--no-messages",
+    "--hidden",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--no-ignore-exclude",
+    "--no-require-git",
+    "--no-mmap",
+    "--crlf",
+    "--encoding",
+    "none",
+    "--sort",
+    "path",
+    "--glob",
+    "!.git",
+]
+
+
+class Arguments(Struct, frozen=True):
+    pattern: str
+    root: Path
+    folder: Path
+    """The root, or the directory of the file that it is."""
+    glob: str
+    ignore_case: bool
+    literal: bool
+    context: int
+    limit: int
+
+
+class Grep:
+    def __init__(self, place: Place, supervisor: Supervisor) -> None:
+        self._place = place
+        self._supervisor = supervisor
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> str:
+        wanted = self._arguments(args)
+        rg = self._ripgrep(wanted)
+        if rg is not None:
+            found, result = self._search(rg, wanted, context.cancel)
+            if result.exit_code != 2 or found.rows:
+                return found.report(result)
+        # Also where rg does not know the syntax: looking around, back references.
+        found, result = self._search(self._python(wanted), wanted, context.cancel)
+        if result.exit_code == 2:
+            said = found.errors.strip()
+            raise ToolError(f"invalid regular expression {wanted.pattern!r}: {said}")
+        return found.report(result)
+
+    def _arguments(self, args: dict[str, Json]) -> Arguments:
+        pattern = args.get("pattern")
+        if not isinstance(pattern, str) or not pattern:
+            raise ToolError("pattern is required")
+        if "\n" in pattern or "\0" in pattern:
+            raise ToolError("pattern holds a newline or NUL; grep looks at one line at a time")
+        root = self._place.resolve(args.get("path") or ".")
+        status = self._place.look(root)
+        mode = status.st_mode
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise ToolError(f"{str(root)!r} is {paths.kind(mode)}; grep searches files")
+        if stat.S_ISREG(mode) and status.st_size > search.MAX_FILE:
+            raise ToolError(f"{str(root)!r} is too large for grep; use grep in bash")
+        return Arguments(
+            pattern=pattern,
+            root=root,
+            folder=root if stat.S_ISDIR(mode) else root.parent,
+            glob=str(args.get("glob") or ""),
+            ignore_case=bool(args.get("ignore_case")),
+            literal=bool(args.get("literal")),
+            context=_number(args.get("context"), 0, MAX_CONTEXT),
+            limit=_number(args.get("limit"), LIMIT, MAX_LIMIT),
+        )
+
+    def _ripgrep(self, wanted: Arguments) -> list[str] | None:
+        program = paths.executable("rg", self._place.cwd)
+        if program is None or self._place.bounds is not None:
+            return None  # rg opens what it found by its path, which may lead elsewhere by then
+        options = ["--context", str(wanted.context), f"--max-filesize={search.MAX_FILE}"]
+        if wanted.root == wanted.folder:
+            tree = Tree(str(wanted.root), str(self._place.cwd), self._place.disk)
+            if tree.repository is None:
+                if tree.inherited:
+                    return None  # rg cannot be told to begin at the working directory
+                options.append("--no-ignore-parent")
+        options.append("--ignore-case" if wanted.ignore_case else "--case-sensitive")
+        if wanted.literal:
+            options.append("--fixed-strings")
+        where = "./" if wanted.root == wanted.folder else f"./{wanted.root.name}"
+        return [program, *RG, *options, f"--regexp={wanted.pattern}", "--", where]
+
+    def _python(self, wanted: Arguments) -> list[str]:
+        request = {
+            "pattern": wanted.pattern,
+            "literal": wanted.literal,
+            "ignore_case": wanted.ignore_case,
+            "context": wanted.context,
+            "root": str(wanted.root),
+            "cwd": str(self._place.cwd),
+            "jail": self._place.bounds,
+        }
+        package = str(Path(search.__file__).parents[3])
+        body = msgspec.json.encode(request).decode()
+        return [sys.executable, "-I", "-S", "-c", LAUNCH, package, body]
+
+    def _search(self, argv: list[str], wanted: Arguments, cancel: Cancel) -> tuple[Found, Result]:
+        """Run a program that answers as `rg --json` does, until there is enough."""
+        enough = Cancel()
+        found = Found(wanted, self._place.cwd, enough)
+        env = {"PATH": os.defpath, "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
+        with cancel.calling(enough.set):
+            result = self._supervisor.run(argv, wanted.folder, env, found.feed, enough, SECONDS)
+        cancel.check()
+        return found, result
+
+
+def _number(value: Json, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if not isinstance(value, int | float) or value < 0:
+        raise ToolError(f"context and limit must be whole numbers from 0, not {value!r}")
+    return min(int(value), most)
+
+
+# --- what the searching program says ---------------------------------------------------------
+
+
+class Bytes(Struct, frozen=True):
+    """Text where it is UTF-8, else base64."""
+
+    text: str | None = None
+    bytes: str | None = None
+
+    def decoded(self) -> str:
+        if self.text is not None:
+            return self.text
+        return base64.b64decode(self.bytes or "").decode("utf-8", "replace")
+
+
+class Data(Struct, frozen=True):
+    path: Bytes | None = None
+    lines: Bytes | None = None
+    line_number: int | None = None
+    binary_offset: int | None = None
+
+
+class Said(Struct, frozen=True):
+    type: str
+    data: Data
+
+
+DECODER = msgspec.json.Decoder(Said)
+
+
+class Found:
+    """Collects rows, a file at a time: whether a file is binary is known at its end."""
+
+    def __init__(self, wanted: Arguments, cwd: Path, enough: Cancel) -> None:
+        self._wanted = wanted
+        self._cwd = cwd
+        self._enough = enough
+        self._globs = compile_pattern(wanted.glob) if wanted.glob else None
+        self._line: list[bytes] = []
+        self._file: list[str] = []
+        self._skip = False
+        self._matches = 0
+        self._last = -1
+        """Number of the last line that was shown of this file."""
+        self._size = 0
+        self._note = ""
+        self.rows: list[str] = []
+        self.errors = ""
+
+    def feed(self, data: bytes) -> None:
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join(self._line) + lines[0]
+            self._line.clear()
+        self._line.append(rest)
+        for line in lines:
+            if self._enough.is_set():
+                return
+            if line.startswith(b'{"type"'):
+                self._take(DECODER.decode(line))
+            elif len(self.errors) < 2000:
+                self.errors += line[:2000].decode("utf-8", "replace") + "\n"
+
+    def _take(self, said: Said) -> None:
+        data = said.data
+        if said.type == "begin" and data.path:
+            self._file, self._last = [], -1
+            parts = data.path.decoded().removeprefix("./").split("/")
+            self._skip = self._globs is not None and not any(
+                wildcard.matches(each, parts) for each in self._globs
+            )
+        elif said.type in ("match", "context") and data.path and data.lines and not self._skip:
+            self._add(data.path, data.lines, data.line_number or 0, said.type == "match")
+        elif said.type == "end" and not self._skip:
+            if data.binary_offset is None:
+                self.rows += self._file
+            self._file = []
+
+    def _add(self, path: Bytes, line: Bytes, number: int, is_match: bool) -> None:
+        if is_match and self._matches == self._wanted.limit:
+            return self._stop(f"limit of {self._matches} matches reached")
+        if self._size > MAX_BYTES:
+            return self._stop(f"output cut at {MAX_BYTES} bytes")
+        self._matches += is_match
+        if self._wanted.context and number != self._last + 1 and (self.rows or self._file):
+            self._file.append("--")
+        self._last = number
+        name = _shown(self._wanted.folder, path.decoded(), self._cwd)
+        mark = ":" if is_match else "-"
+        row = f"{name}{mark}{number}{mark} {_cut(line.decoded())}"
+        self._size += len(row.encode("utf-8", "replace")) + 1
+        self._file.append(row)
+        return None
+
+    def _stop(self, why: str) -> None:
+        self._note = f"\n\n({why}; narrow the pattern, path or glob)"
+        self.rows += self._file
+        self._enough.set()
+
+    def report(self, result: Result) -> str:
+        if result.timed_out:
+            self.rows += self._file
+            self._note = f"\n\n(stopped after {SECONDS:.0f} s; narrow the pattern, path or glob)"
+        elif result.end in ("supervisor_killed", "too_many_processes") or result.signal:
+            raise ToolError("the search was killed; try again")
+        if not self.rows:
+            return "No matches found." + self._note
+        return "\n".join(self.rows) + self._note
+
+
+def _shown(folder: Path, path: str, cwd: Path) -> str:
+    shown = paths.shown(folder / path, cwd)
+    return os.fsencode(shown).decode("utf-8", "replace")
+
+
+def _cut(line: str) -> str:
+    line = clean(line.removesuffix("\n").removesuffix("\r"))
+    return line if len(line) <= MAX_WIDTH else f"{line[:MAX_WIDTH]}... [line cut]"

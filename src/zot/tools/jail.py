@@ -1,0 +1,268 @@
+"""The narrow Place: file tools see nothing but the working directory, commands run in bubblewrap.
+
+Commands read the whole file system, without its secrets, and write the working directory and a
+/tmp of their own; they have no network. Where bubblewrap cannot do that, no command runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zot.cancel import Cancel
+from zot.errors import ConfigError, ToolError
+from zot.tools import paths
+from zot.tools.beneath import PROTECTED, Beneath, is_below
+from zot.tools.disk import READ
+from zot.tools.place import Place
+
+if TYPE_CHECKING:
+    from zot.tools.process import Result, Supervisor
+
+SECRETS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".password-store",
+    ".vault-token",
+    ".netrc", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".m2/settings.xml",
+    ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".terraform.d",
+    ".config/gh", ".config/glab-cli", ".config/gcloud", ".config/git/credentials", ".config/rclone",
+    ".config/op", ".config/sops", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+    ".config/chromium", ".claude", ".claude.json", ".codex", ".gemini", ".pi",
+)  # fmt: skip
+"""Below the home directory: what a command in the jail does not get to read."""
+CLOSED = ("/tmp", "/var/tmp", "/run")
+"""Empty in the jail, and writable: here are the sockets by which a command could ask a program
+outside to do what it may not."""
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
+COVER = 0o1500
+"""The mode of a directory that covers what is not there: nobody else makes one like it."""
+PROBE_SECONDS = 10.0
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
+"""Variables that a command in the jail does not see."""
+
+
+class Jail(Place):
+    keeps_links = False  # another name of the file may lie outside
+
+    def __init__(self, cwd: str, zot_home: str) -> None:
+        super().__init__(cwd)
+        self.root = os.path.realpath(cwd)
+        self.zot_home = os.path.realpath(zot_home)
+        check(self.root, self.zot_home)
+        self.bounds = {"root": self.root}
+        self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
+        self._beneath = JailDisk(cwd, self._protected)
+        self.disk = self._beneath
+        self._ready = False
+
+    # --- files -------------------------------------------------------------------------------
+
+    def _folder(self, path: Path, create: bool) -> tuple[int, str]:
+        return self._beneath.place(str(path), create=create)
+
+    def missing(self, path: Path) -> str:
+        return f"no such file: {str(path)!r}"
+
+    def offer(self, path: Path) -> None:
+        self._beneath.offered.add(str(path))
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def run(
+        self,
+        supervisor: Supervisor,
+        argv: list[str],
+        env: dict[str, str],
+        on_output: Callable[[bytes], None],
+        cancel: Cancel,
+        timeout: float | None,
+    ) -> Result:
+        program = self._bubblewrap()
+        env = {name: value for name, value in env.items() if not SECRET_NAME.search(name)}
+        with protected(self.root, self._protected) as protections:
+            # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
+            # background process to name, nor let `cmd > >(tee log)` finish.
+            wrap = [program, *self._mounts(), *protections, "--chdir", self.root, "--"]
+            if not self._ready:
+                self._probe(supervisor, wrap, env, cancel)
+                self._ready = True
+            root = Path(self.root)
+            result = supervisor.run([*wrap, *argv], root, env, on_output, cancel, timeout)
+        # bubblewrap's own first process outlives the shell as long as something else does.
+        left = tuple(name for name in result.leftovers if not name.startswith(f"{program} "))
+        return msgspec.structs.replace(result, leftovers=left)
+
+    def _bubblewrap(self) -> str:
+        program = paths.executable("bwrap", Path(self.root))
+        if program is None:
+            raise ToolError(
+                "jailed: commands run in bubblewrap, and there is no `bwrap` on PATH; install it"
+                " (apt, dnf or pacman install bubblewrap; Linux only), use the other tools, or run"
+                " zot without --jail"
+            )
+        return program
+
+    def _mounts(self) -> list[str]:
+        """bubblewrap's arguments, in order: what comes later lies on top."""
+        words = [*NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev"]
+        # Root without its powers still owns /proc/sys, where it could change the whole machine.
+        words += ["--proc", "/proc", "--remount-ro", "/proc"]
+        for folder in CLOSED:
+            if os.path.isdir(folder) and not os.path.islink(folder):
+                words += ["--tmpfs", folder]
+        # On NixOS every program is found through it.
+        words += ["--ro-bind-try", "/run/current-system", "/run/current-system"]
+        words += ["--bind", self.root, self.root]
+        for path in self._secrets():
+            words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+        return words
+
+    def _secrets(self) -> list[str]:
+        user = os.path.expanduser("~")
+        named = [os.path.join(user, name) for name in SECRETS]
+        named += [self.zot_home, os.environ.get("SSH_AUTH_SOCK", "")]
+        real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
+        # What contains the working directory was chosen by the user; a closed place is empty.
+        closed = [folder for folder in CLOSED if not is_below(self.root, folder)]
+        return sorted(
+            path
+            for path in real
+            if not is_below(self.root, path) and not any(is_below(path, each) for each in closed)
+        )
+
+    def _probe(
+        self, supervisor: Supervisor, wrap: list[str], env: dict[str, str], cancel: Cancel
+    ) -> None:
+        """Can it make a jail here at all? A refusal must not look like the command's own."""
+        said = bytearray()
+        argv = [*wrap, paths.shell(self.cwd), "-c", "exit 0"]
+        root = Path(self.root)
+        result = supervisor.run(argv, root, env, said.extend, cancel, PROBE_SECONDS)
+        cancel.check()
+        if result.exit_code != 0:
+            words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
+            raise ToolError(
+                f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); it needs"
+                " user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container that"
+                " allows them). Use the other tools, or run zot without --jail"
+            )
+
+
+class JailDisk(Beneath):
+    """What lies beneath the working directory, and the files zot offers besides."""
+
+    def __init__(self, root: str, protected: Collection[str]) -> None:
+        super().__init__(root, protected)
+        self.offered: set[str] = set()
+
+    def open(self, path: str, flags: int = READ) -> int:
+        if path in self.offered:
+            return os.open(path, flags | os.O_NOFOLLOW)
+        return super().open(path, flags)
+
+
+def check(root: str, zot_home: str) -> None:
+    """Raises ConfigError for a directory that cannot be a jail."""
+    user = os.path.expanduser("~")
+    if os.path.isabs(user) and is_below(os.path.realpath(user), root):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} holds your home directory, with all"
+            " that your shell runs; start zot in a directory below it"
+        )
+    if is_below(root, zot_home) or is_below(zot_home, root):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} and zot's own, {zot_home!r}, must not"
+            " lie in each other; set ZOT_HOME to another place"
+        )
+
+
+def own_names(*roots: str) -> tuple[str, ...]:
+    """What of the working directory zot itself runs from: say, `.venv`. A change there would be
+    carried out by zot, outside the jail. The outermost names: what is below can be renamed."""
+    package = str(Path(__file__).parents[2])
+    found = set()
+    for path in (sys.prefix, sys.executable, package):
+        for place in (os.path.abspath(path), os.path.realpath(path)):
+            for root in roots:
+                if is_below(place, root) and place != root:
+                    found.add(os.path.relpath(place, root).split("/")[0])
+    return tuple(sorted(found))
+
+
+@contextmanager
+def protected(root: str, names: Iterable[str]) -> Iterator[list[str]]:
+    """bubblewrap's arguments that make these directories read-only; they must not appear either.
+
+    What is not there is covered by an empty directory, which is made for the time of the command.
+    """
+    with ExitStack() as stack:
+        words: list[str] = []
+        for name in names:
+            path = os.path.join(root, name)
+            if os.path.islink(path):
+                raise ToolError(
+                    f"jailed: {path!r} is a symlink, which bubblewrap cannot protect; no command"
+                    " runs. Use the other tools, or run zot without --jail"
+                )
+            try:
+                if not os.path.exists(path) or is_empty(path):
+                    stack.enter_context(held(path))
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    continue  # we cannot make it: neither can the command
+                raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
+            words += ["--ro-bind", path, path]
+        yield words
+
+
+def is_empty(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False  # `.git` of a worktree is a file
+
+
+@contextmanager
+def held(path: str) -> Iterator[None]:
+    """An empty directory at the path. Commands share it; the last one removes it, because that
+    would uncover the place for the others. One that is not of our making stays."""
+    while True:
+        try:
+            os.mkdir(path, COVER)
+        except FileExistsError:
+            pass
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            if not os.fstat(fd).st_nlink:
+                continue  # its maker removed it meanwhile
+            yield
+            return
+        finally:
+            _remove_if_last(fd, path)
+            os.close(fd)
+
+
+def _remove_if_last(fd: int, path: str) -> None:
+    status = os.fstat(fd)
+    if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(path)
+    except OSError:
+        pass  # in use by another command, or no longer empty

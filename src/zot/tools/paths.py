@@ -1,0 +1,108 @@
+"""From a path argument to an absolute path, and back to how it is shown. Reads no content."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from zot.errors import ToolError
+from zot.tools.disk import Outside
+
+
+def resolve(cwd: Path, argument: object, *, name: str = "path") -> Path:
+    """The absolute path that an argument means: `~` expanded, relative to `cwd`, `..` folded.
+
+    Symlinks stay as they are written: who reads or writes decides whether to follow them.
+
+    Raises:
+        ToolError: empty, not a string, or not a possible file name.
+    """
+    if not isinstance(argument, str) or not argument:
+        raise ToolError(f"{name} is required")
+    if "\0" in argument:
+        raise ToolError(f"{name} {argument!r} holds a NUL character; no file can have that name")
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        raise ToolError(f"{name} {argument!r} holds half a character; give valid text") from None
+    joined = cwd / expand(argument)
+    # `a/..` is folded only where `a` is no symlink, so that the path means what a shell says.
+    return Path(os.path.normpath(joined)) if _folds(joined) else joined
+
+
+def expand(argument: str) -> str:
+    """`~` and `~user`, where there is such a user."""
+    return os.path.expanduser(argument)  # noqa: PTH111 (Path.expanduser raises for unknown users)
+
+
+def _folds(path: Path) -> bool:
+    if ".." not in path.parts:
+        return True
+    before = Path(*path.parts[: path.parts.index("..")])
+    # os.path, which takes what it may not see for no symlink; pathlib raises
+    return not any(os.path.islink(part) for part in (before, *before.parents))  # noqa: PTH114
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """The path as a model should repeat it: relative inside the working directory."""
+    try:
+        return path.relative_to(cwd).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def executable(name: str, cwd: Path, environ: Mapping[str, str] | None = None) -> str | None:
+    """The absolute path of a helper program on PATH, never one that lies inside `cwd`.
+
+    A checked-out repository may bring its own `rg` or `git`; ours must not be that one.
+    """
+    search = (os.environ if environ is None else environ).get("PATH", os.defpath)
+    here = Path(os.path.realpath(cwd))
+    for folder in search.split(os.pathsep):
+        candidate = Path(folder, name)
+        if not candidate.is_absolute() or not _is_program(candidate):
+            continue
+        real = Path(os.path.realpath(candidate))
+        home = Path(os.path.realpath(folder))
+        inside = real.is_relative_to(here) or home.is_relative_to(here)
+        if not inside or here == Path(here.anchor):
+            return str(candidate)
+    return None
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode) and os.access(path, os.X_OK)
+    except OSError:
+        return False  # not there, or in a folder we may not look into
+
+
+def shell(cwd: Path) -> str:
+    """/bin/bash, else bash on PATH, else /bin/sh."""
+    if os.access("/bin/bash", os.X_OK):
+        return "/bin/bash"
+    return executable("bash", cwd) or "/bin/sh"
+
+
+def kind(mode: int) -> str:
+    """What a file is when it is not a regular one, in words."""
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "not a regular file")
+
+
+def reason(error: OSError) -> str:
+    """The system's words, without the number and the path that the caller already shows."""
+    return (error.strerror or str(error)).lower()
+
+
+def failed(what: str, error: OSError) -> ToolError:
+    """The error for the model: what could not be done, and why."""
+    return ToolError(str(error) if isinstance(error, Outside) else f"{what}: {reason(error)}")

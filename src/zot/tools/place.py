@@ -1,0 +1,139 @@
+"""Where the tools work: from a path argument to an open file, and from a command to its process.
+
+A Place reaches everything that the user can. jail.Jail is the narrow one; a tool does not know
+which of them it has.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zot.cancel import Cancel
+from zot.errors import ToolError
+from zot.provider.types import Json
+from zot.tools import paths
+from zot.tools.disk import FOLDER, Disk
+from zot.tools.files import Target
+
+if TYPE_CHECKING:  # a tool that only looks at files does not load it
+    from zot.tools.process import Result, Supervisor
+
+
+class Place:
+    bounds: dict[str, Json] | None = None
+    """What the searching process must know to stay inside; None: there is no inside."""
+    keeps_links = True
+    """Whether a file with several names is written so that all of them see it."""
+
+    def __init__(self, cwd: str) -> None:
+        self.cwd = Path(cwd)
+        self.disk = Disk()
+
+    def resolve(self, argument: object, *, name: str = "path") -> Path:
+        """The absolute path that an argument means.
+
+        Raises:
+            ToolError: it means none.
+        """
+        return paths.resolve(self.cwd, argument, name=name)
+
+    def shown(self, path: Path) -> str:
+        """The path as a model should repeat it."""
+        return paths.shown(path, self.cwd)
+
+    def look(self, path: Path) -> os.stat_result:
+        """What is at the path, symlinks followed.
+
+        Raises:
+            ToolError: nothing is there, or nothing that may be seen.
+        """
+        try:
+            return self.disk.stat(str(path))
+        except FileNotFoundError:
+            raise ToolError(f"no such file or directory: {str(path)!r}") from None
+        except OSError as error:
+            raise paths.failed(f"cannot look at {str(path)!r}", error) from error
+
+    @contextmanager
+    def target(self, path: Path, *, create: bool) -> Iterator[Target]:
+        """The file that a write means: symlinks are written through. `create` also makes the
+        directories above it.
+
+        Raises:
+            ToolError: it is a directory, a device, or cannot be reached.
+        """
+        try:
+            folder, name = self._folder(path, create)
+        except FileNotFoundError as error:
+            if create:
+                raise paths.failed(f"cannot write {str(path)!r}", error) from error
+            raise ToolError(f"no such file: {str(path)!r}; create it with write") from None
+        except (FileExistsError, NotADirectoryError):
+            raise ToolError(f"cannot write {str(path)!r}: a part of the path is a file") from None
+        except OSError as error:
+            raise paths.failed(f"cannot write {str(path)!r}", error) from error
+        try:
+            _check_kind(folder, name, path)
+            yield Target(folder, name, path, self.keeps_links)
+        finally:
+            os.close(folder)
+
+    def _folder(self, path: Path, create: bool) -> tuple[int, str]:
+        real = Path(os.path.realpath(path))
+        if create:
+            real.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(real.parent, FOLDER), real.name
+
+    def missing(self, path: Path) -> str:
+        """What to say of a file that is not there: with names that are like it."""
+        import difflib  # only here; not on the way to the first delta
+
+        said = f"no such file: {str(path)!r}"
+        if path.is_symlink():
+            return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
+        parent = path.parent
+        if not parent.is_dir():
+            while not parent.exists():
+                parent = parent.parent
+            return f"{said}; {self.shown(parent)!r} is the last part of it that exists"
+        with os.scandir(parent) as entries:
+            names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
+        folded = {name.lower(): name for name in names}
+        near = difflib.get_close_matches(path.name.lower(), folded, n=3, cutoff=0.6)
+        if not near:
+            return said
+        hints = ", ".join(repr(self.shown(parent / folded[name])) for name in near)
+        return f"{said}; did you mean {hints}?"
+
+    def run(
+        self,
+        supervisor: Supervisor,
+        argv: list[str],
+        env: dict[str, str],
+        on_output: Callable[[bytes], None],
+        cancel: Cancel,
+        timeout: float | None,
+    ) -> Result:
+        """Run a command to its end; see Supervisor.run."""
+        return supervisor.run(argv, self.cwd, env, on_output, cancel, timeout)
+
+    def offer(self, path: Path) -> None:
+        """Let the model read a file of ours, wherever it is."""
+
+
+def _check_kind(folder: int, name: str, path: Path) -> None:
+    try:
+        mode = os.stat(name or ".", dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise paths.failed(f"cannot write {str(path)!r}", error) from error
+    if stat.S_ISLNK(mode):
+        raise ToolError(f"cannot write {str(path)!r}: its symlinks lead in a circle")
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"cannot write {str(path)!r}: it is {paths.kind(mode)}")

@@ -1,0 +1,390 @@
+"""Running commands from zot's side: start the helper, hand it a command, read its output.
+
+What happens to the processes themselves is in supervisor.py.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import marshal
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ToolError
+from zot.tools import supervisor
+
+READ = 1 << 16
+PIPE = 1 << 20
+PATIENCE = 6.0
+"""Seconds that the helper may take to end a command before the helper itself is ended."""
+ATTEMPTS = 3
+MAX_PROCESSES = 2000
+"""A command that starts more at once is taken for a fork bomb and ended."""
+DRAIN = 4 << 20
+"""What is read of a pipe after the command's end: more than a pipe holds."""
+MARK = "ZOT_COMMAND"
+"""A variable that every process of a command has, unless it empties its environment."""
+SWEEP_SECONDS = 1.0
+LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor; supervisor.main()"
+
+End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
+Report = tuple[int, int, list[str], list[str], str]
+ENDS: dict[int, End] = {
+    supervisor.EXITED: "exited",
+    supervisor.TIMED_OUT: "timed_out",
+    supervisor.ABORTED: "aborted",
+    supervisor.KEEPER_KILLED: "supervisor_killed",
+    supervisor.TOO_MANY: "too_many_processes",
+}
+
+
+class Result(Struct, frozen=True):
+    end: End
+    exit_code: int | None
+    """None when the shell was ended by a signal, or by us."""
+    signal: str | None = None
+    """The name of the signal that ended the shell."""
+    leftovers: tuple[str, ...] = ()
+    """Background processes that were stopped when the shell exited; a few have names."""
+    survivors: tuple[str, ...] = ()
+    """Processes that could not be killed."""
+    seconds: float = 0.0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.end == "timed_out"
+
+    @property
+    def aborted(self) -> bool:
+        return self.end == "aborted"
+
+
+class Supervisor:
+    """Runs commands, several at once if asked from several threads, and leaves no process behind.
+
+    The helper process starts with the first command and ends with `close`, or when this process
+    ends in any way. A helper that was killed is started again by the next command.
+    """
+
+    def __init__(self, max_processes: int = MAX_PROCESSES) -> None:
+        self._max_processes = max_processes
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._pid = 0
+        self._closed = False
+
+    def run(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        on_output: Callable[[bytes], None],
+        cancel: Cancel,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a program to its end. `on_output` gets stdout and stderr as they come.
+
+        The program is over when its first process exits; what that left behind is stopped. An
+        abort is not an exception here: the result says so, and nothing is left running.
+
+        Raises:
+            ToolError: the command could not be started.
+        """
+        started = time.monotonic()
+        mark = os.urandom(8).hex()
+        marked = {**env, MARK: mark}
+        body = marshal.dumps((list(argv), str(cwd), marked, timeout, self._max_processes))
+        for _ in range(ATTEMPTS):
+            try:
+                control, output = self._start(body)
+            except (ConnectionError, TimeoutError):
+                continue  # the helper was killed, or hangs: a new one can do it
+            except OSError as error:
+                raise ToolError(f"cannot run commands: {error.strerror or error}") from error
+            try:
+                command = Command(control, output, on_output, cancel)
+                report = command.wait(timeout, self._force)
+            finally:
+                # Closing this end also ends the command, if an error brought us here.
+                control.close()
+                os.close(output)
+            # A helper that was just killed may take a command with it; then nothing has run.
+            if command.started or cancel.is_set():
+                if report is None:
+                    _sweep(f"{MARK}={mark}")
+                return _result(report, time.monotonic() - started)
+        raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
+
+    def close(self) -> None:
+        """End the helper, and with it every command that still runs. Takes well under a second."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    # --- the helper --------------------------------------------------------------------------
+
+    def _start(self, body: bytes) -> tuple[socket.socket, int]:
+        """Hand a command over; our ends of its control socket and its output."""
+        control, theirs = socket.socketpair()
+        with theirs:
+            try:
+                output, output_end = os.pipe()
+            except OSError:
+                control.close()
+                raise
+            try:
+                self._send(body, [output_end, theirs.fileno()])
+            except BaseException:
+                control.close()
+                os.close(output)
+                raise
+            finally:
+                os.close(output_end)
+        return control, output
+
+    def _send(self, body: bytes, fds: list[int]) -> None:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+        with self._lock:
+            helper = self._started()
+            _signal(self._pid, signal.SIGCONT)  # an earlier command may have stopped it
+            try:
+                helper.sendmsg([len(body).to_bytes(4, "big")], rights)
+                helper.sendall(body)
+            except OSError:
+                self._stop()
+                raise
+
+    def _started(self) -> socket.socket:
+        if self._closed:
+            raise ToolError("cannot run commands: the runtime is closed")
+        if self._socket is not None and _alive(self._socket):
+            return self._socket
+        self._stop()
+        if not sys.executable:
+            raise ToolError("cannot run commands: there is no Python interpreter to supervise them")
+        ours, theirs = socket.socketpair()
+        ours.settimeout(PATIENCE)
+        with theirs:
+            folder = str(Path(supervisor.__file__).parent)
+            # No secret may stand in its environment: a command can read that of its parents.
+            try:
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", "-c", LAUNCH, folder, "3"],
+                    {},
+                    setsigmask=[],
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+                        (os.POSIX_SPAWN_DUP2, 0, 1),
+                        (os.POSIX_SPAWN_DUP2, 0, 2),
+                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
+                    ],
+                )
+            except OSError:
+                ours.close()
+                raise
+        self._socket = ours
+        return ours
+
+    def _stop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._pid:
+            _signal(self._pid, signal.SIGCONT)  # a command may have stopped it
+            _wait(self._pid, PATIENCE)
+            self._pid = 0
+
+    def _force(self) -> None:
+        """End the helper, which ends every keeper: the last answer to one that hangs."""
+        with self._lock:
+            self._stop()
+
+
+class Command:
+    """One running command: reads its output until its keeper reports the end."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        output: int,
+        on_output: Callable[[bytes], None],
+        cancel: Cancel,
+    ) -> None:
+        self._control = control
+        self._output = output
+        self._on_output = on_output
+        self._cancel = cancel
+        self._said = b""
+
+    def wait(self, timeout: float | None, force: Callable[[], None]) -> Report | None:
+        """The keeper's report, or None if there is nobody left to give one."""
+        os.set_blocking(self._output, False)
+        _widen(self._output)
+        with self._cancel.calling(self._end):
+            self._read(timeout, force)
+        self._drain()
+        body = self._said[5:]
+        return marshal.loads(body) if body and len(body) == self._size() else None
+
+    @property
+    def started(self) -> bool:
+        """Whether a keeper took the command; without one nothing has run."""
+        return bool(self._said)
+
+    def _size(self) -> int:
+        return int.from_bytes(self._said[1:5], "big")
+
+    def _end(self) -> None:
+        """Tell the keeper to end the command. Runs in the thread that aborts."""
+        try:
+            self._control.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has ended
+
+    def _read(self, timeout: float | None, force: Callable[[], None]) -> None:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._output, select.POLLIN)
+        # The keeper keeps the time; this is for the case that it was frozen.
+        late = None if timeout is None else time.monotonic() + timeout + PATIENCE
+        told = forced = False
+        while True:
+            ready = {fd for fd, _ in poll.poll(1000)}
+            if self._output in ready and not self._take():
+                poll.unregister(self._output)
+            if self._control.fileno() in ready and not self._listen():
+                return
+            now = time.monotonic()
+            if self._cancel.is_set() and not told:
+                told, late = True, now
+            if late is not None and now > late and not told:
+                told = True
+                self._end()
+            if late is not None and now > late + PATIENCE and not forced:
+                forced = True
+                force()
+
+    def _take(self) -> bool:
+        """Hand on what is in the pipe; False at its end."""
+        try:
+            data = os.read(self._output, READ)
+        except BlockingIOError:
+            return True
+        if data:
+            self._on_output(data)
+        return bool(data)
+
+    def _listen(self) -> bool:
+        """Read what the keeper says: a byte when it begins, then its report with its length in
+        front. False when that is complete, or when the keeper is gone."""
+        data = self._control.recv(READ)
+        self._said += data
+        return bool(data) and (len(self._said) < 5 or len(self._said) < 5 + self._size())
+
+    def _drain(self) -> None:
+        """What the command had written before it ended. Not until the end of the pipe: a process
+        outside the tree may hold it open."""
+        for _ in range(DRAIN // READ):
+            try:
+                data = os.read(self._output, READ)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self._on_output(data)
+
+
+def _widen(pipe: int) -> None:
+    """A larger pipe saves switches between the writer and us; the system may refuse."""
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
+    except (AttributeError, OSError):
+        pass
+
+
+def _sweep(mark: str) -> None:
+    """Kill what is left of a command that killed all its supervisors at once. Nobody inherited
+    its processes, so they are known only by their environment."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while (found := _marked(mark.encode())) and time.monotonic() < deadline:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                _signal(pid, number)
+
+
+def _marked(mark: bytes) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended, or belongs to someone else
+    return found
+
+
+def _result(report: Report | None, seconds: float) -> Result:
+    if report is None:
+        return Result(end="supervisor_killed", exit_code=None, seconds=seconds)
+    why, status, leftovers, survivors, error = report
+    if error:
+        raise ToolError(f"cannot run the command: {error}")
+    end = ENDS[why]
+    code = os.waitstatus_to_exitcode(status) if end == "exited" else None
+    return Result(
+        end=end,
+        exit_code=code if code is not None and code >= 0 else None,
+        signal=_signal_name(-code) if code is not None and code < 0 else None,
+        leftovers=tuple(leftovers),
+        survivors=tuple(survivors),
+        seconds=seconds,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time signal has no name
+
+
+def _alive(connection: socket.socket) -> bool:
+    """The helper never writes on this socket: readable means that it is gone."""
+    return not select.select([connection], [], [], 0)[0]
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _wait(pid: int, seconds: float) -> None:
+    """Reap the helper; kill it if it takes too long."""
+    deadline = time.monotonic() + seconds
+    pause = 0.0005
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return  # somebody else collected it
+        if time.monotonic() > deadline:
+            _signal(pid, signal.SIGKILL)
+            deadline += seconds
+        time.sleep(pause)
+        pause = min(0.02, pause * 2)

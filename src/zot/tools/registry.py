@@ -1,0 +1,271 @@
+"""The built-in tools: what the model is told of them. Loaded before the first model call, so what
+a tool does is in a module of its own that is loaded with its first call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.errors import ConfigError
+from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.tools.place import Place
+    from zot.tools.process import Supervisor
+
+Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
+
+
+class SharedSupervisor:
+    """The one Supervisor of a runtime, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._supervisor: Supervisor | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.hidden_names: frozenset[str] = frozenset()
+        """Variables to wipe from what the system shows of this process before a command runs.
+        Set only by a program that owns the whole process: see hide.py."""
+        self.hidden_values: tuple[str, ...] = ()
+        """Likewise, parts of its command line."""
+
+    def get(self) -> Supervisor:
+        with self._lock:
+            if self._supervisor is None:
+                self._supervisor = self._made()
+            return self._supervisor
+
+    def _made(self) -> Supervisor:
+        from zot.tools.process import Supervisor  # start-up budget
+
+        self.hide()
+        supervisor = Supervisor()
+        if self._closed:
+            supervisor.close()
+        return supervisor
+
+    def hide(self) -> None:
+        """Wipe what no other program may see, before one is started."""
+        if self.hidden_names or self.hidden_values:
+            from zot.tools.hide import hide_secrets  # start-up budget
+
+            hide_secrets(self.hidden_names, self.hidden_values)
+
+    def close(self) -> None:
+        """End the helper process and all commands that still run."""
+        with self._lock:
+            self._closed = True
+            supervisor = self._supervisor
+        if supervisor is not None:
+            supervisor.close()
+
+
+class SharedPlace:
+    """The one Place of a runtime's tools, made when it is first needed."""
+
+    def __init__(self, cwd: str, jail: str) -> None:
+        self._cwd = cwd
+        self.jail = jail
+        self._place: Place | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Place:
+        with self._lock:
+            if self._place is None:
+                self._place = self._made()
+            return self._place
+
+    def _made(self) -> Place:
+        if self.jail:
+            from zot.tools.jail import Jail  # start-up budget, as below
+
+            return Jail(self._cwd, self.jail)
+        from zot.tools.place import Place
+
+        return Place(self._cwd)
+
+
+class Builtin:
+    """A tool as the model sees it; `load` brings what it does."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        properties: dict[str, Json],
+        required: list[str],
+        load: Callable[[], Run],
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.schema: dict[str, Json] = {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+        }
+        self._load = load
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        return self._load()(args, context)
+
+
+def builtin_tools(
+    cwd: str,
+    names: Sequence[str] | None = None,
+    secret_names: frozenset[str] = frozenset(),
+    supervisor: SharedSupervisor | None = None,
+    jail: str = "",
+) -> list[Tool]:
+    """The tools with these names, in the order of their definition; all of them for None.
+
+    `secret_names` are environment variables that no command may see. Whoever passes the
+    `supervisor` closes it; without one, the helper process ends with this process. `jail` keeps
+    them inside `cwd`, and away from that directory: zot's own, with its secrets.
+
+    Raises:
+        ConfigError: a name that no tool has, or a directory that cannot be a jail.
+    """
+    shared = supervisor or SharedSupervisor()
+    place = SharedPlace(cwd, jail)
+    if jail:
+        place.get()  # a directory that cannot be a jail is an error now, not at the first call
+    tools: list[Tool] = [
+        read_tool(place),
+        write_tool(place),
+        edit_tool(place),
+        bash_tool(place, shared, secret_names),
+        glob_tool(place),
+        grep_tool(place, shared),
+    ]
+    known = [tool.name for tool in tools]
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        listed = ", ".join(repr(name) for name in unknown)
+        raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(known)}")
+    return [tool for tool in tools if names is None or tool.name in names]
+
+
+# --- each tool; the imports inside are the start-up budget's ---------------------------------
+
+TEXT = {"type": "string"}
+JAILED = " Jailed: only the working directory can be written, without .git; no network."
+
+
+def read_tool(place: SharedPlace) -> Builtin:
+    def load() -> Run:
+        from zot.tools import read
+
+        return read.Read(place.get()).run
+
+    return Builtin(
+        "read",
+        "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
+        " image (png, jpeg, gif, webp).",
+        {
+            "path": TEXT,
+            "offset": {"type": "integer", "description": "first line, from 1"},
+            "limit": {"type": "integer", "description": "number of lines"},
+        },
+        ["path"],
+        load,
+    )
+
+
+def write_tool(place: SharedPlace) -> Builtin:
+    def load() -> Run:
+        from zot.tools import write
+
+        return write.Write(place.get()).run
+
+    return Builtin(
+        "write",
+        "Create a file, or replace all its content. Parent directories are created.",
+        {"path": TEXT, "content": TEXT},
+        ["path", "content"],
+        load,
+    )
+
+
+def edit_tool(place: SharedPlace) -> Builtin:
+    def load() -> Run:
+        from zot.tools import edit
+
+        return edit.Edit(place.get()).run
+
+    pair = {
+        "type": "object",
+        "properties": {"oldText": TEXT, "newText": TEXT},
+        "required": ["oldText", "newText"],
+    }
+    return Builtin(
+        "edit",
+        "Replace exact text in a file. Each oldText must occur exactly once in the file as it is"
+        " now; edits must not overlap.",
+        {"path": TEXT, "edits": {"type": "array", "items": pair}},
+        ["path", "edits"],
+        load,
+    )
+
+
+def bash_tool(
+    place: SharedPlace, supervisor: SharedSupervisor, secret_names: frozenset[str]
+) -> Builtin:
+    def load() -> Run:
+        from zot.tools import bash
+
+        return bash.Bash(place.get(), supervisor.get(), secret_names).run
+
+    return Builtin(
+        "bash",
+        "Run a shell command in the working directory. It ends when the shell exits: background"
+        " processes are stopped. Long output is cut in the middle and kept in a file."
+        + (JAILED if place.jail else ""),
+        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
+        ["command"],
+        load,
+    )
+
+
+def glob_tool(place: SharedPlace) -> Builtin:
+    def load() -> Run:
+        from zot.tools import glob
+
+        return glob.Glob(place.get()).run
+
+    return Builtin(
+        "glob",
+        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}; respects .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "directory to search"},
+            "hidden": {"type": "boolean", "description": "include dot files"},
+        },
+        ["pattern"],
+        load,
+    )
+
+
+def grep_tool(place: SharedPlace, supervisor: SharedSupervisor) -> Builtin:
+    def load() -> Run:
+        from zot.tools import grep
+
+        return grep.Grep(place.get(), supervisor.get()).run
+
+    return Builtin(
+        "grep",
+        "Search file contents by regular expression, line by line; respects .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "file or directory to search"},
+            "glob": {"type": "string", "description": "only files like this, e.g. *.py"},
+            "ignore_case": {"type": "boolean"},
+            "literal": {"type": "boolean"},
+            "context": {"type": "integer", "description": "lines around each match"},
+            "limit": {"type": "integer", "description": "default 100"},
+        },
+        ["pattern"],
+        load,
+    )

@@ -1,0 +1,118 @@
+"""Searches files for a regular expression, as a program of its own that answers like `rg --json`.
+
+Python's expressions can take for ever and hold the interpreter while they do; in a process of its
+own a search can be stopped. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import sys
+import warnings
+from collections.abc import Iterator
+
+from zot.tools.disk import Disk
+from zot.tools.walk import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_FILE = 64 << 20
+"""Bytes; larger files are passed over."""
+
+
+def main(request: str) -> int:
+    options = json.loads(request)
+    warnings.simplefilter("ignore")  # re warns about syntax that may change its meaning one day
+    flags = re.IGNORECASE if options["ignore_case"] else 0
+    pattern = re.escape(options["pattern"]) if options["literal"] else options["pattern"]
+    try:
+        compiled = re.compile(pattern, flags)
+    except (re.error, RecursionError, OverflowError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    disk = _disk(options["jail"])
+    for name, path in _files(options["root"], options["cwd"], disk):
+        data = _load(path, disk)
+        if data is not None:
+            _search(name, data.decode("utf-8", "replace"), compiled, options["context"])
+    return 0
+
+
+def _disk(jail: dict[str, Any] | None) -> Disk:
+    if jail is None:
+        return Disk()
+    from zot.tools.beneath import Beneath  # only there: it needs ctypes
+
+    return Beneath(**jail)
+
+
+def _files(root: str, cwd: str, disk: Disk) -> Iterator[tuple[str, str]]:
+    """The name to show, below the root, and the path to open."""
+    if not _is_dir(root, disk):
+        yield os.path.basename(root), root
+        return
+    for path, entry in Tree(root, cwd, disk).walk(hidden=True, check=lambda: None):
+        if entry.is_file(follow_symlinks=False):
+            yield "/".join(path), entry.path
+
+
+def _is_dir(path: str, disk: Disk) -> bool:
+    try:
+        return stat.S_ISDIR(disk.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _search(path: str, text: str, pattern: re.Pattern[str], context: int) -> None:
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    shown = 0  # lines before this one are already written
+    begun = False
+    for number, line in enumerate(lines):
+        if pattern.search(line.removesuffix("\r")) is None:
+            continue
+        if not begun:
+            begun = True
+            _write("begin", path)
+        first = max(shown, number - context)
+        for at in range(first, number):
+            _write("context", path, at + 1, lines[at])
+        _write("match", path, number + 1, line)
+        shown = number + 1
+        after = number + 1
+        while after < min(len(lines), number + 1 + context):
+            if pattern.search(lines[after].removesuffix("\r")) is not None:
+                break
+            _write("context", path, after + 1, lines[after])
+            after += 1
+            shown = after
+    if begun:
+        _write("end", path)
+
+
+def _load(path: str, disk: Disk) -> bytes | None:
+    """A file's content; None for what is no text, too large or unreadable."""
+    try:
+        fd = disk.open(path)
+        with os.fdopen(fd, "rb") as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:
+                return None
+            data = file.read(MAX_FILE)
+    except OSError:
+        return None
+    return None if b"\0" in data else data
+
+
+def _write(kind: str, path: str, number: int = 0, line: str = "") -> None:
+    shown = os.fsencode(path).decode("utf-8", "replace")
+    data: dict[str, object] = {"path": {"text": shown}}
+    if number:
+        data |= {"line_number": number, "lines": {"text": line[:2000]}}
+    sys.stdout.write(json.dumps({"type": kind, "data": data}) + "\n")

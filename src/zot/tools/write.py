@@ -1,0 +1,52 @@
+"""The `write` tool: create a file or replace its whole content, in one step."""
+
+from __future__ import annotations
+
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.types import Json, Text
+from zot.tools import endings, files, textdiff
+from zot.tools.place import Place
+
+
+class Write:
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
+        path = self._place.resolve(args.get("path"))
+        content = args.get("content")
+        if not isinstance(content, str):
+            raise ToolError("content is required")
+        wanted = content.encode("utf-8", "replace")
+        context.cancel.check()
+        states: list[tuple[bytes | None, bytes]] = []
+
+        def change(before: bytes | None) -> bytes:
+            after = wanted if before is None else endings.keep_style(before, wanted)
+            states.append((before, after))
+            return after
+
+        with self._place.target(path, create=True) as target:
+            files.update(target, change, context.cancel)
+        return _report(self._place.shown(path), *states[-1])
+
+
+def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:
+    lines = after.count(b"\n") + (after[-1:] not in (b"", b"\n"))
+    size = f"{lines} lines, {len(after)} bytes"
+    if before is None:
+        return ToolOutput(
+            content=(Text(f"created {name} ({size})"),),
+            details={"created": True, "diff": "", "first_changed_line": 1},
+        )
+    rows, line = textdiff.diff(_text(before), _text(after))
+    said = f"overwrote {name} ({size})" if rows else f"{name} already had this content ({size})"
+    return ToolOutput(
+        content=(Text(f"{said}\n{rows}" if rows else said),),
+        details={"created": False, "diff": rows, "first_changed_line": line},
+    )
+
+
+def _text(data: bytes) -> str:
+    return data.replace(b"\r\n", b"\n").decode("utf-8", "replace")

@@ -1,0 +1,392 @@
+"""Every frame the zot wire sends, as a type. The SDK hands the same types to embedders, `zot
+schema` prints them as JSON Schema, and a client parses lines back into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from zot.lines import encode_line
+from zot.provider.types import Json, Stop
+
+# --- content blocks and messages ---------------------------------------------------------------
+
+
+class TextBlock(Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageBlock(Struct, frozen=True, tag_field="type", tag="image"):
+    mime_type: str
+    bytes: int
+    """How large the image is; the data is not repeated, to keep transcripts small."""
+
+
+class ToolCallBlock(Struct, frozen=True, tag_field="type", tag="tool_call"):
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """null when the model's arguments were not a JSON object."""
+
+
+class ToolResultBlock(Struct, frozen=True, tag_field="type", tag="tool_result"):
+    call_id: str
+    is_error: bool
+    content: tuple[TextBlock | ImageBlock, ...]
+
+
+ContentBlock = TextBlock | ImageBlock | ToolCallBlock | ToolResultBlock
+
+
+class MessageShape(Struct, frozen=True):
+    role: Literal["user", "assistant", "tool"]
+    content: tuple[ContentBlock, ...]
+    time: str
+    """RFC 3339, in UTC."""
+
+
+class UsageShape(Struct, frozen=True, omit_defaults=True):
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cost_usd: float
+    cost_known: bool = True
+    """Only ever sent as false: the price of the model is not known."""
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+class Frame(Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """Base of all events. Fields with a default are left out when they have it."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """The frame as `zot rpc` would have sent it."""
+        wire: dict[str, Any] = msgspec.json.decode(encode_line(self))
+        return wire
+
+
+class UserMessage(Frame, frozen=True, tag="user_message"):
+    content: tuple[ContentBlock, ...]
+    time: str
+
+
+class TurnStart(Frame, frozen=True, tag="turn_start"):
+    step: int
+
+
+class AssistantStart(Frame, frozen=True, tag="assistant_start"):
+    pass
+
+
+class TextDelta(Frame, frozen=True, tag="text_delta"):
+    delta: str
+
+
+class ThinkingDelta(Frame, frozen=True, tag="thinking_delta"):
+    """Feature `thinking`."""
+
+    delta: str
+
+
+class ToolUseStart(Frame, frozen=True, tag="tool_use_start"):
+    id: str
+    name: str
+
+
+class ToolUseArgs(Frame, frozen=True, tag="tool_use_args"):
+    id: str
+    delta: str
+
+
+class ToolUseEnd(Frame, frozen=True, tag="tool_use_end"):
+    id: str
+
+
+class Usage(Frame, frozen=True, tag="usage"):
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+    cost_usd: float
+    cumulative: UsageShape
+    cost_known: bool = True
+
+
+class AssistantMessage(Frame, frozen=True, tag="assistant_message"):
+    content: tuple[ContentBlock, ...]
+    time: str
+
+
+class ToolCall(Frame, frozen=True, tag="tool_call"):
+    id: str
+    name: str
+    args: dict[str, Json] | None
+
+
+class TurnEnd(Frame, frozen=True, tag="turn_end"):
+    stop: Stop
+    stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"] | UnsetType = UNSET
+    """Always sent; optional so that frames of other implementations can be parsed."""
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    """Feature `codes`."""
+
+
+class ToolProgress(Frame, frozen=True, tag="tool_progress"):
+    id: str
+    text: str
+
+
+class ToolResult(Frame, frozen=True, tag="tool_result"):
+    id: str
+    is_error: bool
+    content: tuple[TextBlock | ImageBlock, ...]
+
+
+class Error(Frame, frozen=True, tag="error"):
+    message: str
+    code: str | UnsetType = UNSET
+    """Feature `codes`."""
+
+
+class Done(Frame, frozen=True, tag="done"):
+    """The last event of every prompt and every compact."""
+
+
+class CompactStart(Frame, frozen=True, tag="compact_start"):
+    reason: Literal["manual", "threshold", "overflow"]
+
+
+class CompactDone(Frame, frozen=True, tag="compact_done"):
+    summary: str
+
+
+class Retry(Frame, frozen=True, tag="retry"):
+    """Feature `retries`."""
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    reason: str
+
+
+class Fallback(Frame, frozen=True, tag="fallback"):
+    """The model failed for good; the call goes on with another one."""
+
+    failed_model: str
+    provider: str
+    model: str
+    reason: str
+
+
+class QueueUpdate(Frame, frozen=True, tag="queue_update"):
+    """Feature `queue`."""
+
+    steering: tuple[str, ...]
+    follow_up: tuple[str, ...]
+
+
+class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
+    """Feature `approvals`; answered by an `approve` command with this `request_id`."""
+
+    request_id: str
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    preview: str
+    timeout_ms: int
+
+
+class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
+    """Feature `approvals`."""
+
+    request_id: str
+    id: str
+    decision: Literal["allow", "deny"]
+    source: Literal["client", "remembered", "timeout", "abort"]
+
+
+class ExtNotify(Frame, frozen=True, tag="ext_notify"):
+    extension: str
+    level: str
+    message: str
+
+
+class ExtDisplay(Frame, frozen=True, tag="ext_display"):
+    extension: str
+    text: str
+
+
+class ExtPanel(Frame, frozen=True, tag="ext_panel"):
+    extension: str
+    action: Literal["open", "render", "close"]
+    panel: dict[str, Json]
+
+
+class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
+    """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
+
+    request_id: str
+    extension: str
+    method: Literal["confirm", "select", "input", "editor"]
+    title: str
+    timeout_ms: int
+    message: str = ""
+    options: tuple[str, ...] = ()
+    placeholder: str = ""
+    prefill: str = ""
+
+
+EventFrame = (
+    UserMessage
+    | TurnStart
+    | AssistantStart
+    | TextDelta
+    | ThinkingDelta
+    | ToolUseStart
+    | ToolUseArgs
+    | ToolUseEnd
+    | Usage
+    | AssistantMessage
+    | ToolCall
+    | TurnEnd
+    | ToolProgress
+    | ToolResult
+    | Error
+    | Done
+    | CompactStart
+    | CompactDone
+    | Retry
+    | Fallback
+    | QueueUpdate
+    | ApprovalRequest
+    | ApprovalResolved
+    | ExtNotify
+    | ExtDisplay
+    | ExtPanel
+    | ExtAsk
+)
+
+
+# --- what responses carry ------------------------------------------------------------------------
+
+
+class LimitsShape(Struct, frozen=True):
+    """What one prompt may use up; null: no limit."""
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+class SessionShape(Struct, frozen=True, omit_defaults=True):
+    """A session at a glance."""
+
+    id: str
+    path: str
+    """Empty: it is kept in memory only."""
+    message_count: int
+    cwd: str = ""
+    title: str = ""
+    first_text: str = ""
+    """How it began."""
+    provider: str = ""
+    model: str = ""
+    started: str = ""
+    modified: str = ""
+    cost_usd: float = 0.0
+    parent: str = ""
+    """The session it was forked from."""
+
+
+class Sessions(Struct, frozen=True):
+    sessions: tuple[SessionShape, ...]
+
+
+class SessionLoaded(Struct, frozen=True):
+    session: SessionShape
+
+
+class SessionExported(Struct, frozen=True):
+    format: str
+    path: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    """Where no path was given."""
+
+
+class MessagesSet(Struct, frozen=True):
+    message_count: int
+
+
+class State(Struct, frozen=True):
+    provider: str
+    model: str
+    cwd: str
+    message_count: int
+    busy: bool
+    usage: UsageShape
+    limits: LimitsShape | UnsetType = UNSET
+    """Feature `budgets`."""
+    session: SessionShape | UnsetType = UNSET
+    """Feature `sessions`."""
+
+
+class Messages(Struct, frozen=True):
+    messages: tuple[MessageShape, ...]
+
+
+class ModelShape(Struct, frozen=True):
+    id: str
+    provider: str
+    context_window: int
+    max_output: int
+    reasoning: bool
+
+
+class Models(Struct, frozen=True):
+    models: tuple[ModelShape, ...]
+
+
+class CommandShape(Struct, frozen=True):
+    name: str
+    description: str
+    extension: str
+
+
+class Commands(Struct, frozen=True):
+    commands: tuple[CommandShape, ...]
+
+
+class CommandRan(Struct, frozen=True, omit_defaults=True):
+    """What a command of an extension did; the field named like the action holds its text."""
+
+    action: Literal["prompt", "insert", "display", "noop", "open_panel"]
+    extension: str
+    prompt: str = ""
+    insert: str = ""
+    display: str = ""
+    panel: dict[str, Json] | None = None
+    started: bool = False
+    """The prompt runs: events follow, and a `done`."""
+    queued: int = 0
+    """Runs ahead of it."""
+
+
+class ExtensionShape(Struct, frozen=True, omit_defaults=True):
+    name: str
+    version: str
+    state: Literal["starting", "ready", "restarting", "stopped"]
+    commands: tuple[str, ...]
+    tools: tuple[str, ...]
+    error: str = ""
+    """Why it does not run."""
+
+
+class Reloaded(Struct, frozen=True):
+    extensions: tuple[ExtensionShape, ...]

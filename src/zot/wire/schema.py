@@ -1,0 +1,242 @@
+"""The wires as JSON Schema, made from the types that the code uses; and what would break a client.
+
+The checker compares two such documents: within one protocol version nothing may disappear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from zot.extensions import proto
+from zot.pi import commands as pi_commands
+from zot.wire import commands, frames, zot
+from zot.wire.commands import AnyCommand
+from zot.wire.frames import EventFrame
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ID: Schema = {
+    "description": "Echoed in the response.",
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+}
+SEQ: Schema = {
+    "seq": {"type": "integer", "description": "Feature `seq`: counts the frames."},
+    "prompt_id": {**ID, "description": "Feature `seq`: the id of the prompt it belongs to."},
+}
+
+DATA: dict[type, Any] = {
+    commands.Hello: zot.HelloData,
+    commands.Prompt: zot.Started,
+    commands.Steer: zot.Started | None,
+    commands.FollowUp: zot.Started | None,
+    commands.Abort: None,
+    commands.Compact: zot.Started,
+    commands.GetState: frames.State,
+    commands.GetMessages: frames.Messages,
+    commands.Clear: None,
+    commands.SetModel: zot.ModelSet,
+    commands.SetReasoning: zot.ReasoningSet,
+    commands.GetModels: frames.Models,
+    commands.GetCommands: frames.Commands,
+    commands.RunCommand: frames.CommandRan,
+    commands.ReloadExt: frames.Reloaded,
+    commands.PanelKey: None,
+    commands.PanelClose: None,
+    commands.Answer: None,
+    commands.ListSessions: frames.Sessions,
+    commands.LoadSession: frames.SessionLoaded,
+    commands.ForkSession: frames.SessionLoaded,
+    commands.ExportSession: frames.SessionExported,
+    commands.SetMessages: frames.MessagesSet,
+    commands.Ping: zot.Pong,
+    commands.Approve: None,
+}
+"""What a successful response carries; None: it has no `data`."""
+
+
+def rpc_schema() -> Schema:
+    """The zot wire: `$defs` holds Command, Response and Event, and everything they are made of."""
+    kinds = [*AnyCommand.__args__, *EventFrame.__args__]
+    data = [type for type in DATA.values() if type is not None]
+    refs, parts = msgspec.json.schema_components([*kinds, *data], ref_template="#/$defs/{name}")
+    by_type = dict(zip(kinds, refs[: len(kinds)], strict=True))
+    data_refs = iter(refs[len(kinds) :])
+    for kind in AnyCommand.__args__:
+        _part(parts, by_type[kind])["properties"]["id"] = ID
+    for kind in EventFrame.__args__:
+        _part(parts, by_type[kind])["properties"] |= SEQ
+    responses = {
+        f"{kind.__name__}Response": _response(kind, None if type is None else next(data_refs))
+        for kind, type in DATA.items()
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "zot wire",
+        "description": "One JSON object a line on the stdin and stdout of `zot rpc`.",
+        "protocol_version": zot.PROTOCOL_VERSION,
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Command", "Response", "Event")],
+        "$defs": {
+            "Command": {"anyOf": [by_type[kind] for kind in AnyCommand.__args__]},
+            "Event": {"anyOf": [by_type[kind] for kind in EventFrame.__args__]},
+            "Response": {
+                "anyOf": [{"$ref": f"#/$defs/{name}"} for name in (*responses, "FailedResponse")]
+            },
+            "FailedResponse": _failed_response(),
+            **responses,
+            **dict(sorted(parts.items())),
+        },
+    }
+
+
+def pi_schema() -> Schema:
+    """What a client of pi's protocol may send; its events have no types here."""
+    (command,), parts = msgspec.json.schema_components(
+        [pi_commands.AnyPiCommand], ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": DIALECT,
+        "title": "pi's RPC commands",
+        "description": "One JSON object a line on the stdin of `zot-pi --mode rpc`.",
+        **command,
+        "$defs": dict(sorted(parts.items())),
+    }
+
+
+DOCUMENTS: dict[str, Callable[[], Schema]] = {
+    "rpc": rpc_schema,
+    "extensions": proto.json_schema,
+    "pi": pi_schema,
+}
+"""By name; a file of that name is in docs/schema."""
+
+
+def text_of(schema: Schema) -> str:
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def _part(parts: dict[str, Schema], ref: Schema) -> Schema:
+    return parts[ref["$ref"].removeprefix("#/$defs/")]
+
+
+def _response(kind: type, data: Schema | None) -> Schema:
+    properties: Schema = {
+        "type": {"const": "response"},
+        "command": {"const": kind.__struct_config__.tag},  # type: ignore[attr-defined]  # a Struct
+        "success": {"const": True},
+        "id": ID,
+    }
+    required = ["type", "command", "success"]
+    if data is not None:
+        properties["data"] = data
+        if data.get("anyOf", [{}])[-1] != {"type": "null"}:
+            required.append("data")
+        else:
+            properties["data"] = data["anyOf"][0]
+    return {"type": "object", "properties": properties | SEQ, "required": required}
+
+
+def _failed_response() -> Schema:
+    text = {"type": "string"}
+    properties = {
+        "type": {"const": "response"},
+        "command": text,
+        "success": {"const": False},
+        "id": ID,
+        "error": text,
+        "code": {**text, "description": "Feature `codes`."},
+    }
+    required = ["type", "command", "success", "error"]
+    return {"type": "object", "properties": properties | SEQ, "required": required}
+
+
+# --- compatibility -------------------------------------------------------------------------------
+
+Direction = Literal["to_server", "to_client"]
+
+
+def breaking_changes(old: Schema, new: Schema) -> list[str]:
+    """What a client written for `old` would miss in `new`, in sentences."""
+    sent = _reachable(old, "Command")
+    problems: list[str] = []
+    for name, before in old["$defs"].items():
+        after = new["$defs"].get(name)
+        if after is None:
+            problems.append(f"{name} has disappeared")
+        elif "anyOf" in before and "properties" not in before:
+            problems += _members(name, before, after)
+        else:
+            direction: Direction = "to_server" if name in sent else "to_client"
+            problems += _fields(name, before, after, direction)
+    return problems
+
+
+def _members(name: str, before: Schema, after: Schema) -> Iterator[str]:
+    now = [_signature(member) for member in after.get("anyOf", [])]
+    for member in before["anyOf"]:
+        if _signature(member) not in now:
+            yield f"{name} no longer includes {_signature(member)}"
+
+
+def _fields(name: str, before: Schema, after: Schema, direction: Direction) -> Iterator[str]:
+    now = after.get("properties", {})
+    for field, schema in before.get("properties", {}).items():
+        if field not in now:
+            yield f"{name}.{field} has disappeared"
+        elif not _is_compatible(schema, now[field]):
+            yield f"{name}.{field} was {_signature(schema)}, is {_signature(now[field])}"
+    needed, needed_now = set(before.get("required", ())), set(after.get("required", ()))
+    if direction == "to_server":
+        for field in sorted(needed_now - needed):
+            yield f"{name}.{field} must be sent now"
+    else:
+        for field in sorted(needed - needed_now):
+            yield f"{name}.{field} is not always sent any more"
+
+
+def _is_compatible(before: Schema, after: Schema) -> bool:
+    """Whether it is the same type; a closed set of words may get more of them."""
+    if "enum" in before and "enum" in after:
+        return set(map(str, before["enum"])) <= set(map(str, after["enum"]))
+    return _signature(before) == _signature(after)
+
+
+def _signature(schema: Schema) -> str:
+    """What a schema says about the type, without descriptions, defaults and limits."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).removeprefix("#/$defs/")
+    if "anyOf" in schema:
+        return " | ".join(sorted(_signature(member) for member in schema["anyOf"]))
+    if "const" in schema:
+        return repr(schema["const"])
+    if "enum" in schema:
+        return "one of " + ", ".join(sorted(map(str, schema["enum"])))
+    kind = str(schema.get("type", "anything"))
+    if isinstance(schema.get("items"), dict):
+        return f"{kind} of {_signature(schema['items'])}"
+    return kind
+
+
+def _reachable(schema: Schema, name: str) -> set[str]:
+    """The definitions that a definition is made of, itself included."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        at = waiting.pop()
+        if at not in found and at in schema["$defs"]:
+            found.add(at)
+            waiting += [ref.removeprefix("#/$defs/") for ref in _refs(schema["$defs"][at])]
+    return found
+
+
+def _refs(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("$ref"), str):
+            yield schema["$ref"]
+        for value in schema.values():
+            yield from _refs(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _refs(value)

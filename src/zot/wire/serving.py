@@ -1,0 +1,211 @@
+"""What every line server shares: stdin to lines, signals, a client that leaves, the end.
+
+It knows nothing of what a line means; `modes/rpc.py` and `modes/pi_rpc.py` do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from zot.errors import ZotError
+from zot.lines import LineSplitter, LineTooLong, LineWriter
+from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zot.runtime.run import Run
+    from zot.runtime.runtime import Runtime
+
+STOP_SECONDS = 3.0
+"""How long a signal waits for the turn to wind up and for the client to read."""
+
+
+class Refused(Exception):
+    """The client is not let in; the process ends."""
+
+
+class LineServer:
+    """Reads lines in the main thread until stdin closes, a signal comes or the client is gone.
+
+    A subclass says what a line means, and sets `built` once there is a runtime to wind up.
+    """
+
+    drain = True
+    """At the end of input: whether what was accepted finishes, or is aborted."""
+
+    def __init__(self) -> None:
+        wire = claim_stdout()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self.writer = LineWriter(wire, self._client_gone, lambda: self._wake(b"\0"))
+        self.built: Runtime | None = None
+        self._gone = False
+        self._drained = threading.Event()
+
+    # --- for the subclass --------------------------------------------------------------------
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        """Answer one line. Must not wait for a turn.
+
+        Raises:
+            Refused: the process ends with code 1.
+        """
+        raise NotImplementedError
+
+    def is_whole(self, line: bytes) -> bool:
+        """Whether a last line without its line feed is a command, and not torn."""
+        raise NotImplementedError
+
+    def input_ended(self) -> None:
+        """Nobody will ask or answer anything any more; runs may still be going on."""
+
+    def finish_commands(self) -> None:
+        """Wait for commands that are still being answered; in a thread, at the end of input."""
+
+    def closing(self) -> None:
+        """The end has come: let go of what the subclass holds."""
+
+    # --- life --------------------------------------------------------------------------------
+
+    def serve(self) -> int:
+        """Serve until the end; the exit code.
+
+        Raises:
+            ZotError: stdout cannot be written to. A client that is gone is none.
+        """
+        signal.set_wakeup_fd(self._wake_write)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
+        try:
+            code = self._read()
+        except Refused:
+            code = 1
+        try:
+            self.closing()
+            if self.built is not None:
+                self.built.release()
+        finally:
+            self.writer.close(STOP_SECONDS)
+            ignore_signals()
+        failure = self.writer.failure
+        if failure is not None and not isinstance(failure, BrokenPipeError):
+            raise ZotError(f"the frames could not be written: {failure.strerror}")
+        return code
+
+    def _read(self) -> int:
+        """Answer line after line; the exit code when there are no more."""
+        splitter = LineSplitter()
+        poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(0, select.POLLIN)
+        while True:
+            ready = [fd for fd, _ in poll.poll()]
+            if self._wake_read in ready and (code := self._woken()) is not None:
+                return code
+            if 0 in ready:
+                data = read_stdin()
+                if not data:
+                    return self._end_of_input(splitter)
+                for line in splitter.feed(data):
+                    # A client that asks and never reads is not answered until it has read.
+                    while self.writer.overfull:
+                        if (code := self._woken()) is not None:
+                            return code
+                    self.take_line(line)
+
+    def _end_of_input(self, splitter: LineSplitter) -> int:
+        """Accept nothing more; what was accepted finishes, unless a signal comes."""
+        line = splitter.finish()
+        # A torn last line is dropped, not answered.
+        if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
+            self.take_line(line)
+        if self.built is None:
+            return self._signalled()
+        self.input_ended()
+        if not self.drain:
+            self.abort_everything()
+            return self._signalled()
+        threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
+        while not self._drained.is_set():  # not is_alive(): the thread may outlive its byte
+            if (code := self._woken()) is not None:
+                return code
+        return self._signalled()
+
+    def _drain(self) -> None:
+        assert self.built is not None
+        self.finish_commands()
+        self.built.close(drain=True)
+        self._drained.set()  # before the byte: whoever is woken by it must find it set
+        self._wake(b"\0")
+
+    def _signalled(self) -> int:
+        """The exit code of an end of input; a signal that came with it counts for more."""
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        while poll.poll(0):
+            if (code := self._woken()) is not None:
+                return code
+        return 0
+
+    def _woken(self) -> int | None:
+        """Wait for a byte on the pipe, and why: a signal or a lost client ends the process."""
+        received = os.read(self._wake_read, 64)
+        if self._gone:
+            self.abort_everything()
+            return 0
+        number = next((byte for byte in received if byte in SIGNALS), None)
+        if number is None:
+            return None
+        self.abort_everything()
+        return 128 + number
+
+    def abort_everything(self) -> None:
+        if self.built is not None:
+            self.built.close(timeout=STOP_SECONDS)
+
+    def _client_gone(self) -> None:
+        self._gone = True
+        self._wake(b"\0")
+
+    def _wake(self, byte: bytes) -> None:
+        try:
+            os.write(self._wake_write, byte)
+        except BlockingIOError:
+            pass  # the pipe is full of reasons to wake up
+
+
+def note_signals() -> list[int]:
+    """Signals that ask for the end are only noted from now on; the list grows with them."""
+    noted: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: noted.append(number))
+    return noted
+
+
+def finish(run: Run, runtime: Runtime, signals: Sequence[int]) -> None:
+    """Wait for a run to end; a signal aborts it.
+
+    Not in the handler: it may run while this very thread holds a lock that the abort needs, and
+    a second signal would find the first one's abort half done, with its lock held.
+    """
+    aborted = False
+    while not run.ended.wait(0.1):
+        if signals and not aborted:
+            aborted = True
+            runtime.abort()
+
+
+def read_stdin() -> bytes:
+    """What stdin has; nothing at its end, and when it cannot be read."""
+    while True:
+        try:
+            return os.read(0, 65536)
+        except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
+            select.select([0], [], [])
+        except OSError:
+            return b""

@@ -1,0 +1,178 @@
+"""The zot dialect: lines to commands, answers to lines. No input or output.
+
+Kept light, because the first answer of `zot rpc` waits for it: events are another file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from zot.errors import CommandError, ZotError
+from zot.lines import check_numbers, decode_line, encode_line, escaped
+from zot.wire.commands import AnyCommand
+
+PROTOCOL_VERSION = 1
+MAX_ID = 256
+
+
+class Response(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
+    command: str
+    success: bool
+    id: Raw | UnsetType = UNSET
+    """As the client wrote it: a string or a number."""
+    data: Any = UNSET
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    """Feature `codes`."""
+
+
+class HelloData(Struct, frozen=True, omit_defaults=True):
+    protocol_version: int
+    version: str
+    provider: str
+    model: str
+    features: tuple[str, ...] | UnsetType = UNSET
+    """What is supported; only for a client that asked for features."""
+
+
+class Pong(Struct, frozen=True):
+    pong: bool = True
+
+
+class Started(Struct, frozen=True, omit_defaults=True):
+    started: bool
+    queued: int = 0
+    """Runs ahead of this one."""
+
+
+class ModelSet(Struct, frozen=True):
+    model: str
+
+
+class ReasoningSet(Struct, frozen=True):
+    reasoning: str
+
+
+class Envelope(Struct, frozen=True):
+    """What can be said of any line before its fields are looked at."""
+
+    type: Raw = Raw()
+    id: Raw = Raw()
+
+
+class Incoming(Struct, frozen=True):
+    name: str
+    """The command's word, or empty when the line had none."""
+    id: Raw | UnsetType
+    command: AnyCommand | None
+    error: CommandError | None = None
+
+
+COMMANDS: dict[str, type[AnyCommand]] = {
+    str(each.__struct_config__.tag): each for each in get_args(AnyCommand)
+}
+"""Every command by its word."""
+
+_envelope = msgspec.json.Decoder(Envelope).decode
+
+
+@cache
+def _decoder(name: str) -> Callable[[bytes], AnyCommand]:
+    # One for each word, made when it first comes: one for all would cost the first answer 2 ms.
+    return msgspec.json.Decoder(COMMANDS[name]).decode
+
+
+def decode(line: bytes) -> Incoming:
+    """One line as a command, or as what is wrong with it; never raises."""
+    name = ""
+    id: Raw | UnsetType = UNSET
+    try:
+        envelope: Envelope = decode_line(line, _envelope)
+        id = checked_id(envelope.id, line)
+        name = checked_name(envelope.type)
+        if name not in COMMANDS:
+            raise CommandError(f"unknown command {name!r}", code="unknown_command")
+        decode_line(line, check_numbers)
+        return Incoming(name, id, decode_line(line, _decoder(name)))
+    except CommandError as error:
+        return Incoming(name, id, None, _explained(error, name))
+
+
+def checked_name(raw: Raw) -> str:
+    """The command's word.
+
+    Raises:
+        CommandError: there is none, or it is not a string.
+    """
+    text = bytes(raw)
+    if not text:
+        raise CommandError('unknown command: the line has no "type"', code="unknown_command")
+    if text[:1] != b'"':
+        raise CommandError("invalid_params: type must be a string")
+    return msgspec.json.decode(text, type=str)
+
+
+def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
+    """The client's id as it will be echoed: byte for byte as it stands in the line.
+
+    Raises:
+        CommandError: it is neither a string nor a number, too long, or half a character.
+    """
+    text = bytes(raw)
+    if not text or text in (b"null", b'""'):
+        return UNSET
+    if text[:1] not in b'"-0123456789':
+        raise CommandError("invalid_params: id must be a string or a number")
+    if len(text) > MAX_ID:
+        raise CommandError(
+            f"id_too_long: the id has {len(text)} bytes, the limit is {MAX_ID}", code="id_too_long"
+        )
+    if text not in line:  # it was mended while it was read: it would not come back as it was
+        raise CommandError("invalid_params: id holds half of a surrogate pair")
+    return Raw(escaped(text))
+
+
+def _explained(error: CommandError, name: str) -> CommandError:
+    text = str(error)
+    if text.endswith("at `$.type`"):
+        return CommandError('invalid_params: the line has more than one "type"')
+    if not name and text.startswith("invalid_params: Expected `object`"):
+        return CommandError("parse_error: the line is not a JSON object", code="parse_error")
+    if words := _choices(COMMANDS.get(name), text):
+        return CommandError(f"{text}: use {', '.join(words)}")
+    return error
+
+
+def _choices(command: type[AnyCommand] | None, text: str) -> tuple[str, ...]:
+    """The words a field takes, when the error is that it was given another one."""
+    before, _, field = text.rstrip("`").rpartition(" - at `$.")
+    if command is None or "Invalid enum value" not in before or not field.isidentifier():
+        return ()
+    words = get_args(get_type_hints(command)[field])
+    return tuple(word for word in words if isinstance(word, str))
+
+
+def success(incoming: Incoming, data: Any = UNSET) -> Response:
+    return Response(incoming.name, success=True, id=incoming.id, data=data)
+
+
+def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Response:
+    code = error.code if codes else UNSET
+    return Response(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
+
+
+def encode(frame: Any) -> bytes:
+    return encode_line(frame)
+
+
+def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:
+    """The line with the fields of the feature `seq` added."""
+    extra = b',"seq":%d' % seq
+    if prompt_id is not UNSET:
+        extra += b',"prompt_id":' + bytes(prompt_id)
+    return line[:-2] + extra + b"}\n"

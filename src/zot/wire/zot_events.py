@@ -1,0 +1,182 @@
+"""The zot dialect, other half: what happened, as frames. No input or output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from typing import assert_never
+
+from msgspec import UNSET
+
+from zot.core import events
+from zot.core.events import Event
+from zot.provider.types import (
+    Block,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from zot.wire import frames
+from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
+
+
+def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
+    """The frame for an event, or None where this wire, or this client, has no word for it."""
+    match event:
+        case events.TextDelta(delta):
+            return frames.TextDelta(delta)
+        case events.ToolUseArgs(id, delta):
+            return frames.ToolUseArgs(id, delta)
+        case events.ThinkingDelta(delta):
+            return frames.ThinkingDelta(delta) if "thinking" in features else None
+        case events.UserMessage(message):
+            return frames.UserMessage(content(message.content), timestamp(message.time))
+        case events.TurnStart(step):
+            return frames.TurnStart(step)
+        case events.AssistantStart():
+            return frames.AssistantStart()
+        case events.ToolUseStart(id, name):
+            return frames.ToolUseStart(id, name)
+        case events.ToolUseEnd(id):
+            return frames.ToolUseEnd(id)
+        case events.UsageReport(usage, cumulative):
+            return _usage(usage, cumulative)
+        case events.AssistantMessage(message):
+            return frames.AssistantMessage(content(message.content), timestamp(message.time))
+        case events.ToolCalled(call):
+            return frames.ToolCall(call.id, call.name, call.args)
+        case events.TurnEnd():
+            return _turn_end(event, features)
+        case events.ToolProgress(id, text):
+            return frames.ToolProgress(id, text)
+        case events.ToolReturned(call, result):
+            return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
+        case events.ErrorRaised(message, code):
+            return frames.Error(message, code if "codes" in features else UNSET)
+        case events.Done():
+            return frames.Done()
+        case events.CompactStart(reason):
+            return frames.CompactStart(reason)
+        case events.CompactDone(summary):
+            return frames.CompactDone(summary)
+        case events.Retry(attempt, max_attempts, delay, reason):
+            if "retries" not in features:
+                return None
+            return frames.Retry(attempt, max_attempts, round(delay * 1000), reason)
+        case events.Fallback(failed, model, provider, reason):
+            return frames.Fallback(failed, provider, model, reason)
+        case events.QueueUpdate(steering, follow_up):
+            return frames.QueueUpdate(steering, follow_up) if "queue" in features else None
+        case events.ApprovalRequest() | events.ApprovalResolved():
+            return _approval(event) if "approvals" in features else None
+        case events.ExtensionNotify(extension, level, message):
+            return frames.ExtNotify(extension, level, message)
+        case events.ExtensionDisplay(extension, text):
+            return frames.ExtDisplay(extension, text)
+        case events.ExtensionPanel(extension, action, panel):
+            return frames.ExtPanel(extension, action, panel)
+        case events.ExtensionAsk():
+            return _ask(event) if "dialogs" in features else None
+        case events.ToolStarted() | events.CompactFailed():
+            return None  # told by other frames, or of interest to other dialects only
+        case _:
+            assert_never(event)
+
+
+def _turn_end(event: events.TurnEnd, features: Collection[str]) -> frames.TurnEnd:
+    return frames.TurnEnd(
+        event.stop,
+        "end_turn" if event.stop == "end" else event.stop,
+        event.error if event.error is not None else UNSET,
+        event.code if event.code is not None and "codes" in features else UNSET,
+    )
+
+
+def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
+    return frames.Usage(
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write,
+        usage.cost.total,
+        usage_shape(cumulative),
+        usage.cost_known,
+    )
+
+
+def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
+    if isinstance(event, events.ApprovalResolved):
+        return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
+    call = event.call
+    timeout = round(event.timeout * 1000)
+    return frames.ApprovalRequest(event.id, call.id, call.name, call.args, event.preview, timeout)
+
+
+def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
+    return frames.ExtAsk(
+        event.id,
+        event.extension,
+        event.method,
+        event.title,
+        round(event.timeout * 1000),
+        event.message,
+        event.options,
+        event.placeholder,
+        event.prefill,
+    )
+
+
+def usage_shape(usage: Usage) -> frames.UsageShape:
+    return frames.UsageShape(
+        usage.input,
+        usage.output,
+        usage.cache_read,
+        usage.cache_write,
+        usage.cost.total,
+        usage.cost_known,
+    )
+
+
+def message_shape(message: Message) -> frames.MessageShape:
+    return frames.MessageShape(message.role, content(message.content), timestamp(message.time))
+
+
+def content(blocks: Iterable[Block]) -> tuple[ContentBlock, ...]:
+    """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
+    shown = (_block(block) for block in blocks)
+    return tuple(block for block in shown if block is not None)
+
+
+def _block(block: Block) -> ContentBlock | None:
+    match block:
+        case Text() | Image():
+            return _simple(block)
+        case ToolCall(id, name, args):
+            return frames.ToolCallBlock(id, name, args)
+        case ToolResult(call_id, inner, is_error):
+            return frames.ToolResultBlock(call_id, is_error, simple_content(inner))
+        case Reasoning():
+            return None
+        case _:
+            assert_never(block)
+
+
+def simple_content(blocks: Iterable[Text | Image]) -> tuple[TextBlock | ImageBlock, ...]:
+    return tuple(_simple(block) for block in blocks)
+
+
+def _simple(block: Text | Image) -> TextBlock | ImageBlock:
+    if isinstance(block, Text):
+        return TextBlock(block.text)
+    return ImageBlock(block.mime_type, len(block.data))
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    milliseconds = round(seconds * 1000)
+    whole, rest = divmod(milliseconds, 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{rest:03d}Z"

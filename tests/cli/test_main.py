@@ -1,0 +1,137 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zot.cli.help import help_text
+from zot.cli.main import SUBCOMMANDS
+
+ZOT = [sys.executable, "-m", "zot"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    return tmp_path
+
+
+def zot(*words, **options):
+    return subprocess.run([*ZOT, *words], capture_output=True, text=True, **options)
+
+
+def test_help_names_every_subcommand():
+    assert all(f" {word}," in help_text() or f" {word}\n" in help_text() for word in SUBCOMMANDS)
+
+
+def test_help_is_a_word_too():
+    assert zot("help").stdout == help_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("sesions list", "sessions"), ("rcp", "rpc"), ("confg", "config")]
+)
+def test_a_misspelt_subcommand_is_not_sent_to_a_model(words, meant):
+    ran = zot(*words.split(), "--provider", "scripted", "--script", "none.json")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"(did you mean {meant}?)" in ran.stderr
+    assert f"zot -p {words!r}" in ran.stderr
+
+
+def test_one_word_alone_is_not_a_prompt():
+    ran = zot("status", "--provider", "scripted", "--script", "none.json")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "unknown subcommand 'status'; a prompt goes after -p" in ran.stderr
+
+
+def test_rpc_takes_no_words():
+    ran = zot("rpc", "provider", "anthropic")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "got 'provider'" in ran.stderr
+
+
+def test_a_misspelt_provider_is_shown_the_near_one():
+    assert "(did you mean anthropic?)" in zot("-p", "--provider", "anthropc", "hi").stderr
+
+
+PRINTING = ["--help", "--version", "schema", "config list", "skills list", "local list"]
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_full_disk_is_told_in_one_line(words):
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run([*ZOT, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "zot: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_reader_that_has_gone_is_no_error(words):
+    read, write = os.pipe()
+    os.close(read)
+    ran = subprocess.run([*ZOT, *words.split()], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert ran.stderr == ""
+    assert ran.returncode in (0, 128 + signal.SIGPIPE)
+
+
+@pytest.mark.parametrize("words", PRINTING)
+def test_closed_standard_files_are_no_error(words):
+    command = f'exec "$0" -m zot {words} <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", command, sys.executable], check=False).returncode == 0
+
+
+def test_events_that_cannot_be_written_are_told(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "hello"}]}')
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [*ZOT, "--json", "--provider", "scripted", "--script", str(script), "hi"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == "zot: the events could not be written: No space left on device\n"
+
+
+def test_a_home_that_cannot_be_written_says_how_to_run_without(home, monkeypatch):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "hello"}]}')
+    monkeypatch.setenv("ZOT_HOME", "/dev/null/home")
+    flags = ["-p", "--provider", "scripted", "--script", str(script)]
+    ran = zot(*flags, "hi", stdin=subprocess.DEVNULL)
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("; --no-session keeps none\n")
+    assert zot(*flags, "--no-session", "hi", stdin=subprocess.DEVNULL).stdout == "hello\n"
+
+
+def test_letters_that_the_terminal_does_not_have_are_replaced(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "caf\\u00e9"}]}')
+    zot("-p", "--provider", "scripted", "--script", str(script), "hi", stdin=subprocess.DEVNULL)
+    ran = zot("sessions", "show", "latest", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("caf?\n")
+
+
+def test_a_misspelt_tool_in_approve_does_not_run_unasked(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"tools": [{"name": "bash", "args": {"command": "ls"}}]}]}')
+    flags = ["--provider", "scripted", "--script", str(script)]
+    ran = zot("--json", *flags, "--approve", "bsh", "hi", stdin=subprocess.DEVNULL)
+    assert ran.returncode == 1
+    assert "tool_result" not in ran.stdout
+    assert "--approve: unknown tool 'bsh'; there is: read, write" in ran.stderr
+
+
+def test_an_interrupt_while_it_loads_ends_it_without_a_traceback(home):
+    # A module of the standard library that is loaded early interrupts its own process.
+    (home / "msgspec.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ran = zot("--help", env={**os.environ, "PYTHONPATH": str(home)})
+    assert (ran.returncode, ran.stderr) == (130, "")

@@ -1,0 +1,125 @@
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.rpc import environment, make_folder, write_script
+
+from zot.core.session import ModelChange, Title
+from zot.provider.types import Message, Text
+from zot.sessions.open import model_in, open_session
+from zot.settings.flags import parse
+from zot.settings.known import Known, resumed
+from zot.settings.resolve import resolve
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path / "zot-home"))
+    monkeypatch.chdir(make_folder(tmp_path))
+    return tmp_path
+
+
+def keep(text: str, provider: str = "openai", model: str = "gpt-5", change=None) -> str:
+    session = open_session(None, str(Path.cwd()), provider=provider, model=model)
+    session.append(Message("user", (Text(text),), 1.0))
+    if change:
+        session.append(change)
+    session.append(Title(f"about {text}"))
+    session.close()
+    return session.store.path
+
+
+# --- the model -------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_with_its_model(work):
+    path = keep("a", change=ModelChange("anthropic", "claude-sonnet-4-5"))
+    assert model_in(path) == ("anthropic", "claude-sonnet-4-5")
+    environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GROQ_API_KEY": "k"}
+    for flags in (["--continue"], ["--session", path]):
+        setup = resolve(parse(flags), environ)
+        assert (setup.info.name, setup.model.id) == ("anthropic", "claude-sonnet-4-5")
+    setup = resolve(parse(["--continue", "--provider", "groq"]), environ)
+    assert setup.info.name == "groq"
+
+
+def test_a_model_nobody_knows_any_more_is_not_insisted_on(work):
+    for provider, model in (
+        ("openai", "gpt-of-yesterday"),
+        ("gone", "x"),
+        ("scripted", "scripted"),
+    ):
+        options = parse(["--session", keep("a", provider, model)])
+        assert resumed(options, str(Path.cwd()), Known()) == options
+
+
+def test_files_without_a_model_say_nothing(work, tmp_path):
+    assert model_in(str(tmp_path / "none")) is None
+    (tmp_path / "x").write_text("hello\n")
+    assert model_in(str(tmp_path / "x")) is None
+    (tmp_path / "x").write_text('{"type":"meta","meta":{"id":"x"}}\n')
+    assert model_in(str(tmp_path / "x")) is None
+    (tmp_path / "x").write_text(
+        '{"type":"session","id":"x"}\n{"type":"model_change","provider":"p","modelId":"m"}\n'
+    )
+    assert model_in(str(tmp_path / "x")) == ("p", "m")
+    options = parse(["--continue"])
+    assert resumed(options, str(tmp_path / "nowhere"), Known()) == options
+
+
+# --- the choice ------------------------------------------------------------------------------
+
+
+def command(folder: Path, turn: str) -> list[str]:
+    flags = write_script(folder, [turn])
+    return [sys.executable, "-m", "zot", "--resume", *flags, "-p", "and now?"]
+
+
+def test_without_a_terminal_the_sessions_are_listed(work):
+    keep("apples")
+    done = subprocess.run(
+        command(work, "x"),
+        env=environment(work),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 1
+    assert "about apples" in done.stderr
+    assert done.stderr.endswith("choose one of them: --session PATH, or --continue for the first\n")
+    assert done.stdout == ""
+
+
+def test_where_there_is_none_it_is_said(work):
+    done = subprocess.run(
+        command(work, "x"), env=environment(work), capture_output=True, text=True, input=""
+    )
+    assert (done.returncode, "there is no session of" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("typed", "code"), [(b"2\n", 0), (b"\n", 0), (b"9\n", 2), (b"x\n", 2)])
+def test_in_a_terminal_a_person_chooses(work, typed, code):
+    older, newer = keep("apples"), keep("pears")
+    os.utime(older, (1, 1))
+    words = command(work, "the answer")
+    env = environment(work)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(words[0], words, env)
+    shown = b""
+    while b"number (Enter: 1):" not in shown:
+        shown += os.read(terminal, 4096)
+    os.write(terminal, typed)
+    try:
+        while data := os.read(terminal, 4096):
+            shown += data
+    except OSError:
+        pass  # closed when the program ends
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    chosen = {b"2\n": older, b"\n": newer}.get(typed)
+    for path in (older, newer):
+        assert ("the answer" in Path(path).read_text()) == (path == chosen)

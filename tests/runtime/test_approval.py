@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import os
+import pty
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.rpc import Zot
+
+from zot.cancel import Cancel
+from zot.core.events import ApprovalRequest, ApprovalResolved, Event
+from zot.core.hook import ALLOW, Allow, Block, HookContext
+from zot.errors import Cancelled, CommandError
+from zot.provider.types import ToolCall
+from zot.runtime.approval import (
+    MAX_PREVIEW,
+    Approval,
+    Verdict,
+    approval_for_client,
+    approval_for_person,
+    preview,
+)
+from zot.serve import ask_terminal as terminal_module
+from zot.serve.ask_terminal import ask_terminal, understand
+
+RUN = ToolCall("c1", "bash", {"command": "ls"})
+READ = ToolCall("c2", "read", {"path": "a"})
+
+
+def decided(approval: Approval, call: ToolCall = RUN) -> tuple[Allow | Block, list[Event]]:
+    events: list[Event] = []
+    return approval.before_tool(call, HookContext(Cancel(), events.append)), events  # type: ignore[return-value]
+
+
+def answered(decision: str, reason: str = "", **policy: object) -> tuple[object, list[Event]]:
+    """A client that answers as soon as it is asked."""
+    approval = Approval(**policy)
+    approval.client_answers()
+    events: list[Event] = []
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, ApprovalRequest):
+            approval.answer(event.id, decision, reason)
+
+    return approval.before_tool(RUN, HookContext(Cancel(), emit)), events
+
+
+# --- the client ------------------------------------------------------------------------------
+
+
+def test_a_client_allows() -> None:
+    verdict, events = answered("allow")
+    assert verdict == ALLOW
+    request, resolved = events
+    assert isinstance(request, ApprovalRequest)
+    assert (request.call, request.preview) == (RUN, "ls")
+    assert resolved == ApprovalResolved(request.id, "c1", "allow", "client")
+
+
+def test_a_client_denies_with_a_reason() -> None:
+    verdict, events = answered("deny", "not on Fridays")
+    assert verdict == Block("the user did not allow this: not on Fridays")
+    assert events[-1] == ApprovalResolved("approval-1", "c1", "deny", "client")
+
+
+def test_allowing_for_the_session_is_remembered_for_that_tool() -> None:
+    approval = Approval()
+    approval.client_answers()
+    events: list[Event] = []
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, ApprovalRequest):
+            approval.answer(event.id, "allow_session")
+
+    context = HookContext(Cancel(), emit)
+    assert approval.before_tool(RUN, context) == ALLOW
+    assert approval.before_tool(RUN, context) == ALLOW
+    assert events[-1] == ApprovalResolved("approval-2", "c1", "allow", "remembered")
+    approval.before_tool(ToolCall("c3", "write", {}), context)
+    assert sum(isinstance(event, ApprovalRequest) for event in events) == 2
+
+
+def test_no_answer_is_a_denial() -> None:
+    approval = Approval(seconds=0.01)
+    approval.client_answers()
+    verdict, events = decided(approval)
+    assert verdict == Block("not allowed: nobody answered within 0.01 s")
+    assert events[-1] == ApprovalResolved("approval-1", "c1", "deny", "timeout")
+
+
+def test_an_abort_ends_the_wait() -> None:
+    approval = Approval()
+    approval.client_answers()
+    cancel = Cancel()
+    events: list[Event] = []
+
+    def emit(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, ApprovalRequest):
+            cancel.set()
+
+    with pytest.raises(Cancelled):
+        approval.before_tool(RUN, HookContext(cancel, emit))
+    assert events[-1] == ApprovalResolved("approval-1", "c1", "deny", "abort")
+
+
+def test_a_client_that_leaves_denies_what_is_open_and_what_comes() -> None:
+    approval = Approval()
+    approval.client_answers()
+    asked = threading.Event()
+    found: list[object] = []
+
+    def ask() -> None:
+        found.append(approval.before_tool(RUN, HookContext(Cancel(), lambda event: asked.set())))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert asked.wait(20)
+    approval.client_gone()
+    thread.join(20)
+    gone = Block("the user did not allow this: the client is gone")
+    assert found == [gone]
+    assert decided(approval)[0] == gone
+
+
+def test_an_answer_to_nothing_is_refused() -> None:
+    approval = Approval()
+    with pytest.raises(CommandError, match="no approval 'approval-1' is waiting"):
+        approval.answer("approval-1", "allow")
+
+
+# --- the policy ------------------------------------------------------------------------------
+
+
+def test_only_what_can_change_something_is_asked_for_unless_told_otherwise() -> None:
+    approval = Approval()
+    assert decided(approval) == (ALLOW, [])  # nobody said that they would answer
+    approval.client_answers()
+    assert decided(approval, READ) == (ALLOW, [])
+    assert answered("allow", tools=["read"]) == (ALLOW, [])
+
+
+def test_a_policy_with_nobody_to_ask_denies() -> None:
+    verdict, _ = decided(Approval(["bash"]))
+    assert isinstance(verdict, Block)
+    assert "nobody can give it" in verdict.reason
+    assert isinstance(decided(Approval(["all"]), READ)[0], Block)
+    assert decided(Approval(["bash"]), READ)[0] == ALLOW
+
+
+def test_flags_make_the_policy() -> None:
+    assert approval_for_client(None, yolo=True) is None
+    assert approval_for_client(("bash",), yolo=False) is not None
+    reckless = approval_for_client(None, yolo=False, model="smollm2-135m")
+    assert reckless is not None
+    assert isinstance(decided(reckless)[0], Block)
+
+    def at_terminal(*_: object) -> Verdict:
+        return Verdict("deny")
+
+    def person(asked: tuple[str, ...] | None, provider: str, terminal: object, yolo: bool = False):
+        return approval_for_person(asked, yolo=yolo, provider=provider, terminal=terminal)
+
+    assert person(None, "anthropic", at_terminal) is None
+    assert person(None, "local", None) is None
+    assert person(("bash",), "anthropic", None) is not None
+    assert person(None, "local", at_terminal, yolo=True) is None
+    local = person(None, "local", at_terminal)
+    assert local is not None
+    assert isinstance(decided(local)[0], Block)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (RUN, "ls"),
+        (ToolCall("1", "write", {"path": "a", "content": "é"}), "a (2 bytes)\né"),
+        (
+            ToolCall("1", "edit", {"path": "a", "edits": [{"oldText": "x\ny", "newText": "z"}]}),
+            "a\n- x\n- y\n+ z",
+        ),
+        (ToolCall("1", "other", {"n": 1}), '{"n":1}'),
+        (ToolCall("1", "bash", None, raw="{"), "{}"),
+    ],
+)
+def test_a_preview_is_what_a_person_wants_to_read(call: ToolCall, text: str) -> None:
+    assert preview(call) == text
+
+
+def test_a_long_preview_is_cut() -> None:
+    text = preview(ToolCall("1", "bash", {"command": "x" * 5000}))
+    assert text == "x" * MAX_PREVIEW + "\n[and more]"
+
+
+# --- the terminal ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The other end of a terminal."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setattr(terminal_module, "TTY", os.ttyname(theirs))
+    yield ours
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("typed", "verdict"),
+    [
+        ("y", Verdict("allow")),
+        ("YES", Verdict("allow")),
+        ("a", Verdict("allow_session")),
+        ("", Verdict("deny")),
+        ("n", Verdict("deny")),
+        ("use git mv", Verdict("deny", "use git mv")),
+    ],
+)
+def test_a_person_answers_in_words(keyboard: int, typed: str, verdict: Verdict) -> None:
+    os.write(keyboard, b"y\n")  # typed too early: it must not count
+    shown: list[str] = []
+
+    def person() -> None:
+        while "why not: " not in "".join(shown):
+            shown.append(os.read(keyboard, 4096).decode())
+        os.write(keyboard, typed.encode() + b"\n")
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    assert ask_terminal(RUN, "ls\x1b[2K", 20, Cancel()) == verdict
+    thread.join(20)
+    assert "zot wants to use bash" in "".join(shown)
+    assert "ls\\x1b[2K" in "".join(shown)
+    assert understand(typed) == verdict
+
+
+def test_a_person_who_says_nothing_or_an_abort_is_no_answer(keyboard: int) -> None:
+    assert ask_terminal(RUN, "ls", 0.01, Cancel()) is None
+    cancel = Cancel()
+    cancel.set()
+    assert ask_terminal(RUN, "ls", 20, cancel) is None
+
+
+def test_without_a_terminal_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_module, "TTY", "/nowhere/tty")
+    assert ask_terminal(RUN, "ls", 1, Cancel()) is None
+
+
+def test_the_guard_takes_the_terminals_word() -> None:
+    said = [Verdict("allow_session"), None]
+    approval = Approval(terminal=lambda *_: said.pop(0))
+    assert decided(approval)[0] == ALLOW
+    assert decided(approval)[0] == ALLOW  # remembered: nobody is asked
+    write = ToolCall("c4", "write", {"path": "a", "content": ""})
+    assert isinstance(decided(approval, write)[0], Block)
+
+
+# --- the wire --------------------------------------------------------------------------------
+
+TURNS = [{"tools": [{"name": "bash", "args": {"command": "echo made > made.txt"}}]}, "done"]
+
+
+def asked(zot: Zot) -> str:
+    zot.send("prompt", message="go")
+    return zot.until("approval_request")[-1]["request_id"]
+
+
+def test_over_rpc_a_tool_waits_for_approve(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        id = asked(zot)
+        assert not (zot.cwd / "made.txt").exists()
+        assert zot.ask("approve", request_id="other", decision="allow")["success"] is False
+        assert zot.ask("approve", request_id=id, decision="allow")["success"]
+        (resolved,) = [f for f in zot.until("done") if f["type"] == "approval_resolved"]
+        assert (resolved["decision"], resolved["source"]) == ("allow", "client")
+        assert (zot.cwd / "made.txt").exists()
+        zot.invariants()
+
+
+def test_over_rpc_a_denied_tool_does_not_run_and_the_model_hears_why(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        zot.ask("approve", request_id=asked(zot), decision="deny", reason="no files")
+        result = next(f for f in zot.until("done") if f["type"] == "tool_result")
+        assert result["is_error"]
+        assert "no files" in result["content"][0]["text"]
+        assert not (zot.cwd / "made.txt").exists()
+        zot.invariants()
+
+
+def test_over_rpc_an_abort_while_asking_ends_the_run(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        asked(zot)
+        zot.send("abort")
+        frames = zot.until("done")
+        assert frames[-2]["stop"] == "aborted"
+        assert not (zot.cwd / "made.txt").exists()
+        zot.invariants()
+
+
+def test_over_rpc_the_end_of_input_denies(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        asked(zot)
+        assert zot.close()[0] == 0
+        assert not (zot.cwd / "made.txt").exists()
+        assert zot.frames[-1] == {"type": "done"}
+
+
+def test_over_rpc_nothing_is_asked_without_the_feature_or_with_yolo(tmp_path: Path) -> None:
+    with Zot(tmp_path / "plain", TURNS) as zot:
+        assert not any("approval" in frame["type"] for frame in zot.prompt())
+        assert (zot.cwd / "made.txt").exists()
+    with Zot(tmp_path / "yolo", TURNS, features=["approvals"], args=["--yolo"]) as zot:
+        assert not any("approval" in frame["type"] for frame in zot.prompt())
+        assert zot.ask("approve", request_id="approval-1", decision="allow")["success"] is False
+
+
+def test_over_rpc_a_policy_binds_a_client_that_cannot_answer(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, args=["--approve", "bash"]) as zot:
+        result = next(frame for frame in zot.prompt() if frame["type"] == "tool_result")
+        assert "nobody can give it" in result["content"][0]["text"]
+        assert not (zot.cwd / "made.txt").exists()

@@ -1,0 +1,99 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zot.cancel import Cancel
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import ToolError
+from zot.provider.auth.store import AuthFile, Credential, Token
+from zot.provider.types import Image, Text
+from zot.runtime.redact import MARK, RedactingTool, Redactor, Stream, given_secrets
+
+SECRET = "sk-canary-0123456789"
+
+
+@pytest.fixture
+def redactor(tmp_path):
+    return Redactor({SECRET, "short", ""}, str(tmp_path))
+
+
+def test_known_keys_go_and_all_else_stays(redactor):
+    assert redactor.text(f"a {SECRET}{SECRET} b sk-other-0123456789 short") == (
+        f"a {MARK}{MARK} b sk-other-0123456789 short"
+    )
+    value = {"diff": [f"+ {SECRET}", 1, None], "n": (SECRET,)}
+    assert redactor.value(value) == {"diff": [f"+ {MARK}", 1, None], "n": [MARK]}
+
+
+def test_a_longer_key_is_removed_whole(tmp_path):
+    assert Redactor({SECRET, SECRET + "-long"}, str(tmp_path)).text(SECRET + "-long") == MARK
+
+
+def test_keys_of_the_file_are_known_as_they_change(redactor, tmp_path):
+    file = AuthFile(str(tmp_path))
+    file.put("groq", Credential(api_key="stored-key-0123"))
+    assert redactor.text("stored-key-0123") == MARK
+    file.put("groq", Credential(oauth=Token("access-token-01", "refresh-token-01")))
+    assert redactor.text("access-token-01 refresh-token-01") == f"{MARK} {MARK}"
+    (tmp_path / "auth.json").write_text("{")
+    assert redactor.text(SECRET) == MARK
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    parts=st.lists(st.sampled_from([SECRET, SECRET[:7], "sk-", "s", "x", "\n", SECRET[5:]])),
+    cuts=st.lists(st.integers(1, 9), min_size=1),
+)
+def test_no_key_gets_through_in_pieces(tmp_path_factory, parts, cuts):
+    redactor = Redactor({SECRET}, str(tmp_path_factory.getbasetemp() / "no-home"))
+    text, shown = "".join(parts), []
+    stream = Stream(redactor, shown.append)
+    at = 0
+    while at < len(text):
+        size = cuts[len(shown) % len(cuts)]
+        stream.feed(text[at : at + size])
+        at += size
+    stream.finish()
+    stream.finish()
+    assert SECRET not in "".join(shown)
+    assert "".join(shown).replace(MARK, SECRET) == text
+
+
+class Printer:
+    name = "print"
+    description = "d"
+    schema = {"type": "object"}
+
+    def run(self, args, context):
+        context.progress(SECRET[:5])
+        context.progress(SECRET[5:] + "!")
+        match args["how"]:
+            case "text":
+                return f"key {SECRET}"
+            case "fail":
+                raise ToolError(f"bad {SECRET}")
+            case _:
+                content = (Text(SECRET), Image("image/png", b"x"))
+                return ToolOutput(content, details={"out": SECRET})
+
+
+def test_all_that_a_tool_says_passes(redactor):
+    progress: list[str] = []
+    tool = RedactingTool(Printer(), redactor)
+    context = ToolContext("c", Cancel(), progress.append)
+    assert (tool.name, tool.description, tool.schema) == ("print", "d", {"type": "object"})
+    assert tool.run({"how": "text"}, context) == f"key {MARK}"
+    assert "".join(progress) == f"{MARK}!"
+    with pytest.raises(ToolError, match="removed") as caught:
+        tool.run({"how": "fail"}, context)
+    assert SECRET not in str(caught.value)
+    output = tool.run({"how": "output"}, context)
+    assert output.content == (Text(MARK), Image("image/png", b"x"))
+    assert json.dumps(output.details) == json.dumps({"out": MARK})
+
+
+def test_the_keys_of_the_environment_are_known():
+    environ = {"A_KEY": " value ", "OTHER": "x"}
+    assert given_secrets("k", ["A_KEY", "B_KEY"], environ) == {"k", "value", ""}

@@ -1,0 +1,343 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zot.cli.config import main
+from zot.errors import ConfigError
+from zot.files import ensure_dir, locked, read_bytes, write_atomic
+from zot.home import home, home_dir
+from zot.settings import config, trust
+from zot.settings.config import SETTINGS, Config
+from zot.settings.flags import Options
+from zot.settings.known import VARIABLES, configured
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("ZOT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path / "home"))
+    (tmp_path / "project" / ".zot").mkdir(parents=True)
+    return tmp_path
+
+
+def user_file(place, value):
+    ensure_dir(place / "home")
+    path = place / "home" / "config.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def project_file(place, value):
+    path = place / "project" / ".zot" / "config.json"
+    path.write_text(json.dumps(value))
+    return path
+
+
+def settings_of(place, **flags) -> Config:
+    return Config(str(place / "project"), flags)
+
+
+# --- home ------------------------------------------------------------------------------------
+
+
+def test_home_is_where_the_platform_keeps_state(monkeypatch, tmp_path):
+    monkeypatch.setenv("ZOT_HOME", "~/z")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert home_dir() == str(tmp_path / "z")
+    monkeypatch.delenv("ZOT_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "/x")
+    assert home_dir() == "/x/zot"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert home_dir() == str(tmp_path / ".local" / "state" / "zot")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert home() == tmp_path / "Library" / "Application Support" / "zot"
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    assert home_dir() == "/local/zot"
+
+
+def test_a_file_is_replaced_whole_and_private(tmp_path):
+    path = tmp_path / "deep" / "er" / "f.json"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    target = tmp_path / "d"
+    target.mkdir()
+    (target / "x").touch()
+    with pytest.raises(OSError):
+        write_atomic(target, b"x")  # a directory with something in it cannot be replaced
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["d", "project"]
+
+
+def test_a_directory_that_is_a_file_is_an_error(tmp_path):
+    (tmp_path / "f").touch()
+    with pytest.raises(OSError):
+        ensure_dir(str(tmp_path / "f" / "sub"))
+    assert read_bytes(tmp_path / "f" / "sub") is None
+
+
+def test_two_writers_wait_for_each_other(tmp_path):
+    path = tmp_path / "n"
+    path.write_bytes(b"0")
+
+    def count():
+        for _ in range(20):
+            with locked(path):
+                write_atomic(path, b"%d" % (int(path.read_bytes()) + 1))
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() == b"60"
+
+
+def test_a_lock_that_is_never_freed_is_an_error(tmp_path):
+    with (
+        locked(tmp_path / "f"),
+        pytest.raises(ConfigError, match="holds"),
+        locked(tmp_path / "f", 0.05),
+    ):
+        pass
+
+
+# --- precedence ------------------------------------------------------------------------------
+
+
+def test_the_stronger_word_wins_and_is_named(place, monkeypatch):
+    assert settings_of(place).find("model").source == "default"
+    user = user_file(place, {"model": "of-user"})
+    assert settings_of(place).find("model") == config.Value("of-user", "user", str(user))
+    project = project_file(place, {"model": "of-project"})
+    assert settings_of(place).find("model") == config.Value("of-project", "project", str(project))
+    monkeypatch.setenv("ZOT_MODEL", "of-env")
+    assert settings_of(place).find("model") == config.Value("of-env", "environment", "ZOT_MODEL")
+    assert settings_of(place, model="of-flag").find("model") == config.Value("of-flag", "flag")
+    assert settings_of(place, model=None)["model"] == "of-env"
+
+
+def test_a_project_may_not_set_what_is_dangerous_unless_it_is_trusted(place):
+    project_file(place, {"base_url": "http://evil", "model": "m", "max_cost": 1000})
+    found = settings_of(place)
+    assert (found["base_url"], found["model"], found["max_cost"]) == ("", "m", None)
+    assert len(found.warnings) == 1
+    assert "base_url, max_cost" in found.warnings[0]
+    assert "zot config trust" in found.warnings[0]
+    trust.trust(str(place / "project"))
+    found = settings_of(place)
+    assert (found["base_url"], found.warnings) == ("http://evil", [])
+    trust.distrust(str(place / "project"))
+    assert settings_of(place)["base_url"] == ""
+
+
+def test_trust_covers_what_lies_below_and_nothing_beside(place):
+    trust.trust(str(place / "project"))
+    assert trust.is_trusted(str(place / "project" / "src"))
+    assert not trust.is_trusted(str(place / "project2"))
+    assert not trust.is_trusted(str(place))
+
+
+def test_a_broken_trust_file_trusts_nothing_and_is_not_overwritten(place):
+    ensure_dir(place / "home")
+    (place / "home" / "trust.json").write_text('{"dirs": 1')
+    assert not trust.is_trusted(str(place))
+    with pytest.raises(ConfigError, match=r"trust\.json"):
+        trust.trust(str(place))
+    assert (place / "home" / "trust.json").read_text() == '{"dirs": 1'
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00", "nonsense", '{"model":"\\ud800"}'])
+def test_a_broken_file_is_one_warning_that_names_it_and_is_never_overwritten(place, text):
+    path = user_file(place, text)
+    found = settings_of(place)
+    assert found["model"] == ""
+    assert len(found.warnings) == 1
+    assert str(path) in found.warnings[0]
+    assert main(["config", "set", "model", "x"]) == 1
+    assert path.read_text() == text
+
+
+def test_a_value_of_the_wrong_kind_is_named_and_not_used(place):
+    user_file(place, {"model": 5, "skills": "yes", "max_steps": -1, "reasoning": "very"})
+    found = settings_of(place)
+    assert found["model"] == ""
+    assert found["skills"] is True
+    assert [warning.split(": ")[1].split()[0] for warning in found.warnings] == [
+        "model",
+        "skills",
+        "max_steps",
+        "reasoning",
+    ]
+
+
+def test_words_of_the_go_program_are_understood(place):
+    user_file(place, {"jail_by_default": True, "reasoning": "maximum", "theme": "dark"})
+    project_file(place, {"jail_by_default": False})  # what weakens a guard needs trust
+    found = settings_of(place)
+    assert found["jail"] is True
+    assert found.others() == {"theme": "dark"}
+    assert len(found.warnings) == 1
+    assert configured(Options(), {}, str(place / "project"))[0].reasoning == "xhigh"
+    user_file(place, {"jail_by_default": True, "jail": False})
+    assert settings_of(place)["jail"] is False
+
+
+def test_a_variable_of_the_wrong_kind_is_an_error(place, monkeypatch):
+    monkeypatch.setenv("ZOT_MAX_STEPS", "many")
+    with pytest.raises(ConfigError, match="ZOT_MAX_STEPS.*whole number"):
+        settings_of(place).find("max_steps")
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(sorted(SETTINGS)), text=st.text(max_size=12))
+def test_a_text_becomes_a_value_that_fits_or_is_refused(name, text):
+    setting = SETTINGS[name]
+    try:
+        value = config.parse(setting, text)
+    except ConfigError:
+        return
+    assert config.mismatch(setting, value) == ""
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def test_set_get_unset_and_list(place, capsys):
+    user_file(place, {"kept": {"by": "others"}, "theme": "dark"})
+    where = ["--cwd", str(place / "project")]
+    for name, value in (("model", "m1"), ("max_cost", "2.5"), ("skills", "off")):
+        assert main(["config", *where, "set", name, value]) == 0
+    assert main(["config", *where, "set", "fallback_models", "a, b"]) == 0
+    assert json.loads((place / "home" / "config.json").read_text()) == {
+        "kept": {"by": "others"},
+        "theme": "dark",
+        "model": "m1",
+        "max_cost": 2.5,
+        "skills": False,
+        "fallback_models": ["a", "b"],
+    }
+    capsys.readouterr()
+    assert main(["config", *where, "get", "max_cost"]) == 0
+    assert capsys.readouterr().out == "2.5\n"
+    assert main(["config", *where, "set", "--project", "model", "m2"]) == 0
+    main(["config", *where, "list"])
+    lines = capsys.readouterr().out.splitlines()
+    model = next(line for line in lines if line.startswith("model"))
+    assert model.split()[1:3] == ["m2", "project"]
+    assert any(line.startswith("kept") and "not known here" in line for line in lines)
+    main(["config", *where, "list", "--json"])
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["skills"]["source"] == "user"
+    main(["config", *where, "unset", "max_cost"])
+    main(["config", *where, "get", "max_cost"])
+    assert capsys.readouterr().out == "\n"
+
+
+def test_path_and_trust_from_the_command_line(place, capsys):
+    where = ["--cwd", str(place / "project")]
+    main(["config", *where, "path"])
+    main(["config", *where, "path", "--project"])
+    assert capsys.readouterr().out.splitlines() == [
+        str(place / "home" / "config.json"),
+        str(place / "project" / ".zot" / "config.json"),
+    ]
+    assert main(["config", *where, "trust"]) == 0
+    assert trust.is_trusted(str(place / "project"))
+    assert main(["config", "untrust", str(place / "project")]) == 0
+    assert not trust.is_trusted(str(place / "project"))
+
+
+def test_mistakes_are_told_in_one_line(place, capsys):
+    assert main(["config", "set", "modle", "x"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "zot: unknown setting 'modle' (did you mean model?); `zot config list` shows all\n"
+    )
+    assert main(["config", "set", "max_steps", "x"]) == 1
+    assert "whole number" in capsys.readouterr().err
+    assert main(["config", "trust", str(place / "nowhere")]) == 1
+    assert "it is not a directory" in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_in_a_file_is_told_and_a_foreign_one_is_not(place):
+    user_file(place, {"providr": "openai", "theme": "dark"})
+    (warning,) = settings_of(place).warnings
+    assert "providr is no setting; did you mean provider?" in warning
+
+
+def test_a_directory_in_the_place_of_the_file_is_named_once(place):
+    (place / "home").mkdir(exist_ok=True)
+    (place / "home" / "config.json").mkdir()
+    (warning,) = settings_of(place).warnings
+    assert warning.endswith("is not used: Is a directory")
+
+
+def test_a_home_that_cannot_be_written_is_one_line(place, capsys, monkeypatch):
+    (place / "file").touch()
+    monkeypatch.setenv("ZOT_HOME", str(place / "file"))
+    assert main(["config", "set", "model", "x"]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+# --- into a run ------------------------------------------------------------------------------
+
+
+def test_the_command_line_wins_over_the_files(place):
+    user_file(
+        place,
+        {
+            "provider": "openai",
+            "model": "gpt-5",
+            "reasoning": "high",
+            "max_steps": 7,
+            "auto_compact_threshold": 0,
+            "context_files": False,
+            "approve": ["bash"],
+        },
+    )
+    options, _ = configured(Options(max_steps=3), os.environ, str(place))
+    assert (options.provider, options.model, options.reasoning) == ("openai", "gpt-5", "high")
+    assert (options.max_steps, options.no_auto_compact) == (3, True)
+    assert (options.no_context_files, options.no_skills) == (True, False)
+    assert options.approve == ("bash",)
+
+
+def test_a_model_belongs_to_the_provider_it_was_set_with(place):
+    user_file(place, {"provider": "openai", "model": "gpt-5", "base_url": "http://x"})
+    options, _ = configured(Options(provider="anthropic"), os.environ, str(place))
+    assert (options.model, options.base_url) == ("", "")
+
+
+def test_every_variable_of_a_setting_is_looked_for(place, monkeypatch):
+    assert set(VARIABLES) == {setting.env for setting in SETTINGS.values() if setting.env}
+    monkeypatch.setenv("ZOT_MODEL", "from-env")
+    assert configured(Options(), os.environ, str(place))[0].model == "from-env"
+
+
+def test_no_file_and_no_variable_change_nothing(place):
+    options = Options(model="m")
+    assert configured(options, {"ZOT_HOME": "x"}, str(place)) == (options, [])
+
+
+def test_looking_creates_nothing(place):
+    env = {**os.environ, "ZOT_HOME": str(place / "nowhere")}
+    done = subprocess.run(
+        [sys.executable, "-m", "zot", "config", "list"], env=env, capture_output=True
+    )
+    assert done.returncode == 0
+    assert not (place / "nowhere").exists()

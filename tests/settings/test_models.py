@@ -1,0 +1,205 @@
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zot.errors import ConfigError
+from zot.files import ensure_dir
+from zot.provider import catalog
+from zot.provider.types import Model, Price
+from zot.settings import models
+from zot.settings.known import Known
+from zot.settings.models import Models
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def write(place, value) -> None:
+    (place / "models.json").write_text(value if isinstance(value, str) else json.dumps(value))
+
+
+OWN = {
+    "baseUrl": "http://127.0.0.1:9/v1",
+    "api": "openai",
+    "auth": "none",
+    "headers": {"x-a": "b"},
+    "models": [
+        {
+            "id": "m",
+            "name": "Mine",
+            "contextWindow": 1000,
+            "maxTokens": 100,
+            "reasoning": True,
+            "input": ["text", "image"],
+            "priceInput": 1,
+            "priceOutput": 2,
+        },
+        {"id": "n", "api": "anthropic-messages", "cost": {"input": 3, "cacheRead": 0.5}},
+    ],
+}
+
+
+def test_a_provider_of_the_users_own(place):
+    write(place, {"providers": {"mine": OWN}})
+    known = Models()
+    info = known.provider("mine")
+    assert (info.api, info.base_url, info.auth, info.headers) == (
+        "openai-chat",
+        "http://127.0.0.1:9/v1",
+        "none",
+        {"x-a": "b"},
+    )
+    first, second = known.all("mine")
+    assert first == Model(
+        id="m",
+        provider="mine",
+        api="openai-chat",
+        name="Mine",
+        context_window=1000,
+        max_output=100,
+        reasoning=True,
+        images=True,
+        price=Price(1, 2),
+        source="user",
+    )
+    assert (second.api, second.price) == ("anthropic", Price(3, 0, 0.5))
+    assert known.default("mine") == first
+    assert known.find("mine", "unheard").source == "unlisted"
+    assert known.warnings == []
+    with pytest.raises(ConfigError, match="needs a model"):
+        known.find("mine", "")
+
+
+def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
+    row = {"baseUrl": "http://x", "api": "anthropic"}
+    write(place, {"providers": {"my-host": row, "b": {**row, "apiKeyEnv": "B_SECRET"}}})
+    known = Models()
+    assert (known.provider("my-host").env, known.provider("my-host").auth) == (
+        ("MY_HOST_API_KEY",),
+        "x-api-key",
+    )
+    assert known.provider("b").env == ("B_SECRET",)
+
+
+def test_what_the_user_says_of_a_listed_model_wins_and_the_rest_stays(place):
+    listed = catalog.default_model("anthropic")
+    row = {"id": listed.id, "contextWindow": 5, "maxTokens": 0, "priceInput": 9, "priceOutput": 9}
+    write(place, {"providers": {"anthropic-messages": {"models": [row, {"id": "brand-new"}]}}})
+    known = Models()
+    changed = known.find("anthropic", listed.id)
+    assert (changed.context_window, changed.max_output) == (5, listed.max_output)
+    assert (changed.reasoning, changed.price) == (listed.reasoning, Price(9, 9))
+    assert changed.source == "user"
+    assert known.find("anthropic", "brand-new").api == "anthropic"
+    assert len(known.all("anthropic")) == len(catalog.models("anthropic")) + 1
+    assert known.default("anthropic") == changed
+
+
+def test_a_listed_provider_can_be_pointed_elsewhere(place):
+    write(
+        place, {"providers": {"openai": {"baseUrl": "http://x", "apiKeyEnv": "X", "auth": "none"}}}
+    )
+    info = Models().provider("openai")
+    assert (info.base_url, info.env[0], info.auth, info.key_optional) == (
+        "http://x",
+        "X",
+        "none",
+        True,
+    )
+    assert "mine" not in Models().providers()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("{", "models.json"),
+        ("{}", "providers"),
+        ('{"providers": 5}', "models.json"),
+        ('{"providers": {"a": {"api": "openai"}}}', "baseUrl"),
+        ('{"providers": {"a": {"baseUrl": "x", "api": "telepathy"}}}', "telepathy"),
+        ('{"providers": {"openai": {"models": [{"name": "no id"}]}}}', "model 1"),
+        ('{"providers": {"openai": {"models": [{"id": "x", "api": "??"}]}}}', "??"),
+        ('{"providers": {"openai": 7}}', "openai"),
+    ],
+)
+def test_what_cannot_be_used_is_a_warning_that_names_the_file(place, text, word):
+    write(place, text)
+    known = Models()
+    assert any(word in warning for warning in known.warnings)
+    assert all("models.json" in warning for warning in known.warnings)
+    assert known.default("anthropic") == catalog.default_model("anthropic")
+    assert (place / "models.json").read_text() == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["providers", "models", "id", "openai", "api"]), inner
+            )
+        ),
+        max_leaves=8,
+    )
+)
+def test_no_file_breaks_the_reader(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "any-models.json"
+    path.write_text(json.dumps(value))
+    assert Models(str(path)).provider("anthropic").name == "anthropic"
+
+
+# --- what servers told -----------------------------------------------------------------------
+
+
+def test_what_a_server_told_is_kept_for_a_while(place, monkeypatch):
+    models.write_cache("ollama", [Model(id="q", provider="ollama", api="openai-chat", name="Q")])
+    models.write_cache("openai", [Model(id="o", provider="openai", api="openai-responses")])
+    known = Models()
+    (model,) = known.all("ollama")
+    assert (model.id, model.name, model.source) == ("q", "Q", "cache")
+    assert known.find("openai", "o").source == "cache"
+    later = time.time() + models.CACHE_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert known.all("ollama") == ()
+
+
+def test_the_catalog_knows_more_of_a_model_than_its_server(place):
+    listed = catalog.default_model("anthropic")
+    models.write_cache("anthropic", [Model(id=listed.id, provider="anthropic", api="anthropic")])
+    assert listed in Models().all("anthropic")
+
+
+def test_a_broken_cache_is_an_empty_one(place):
+    ensure_dir(place)
+    (place / "models-cache.json").write_text('{"models": 3}')
+    assert models.read_cache("ollama") == ()
+
+
+# --- at start-up -----------------------------------------------------------------------------
+
+
+def test_without_files_the_catalog_is_what_is_known(place):
+    known = Known()
+    assert known.provider("claude").name == "anthropic"
+    assert known.default("openai") == catalog.default_model("openai")
+    assert known.find("openai", "gpt-5") == catalog.find("openai", "gpt-5")
+    assert list(known.warnings) == []
+    with pytest.raises(ConfigError, match="unknown model"):
+        known.find("openai", "gpt-nonsense")
+    assert known.all("openai") == catalog.models("openai")
+
+
+def test_with_a_file_its_providers_are_known(place):
+    write(place, {"providers": {"mine": OWN, "bad": {}}})
+    known = Known()
+    assert known.provider("mine").name == "mine"
+    assert known.default("mine").id == "m"
+    assert len(known.warnings) == 1

@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "lines": {"errors", "cancel", "bugs", "provider"},
     "provider": SMALL,
     "core": SMALL | {"provider"},
-    **{part: CORE for part in PARTS},
+    **dict.fromkeys(PARTS, CORE),
     "settings": CORE | PARTS,
     "runtime": CORE,
     "build": CORE | PARTS | {"settings", "runtime"},

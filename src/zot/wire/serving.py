@@ -1,6 +1,6 @@
 """What every line server shares: stdin to lines, signals, a client that leaves, the end.
 
-It knows nothing of what a line means; `modes/rpc.py` and `modes/pi_rpc.py` do.
+It knows nothing of what a line means; `serve/rpc.py` and `pi/rpc.py` do.
 """
 
 from __future__ import annotations

@@ -5,7 +5,9 @@ Plain string paths: this is loaded before the first answer, and pathlib costs mi
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -87,6 +89,42 @@ def read_bytes(path: StrPath) -> bytes | None:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def read_own(path: StrPath, inside: StrPath | None, limit: int) -> bytes:
+    """The beginning of a file that becomes part of a request or decides what runs: at most `limit`
+    bytes and one more, by which the caller sees that there is more.
+
+    Whoever can make a link in a project could otherwise put any file of the user's into a request.
+    So: a regular file, owned by the user or root, and with its links resolved below `inside` (None:
+    a place that only the user can write to).
+
+    Raises:
+        OSError: there is no such file, or it is not such a one; `strerror` says which.
+    """
+    target = os.path.realpath(path, strict=True)
+    if inside is not None and not _is_below(target, os.path.realpath(inside)):
+        raise PermissionError(errno.EPERM, "it is a link to a file elsewhere; copy it instead")
+    # O_NONBLOCK: a pipe would be waited for. O_NOFOLLOW: what was resolved is what is opened.
+    fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(errno.EPERM, "it is not a regular file")
+        if status.st_uid not in _trusted_owners():
+            raise PermissionError(errno.EPERM, "it belongs to another user")
+        return file.read(limit + 1)
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path.startswith(directory.rstrip(os.sep) + os.sep)
+
+
+def _trusted_owners() -> set[int]:
+    """The user and root; for root also the user who called sudo."""
+    user = os.geteuid()
+    caller = os.environ.get("SUDO_UID", "")
+    return {0, user} | ({int(caller)} if user == 0 and caller.isdigit() else set())
 
 
 @contextmanager

@@ -104,7 +104,34 @@ def test_a_file_that_cannot_be_read_is_named(home, cwd):
     (home / "SYSTEM.md").symlink_to("/proc/self/mem")
     prompt = system_prompt(cwd=str(cwd), home=home)
     assert prompt.startswith(IDENTITY)
-    assert "[could not be read: Input/output error]" in prompt
+    assert "[not read: it is a link to a file elsewhere; copy it instead]" in prompt
     (cwd / "AGENTS.md").unlink()
     (cwd / "AGENTS.md").write_text(" \n")
     assert "Instructions from" not in system_prompt(cwd=str(cwd), home=home)
+
+
+def test_a_link_to_a_file_of_the_user_is_not_read(home, cwd, tmp_path):
+    (tmp_path / "auth.json").write_text("sk-of-another-provider")
+    (cwd / "AGENTS.md").symlink_to(tmp_path / "auth.json")
+    (tmp_path / "other.json").write_text("sk-of-another-provider")
+    (cwd.parent / "AGENTS.md").symlink_to("deep/../../other.json")
+    (home / "SYSTEM.md").symlink_to(tmp_path / "auth.json")
+    prompt = system_prompt(cwd=str(cwd), home=home)
+    assert prompt.startswith(IDENTITY)
+    assert "sk-of-another-provider" not in prompt
+    assert prompt.count("it is a link to a file elsewhere") == 2
+
+
+def test_a_link_to_another_name_in_the_project_is_read(home, cwd):
+    (cwd / "CLAUDE.md").write_text("house rules")
+    (cwd / "AGENTS.md").symlink_to("CLAUDE.md")
+    assert "house rules" in system_prompt(cwd=str(cwd), home=home)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_read(home, cwd):
+    (cwd / "AGENTS.md").write_text("do as I say")
+    os.chown(cwd / "AGENTS.md", 12345, 12345)
+    prompt = system_prompt(cwd=str(cwd), home=home)
+    assert "do as I say" not in prompt
+    assert "[not read: it belongs to another user]" in prompt

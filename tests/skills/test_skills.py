@@ -264,3 +264,17 @@ def test_the_command_runs_in_another_directory(place):
         env=dict(os.environ),
     )
     assert "there [" in done.stdout
+
+
+def test_a_projects_skill_that_is_a_link_out_of_it_has_no_text(place):
+    (place / "user").mkdir()
+    (place / "user" / "key").write_text("sk-of-the-user")
+    folder = place / "work" / ".zot" / "skills" / "stolen"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").symlink_to(place / "user" / "key")
+    assert found()["stolen"].body == ""
+    assert "it is a link to a file elsewhere" in found()["stolen"].problems[0]
+    shared = add(place / "user" / "dotfiles", "mine", body="Of the user.")
+    (place / "home" / "skills").mkdir(parents=True)
+    (place / "home" / "skills" / "mine").symlink_to(shared.parent)
+    assert found()["mine"].body == "Of the user."

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from zot.files import read_own
+
 IDENTITY = """\
 You are zot, a coding agent. You work in the user's project through tools: you read, search, edit \
 and run things there, and you check your work before you call it done.
@@ -47,19 +49,18 @@ def system_prompt(
 
 def context_paths(cwd: Path, home: Path) -> list[Path]:
     """AGENTS.md of the user, then those from the root down to the working directory."""
-    folders = [home, *reversed(cwd.parents), cwd]
-    found: list[Path] = []
-    for folder in folders:
+    paths: list[Path] = []
+    for folder in (home, *reversed(cwd.parents), cwd):
         for name in ("AGENTS.md", "AGENTS.MD"):
             path = folder / name
-            if _is_file(path) and not any(path.samefile(other) for other in found):
-                found.append(path)
-    return found
+            if _exists(path) and not any(path.samefile(other) for other in paths):
+                paths.append(path)
+    return paths
 
 
-def _is_file(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     try:
-        return path.is_file()  # not a pipe: reading one would wait for ever
+        return path.exists()
     except OSError:  # a folder above the working directory that we may not look into
         return False
 
@@ -68,10 +69,9 @@ def context_blocks(paths: Iterable[Path]) -> list[str]:
     blocks = []
     for path in paths:
         try:
-            with path.open("rb") as file:
-                data = file.read(CONTEXT_FILE_LIMIT + 1)
+            data = read_own(path, path.parent, CONTEXT_FILE_LIMIT)
         except OSError as error:
-            blocks.append(f"# {path}\n\n[could not be read: {error.strerror}]")
+            blocks.append(f"# {path}\n\n[not read: {error.strerror}]")
             continue
         text = data[:CONTEXT_FILE_LIMIT].decode("utf-8", "replace").strip()
         cut = "\n[cut: the file is longer]" if len(data) > CONTEXT_FILE_LIMIT else ""
@@ -81,10 +81,8 @@ def context_blocks(paths: Iterable[Path]) -> list[str]:
 
 
 def _own_prompt(home: Path) -> str:
-    path = home / "SYSTEM.md"
-    if not _is_file(path):
-        return IDENTITY
     try:
-        return path.read_text("utf-8", "replace").strip() or IDENTITY
+        data = read_own(home / "SYSTEM.md", home, CONTEXT_FILE_LIMIT)
     except OSError:
         return IDENTITY
+    return data[:CONTEXT_FILE_LIMIT].decode("utf-8", "replace").strip() or IDENTITY

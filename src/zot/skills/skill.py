@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
+from zot.files import read_own
 from zot.provider.types import Json
 
 FILE = "SKILL.md"
@@ -58,20 +59,18 @@ class Place(Struct, frozen=True):
     path: Path
     prefix: str = ""
     """What the names of its skills begin with: that of an extension."""
+    inside: Path | None = None
+    """Where its files must be when links are resolved; None: only the user can make them."""
 
 
 def places(cwd: str | Path, home: Path, extensions: Iterable[Place] = ()) -> list[Place]:
     """Where skills are looked for; the first one of a name wins."""
     here, user = Path(cwd), Path.home()
-    folders = [
-        here / ".zot" / "skills",
-        home / "skills",
-        here / ".claude" / "skills",
-        user / ".claude" / "skills",
-        here / ".agents" / "skills",
-        user / ".agents" / "skills",
-    ]
-    return [*map(Place, folders), *extensions, Place(BUILTIN)]
+    pairs = ((".zot", home), (".claude", user / ".claude"), (".agents", user / ".agents"))
+    folders: list[Place] = []
+    for name, users in pairs:
+        folders += [Place(here / name / "skills", inside=here), Place(users / "skills")]
+    return [*folders, *extensions, Place(BUILTIN)]
 
 
 def find_skills(where: Iterable[Place]) -> list[Skill]:
@@ -117,8 +116,7 @@ def read_skill(path: Path, place: Place) -> Skill:
     """A skill as good as its file allows: what is wrong is noted, never raised."""
     problems: list[str] = []
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_own(path, place.inside, MAX_BYTES)
     except OSError as error:
         data = b""
         problems.append(f"cannot be read: {error.strerror or error}")

@@ -1,40 +1,88 @@
-"""Measures zot against a bare Python in the same run, and writes RESULTS.md.
+"""Measures zot beside a bare Python and any other program that speaks its wire; writes RESULTS.md.
 
     python3 dev.py bench
+    python3 dev.py bench --against /path/to/other-zot --called "other zot 1.2"
 
-Every row is a ratio or a cost per unit; absolute times depend on the machine and are only shown
-to make the ratios readable. A fresh virtual environment holds zot and its dependencies alone.
+Every row is a ratio within one interleaved run; times are only shown to make the ratios readable.
+A fresh virtual environment holds zot and its dependencies alone. The curves are growth.py's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
+import shlex
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from measure import Zot, best
+from measure import Program, Samples, in_turn
 
 ROOT = Path(__file__).parent.parent
-RUNS = 15
+ZOT = "zot"
+PYTHON = "bare Python"
+PADDING = "\n".join("A line that makes the prompt about one kilobyte of text." for _ in range(18))
+
+GOALS = {
+    "`--version`": "1.2",
+    "exec to first reply": "1.6",
+    "exec to first delta": "2.5",
+    "prompt to first delta, warm": "0.9",
+    "one-delta prompt, warm": "0.9",
+    "a delta of 2,000 at once": "0.67",
+    "a delta of 10,000 at once": "0.67",
+    "a delta of 20,000 at once": "0.67",
+    "CPU of a delta at once": "0.7",
+    "CPU of a delta that comes alone": "0.7",
+    "bash `true`, round trip": "1.2",
+    "bash `true`, CPU": "1.0",
+    "read, round trip": "0.9",
+    "50 commands of 20 ms in one turn": "1.05",
+    "first delta after 200 turns of 2 KB": "1.0",
+    "`get_messages` after 200 turns": "1.0",
+    "`ping` after 200 turns": "1.0",
+    "memory, idle": "1.15",
+    "memory after 20,000 deltas": "1.1",
+    "memory after 200 turns": "1.05",
+}
+"""What each row may be at most, as a part of the other program's figure."""
+FIRST, WHOLE = "first", "whole"
+PROVIDER = "the fake provider"
+NET = {
+    "exec to first delta": FIRST,
+    "prompt to first delta, warm": FIRST,
+    "one-delta prompt, warm": WHOLE,
+    "first delta after 200 turns of 2 KB": FIRST,
+}
+"""Rows from which the provider's own time is taken out."""
+MEGABYTES = "memory"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--against", metavar="COMMAND", help="another program of the wire")
+    parser.add_argument("--called", metavar="NAME", help="what it is called, with its version")
+    parser.add_argument("--installed", action="store_true", help="measure the zot of this .venv")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "RESULTS.md")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        python = fresh_environment(Path(folder))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        python = sys.executable if options.installed else fresh_environment(folder)
         with FakeServer(python) as url:
-            rows = Bench(python, url, Path(folder), options.runs).rows()
-    options.out.write_text(report(rows, options.runs), encoding="utf-8")
-    print(options.out.read_text(encoding="utf-8"))
+            programs = [Program(ZOT, [str(Path(python).with_name("zot"))], url, folder)]
+            other = options.called or options.against or ""
+            if options.against:
+                programs.append(Program(other, shlex.split(options.against), url, folder))
+            bench = Bench(programs, python, url, options.runs)
+            bench.measure()
+        page = report(bench.samples, other, options.runs) + session_rows(python)
+    options.out.write_text(page, encoding="utf-8")
+    print(page)
 
 
 def fresh_environment(folder: Path) -> str:
@@ -67,227 +115,219 @@ class FakeServer:
         self._process.stdout.close()
 
 
-Row = tuple[str, str, str, str]
-Start = tuple[float, float]
-"""Seconds by the clock, and of the processor: the second number stands a busy machine better."""
-
-
-def best_of(starts: list[Start]) -> Start:
-    return min(start[0] for start in starts), min(start[1] for start in starts)
-
-
 class Bench:
-    def __init__(self, python: str, url: str, folder: Path, runs: int) -> None:
+    def __init__(self, programs: list[Program], python: str, url: str, runs: int) -> None:
+        self.programs = programs
         self.python = python
-        self.folder = folder
+        self.address = url.removeprefix("http://").rstrip("/")
         self.runs = runs
-        self.base_cpu = 0.0
-        self.flags = (
-            "--provider", "anthropic", "--api-key", "bench", "--base-url", url,
-            "--cwd", str(folder), "--no-context-files", "--no-ext", "--no-skills",
-        )  # fmt: skip
-        self.env = {"ZOT_HOME": str(folder / "home"), "HOME": str(folder)}
-        # Byte code is written at install time and used, as on any user's machine.
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.samples = Samples()
 
-    def zot(self) -> Zot:
-        return Zot(self.python, *self.flags, env=self.env)
+    def measure(self) -> None:
+        self.provider_time()
+        for part in (self.starts, self.warm_prompts, self.streams, self.tools, self.long):
+            print(f"measuring {part.__name__}", file=sys.stderr)
+            part()
 
-    def rows(self) -> list[Row]:
-        # Interleaved, so that noise on the machine hits both sides of a ratio.
-        bare, first, delta = [], [], []
+    def add(self, row: str, program: Program, value: float) -> None:
+        self.samples.add(row, program.name, value)
+
+    def provider_time(self) -> None:
+        """What the fake provider itself takes, over a connection that is open: nobody's merit."""
+        host, _, port = self.address.partition(":")
+        message = {"role": "user", "content": [{"type": "text", "text": "text:1"}]}
+        request = {"model": "any", "max_tokens": 99, "stream": True, "messages": [message]}
+        body = json.dumps(request).encode()
+        head = f"POST /v1/messages HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection((host, int(port))) as connection:
+            for _ in range(4 * self.runs):
+                started, data = time.perf_counter(), b""
+                connection.sendall(head.encode() + body)
+                for row, word in ((FIRST, b"text_delta"), (WHOLE, b"message_stop")):
+                    while word not in data:
+                        data += connection.recv(65536)
+                    self.samples.add(row, PROVIDER, time.perf_counter() - started)
+                while not data.endswith(b"0\r\n\r\n"):
+                    data += connection.recv(65536)
+
+    # --- start -------------------------------------------------------------------------------
+
+    def starts(self) -> None:
         for _ in range(self.runs):
-            bare.append(self.bare_start())
-            first.append(self.first_response())
-            delta.append(self.first_delta())
-        base, base_cpu = best_of(bare)
-        self.base_cpu = base_cpu
-        memory = self.bare_memory()
-        response, response_cpu = best_of(first)
-        text, text_cpu = best_of(delta)
-        rows: list[Row] = [
-            ("`python -c pass`: time", f"{base * 1000:.1f} ms", "1", ""),
-            ("`python -c pass`: CPU", f"{base_cpu * 1000:.1f} ms", "1", ""),
-            self.ratio("start to first response: time", response, base, "at most 3.5"),
-            self.ratio("start to first response: CPU", response_cpu, base_cpu, "at most 3.5"),
-            self.ratio("start to first delta: time", text, base, "at most 7.5"),
-            self.ratio("start to first delta: CPU", text_cpu, base_cpu, "at most 7.5"),
-            ("memory after hello", *self.idle_memory(memory), "at most 2"),
-        ]
-        rows += self.warm_rows()
-        rows += [row for count in (2_000, 20_000) for row in self.delta_rows(count)]
-        rows += self.paced_rows()
-        rows += self.tool_rows()
-        rows += self.long_rows()
-        rows += self.session_rows()
-        return rows
-
-    def ratio(self, name: str, value: float, base: float, target: str) -> Row:
-        return name, f"{value * 1000:.1f} ms", f"{value / base:.2f}", target
-
-    def bare_start(self) -> Start:
-        started = time.perf_counter()
-        process = subprocess.Popen([self.python, "-c", "pass"])
-        _, _, usage = os.wait4(process.pid, 0)
-        process.returncode = 0
-        return time.perf_counter() - started, usage.ru_utime + usage.ru_stime
-
-    def bare_memory(self) -> float:
-        code = "print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
-        out = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True)
-        return int(out.stdout) / 1024
-
-    def first_response(self) -> Start:
-        with self.zot() as zot:
-            zot.send(id="1", type="hello")
-            zot.until(b"response")
-            return time.perf_counter() - zot.started, zot.start_cpu()
-
-    def first_delta(self) -> Start:
-        with self.zot() as zot:
-            zot.send(id="1", type="prompt", message="text:3")
-            zot.until(b"text_delta")
-            taken = time.perf_counter() - zot.started, zot.start_cpu()
-            zot.until(b"done")
-            return taken
-
-    def idle_memory(self, bare: float) -> tuple[str, str]:
-        with Zot(self.python, *self.flags, env=self.env) as zot:
-            zot.send(id="1", type="hello")
-            zot.until(b"response")
-            rss = zot.rss_mb()
-        return f"{rss:.1f} MB", f"{rss / bare:.2f}"
-
-    def warm_rows(self) -> list[Row]:
-        with self.zot() as zot:
-            zot.prompt("text:3")
-
-            def once() -> float:
-                started = time.perf_counter()
-                zot.send(id="1", type="prompt", message="text:3")
-                zot.until(b"text_delta")
-                taken = time.perf_counter() - started
-                zot.until(b"done")
-                return taken
-
-            warm = best(once, self.runs)
-        return [("prompt to first delta, warm", f"{warm * 1000:.2f} ms", "", "")]
-
-    def delta_rows(self, count: int) -> list[Row]:
-        with self.zot() as zot:
-            zot.prompt("text:3")
-            cpu, bytes_before, started = zot.cpu(), zot.bytes_out, time.perf_counter()
-            zot.prompt(f"text:{count}")
-            seconds = time.perf_counter() - started
-            cpu = zot.cpu() - cpu
-            sent = zot.bytes_out - bytes_before
-            rss = zot.rss_mb()
-        return [
-            (f"{count:,} deltas: per second", f"{count / seconds:,.0f}", "", ""),
-            self.delta_cost(f"{count:,} deltas: CPU per delta", cpu / count, "below 1.2"),
-            (f"{count:,} deltas: bytes out per delta", f"{sent / count:.0f}", "", "constant"),
-            (f"{count:,} deltas: memory after", f"{rss:.1f} MB", "", ""),
-        ]
-
-    def paced_rows(self) -> list[Row]:
-        """Deltas that come one by one, as models send them: each wakes the whole path."""
-        count = 400
-        with self.zot() as zot:
-            zot.prompt("text:3")
-            cpu = zot.cpu()
-            zot.prompt(f"delay:2 text:{count}")
-            cpu = zot.cpu() - cpu
-        return [self.delta_cost("a delta that comes alone: CPU", cpu / count, "below 17")]
-
-    def delta_cost(self, name: str, seconds: float, target: str) -> Row:
-        """With the ratio in thousandths of a bare start, which travels between machines."""
-        return (
-            name,
-            f"{seconds * 1e6:.0f} µs",
-            f"{seconds / self.base_cpu * 1000:.1f} ‰",
-            target + " ‰",
-        )
-
-    def tool_rows(self) -> list[Row]:
-        (self.folder / "small.txt").write_text("one line\n")
-        rows: list[Row] = []
-        with self.zot() as zot:
-            zot.prompt("text:1")
-            plain = self.round_trip(zot, "text:1")
-            for name, script in (("bash `true`", "tool:bash:true"), ("read", "read:small.txt")):
-                zot.prompt(script)
-                taken = self.round_trip(zot, script) - 2 * plain
-                rows.append((f"{name}, round trip", f"{taken * 1000:.2f} ms", "", ""))
-        return rows
-
-    def round_trip(self, zot: Zot, script: str) -> float:
-        def once() -> float:
             started = time.perf_counter()
-            zot.prompt(script)
-            return time.perf_counter() - started
+            subprocess.run([self.python, "-c", "pass"], check=True)
+            self.samples.add("start", PYTHON, time.perf_counter() - started)
+        in_turn(self.programs, self.runs, self.version)
+        in_turn(self.programs, self.runs, self.first_reply)
+        in_turn(self.programs, self.runs, self.first_delta)
 
-        return best(once, self.runs)
+    def version(self, program: Program) -> None:
+        started = time.perf_counter()
+        subprocess.run(
+            [*program.command, "--version"],
+            check=True,
+            env=program.environment(),
+            stdout=subprocess.DEVNULL,
+        )
+        self.add("`--version`", program, time.perf_counter() - started)
 
-    def long_rows(self) -> list[Row]:
-        """Does a prompt cost more after 200 turns than what its larger request needs?"""
-        with self.zot() as zot:
-            zot.prompt("text:1")
+    def first_reply(self, program: Program) -> None:
+        with program.start() as server:
+            server.send(type="ping")
+            self.add("exec to first reply", program, server.until("response") - server.started)
+            time.sleep(0.3)  # it may still be loading behind the answer
+            self.add("memory, idle", program, server.memory())
 
-            def cost() -> float:
-                cpu = zot.cpu()
-                zot.prompt("text:5000")
-                return zot.cpu() - cpu
+    def first_delta(self, program: Program) -> None:
+        with program.start() as server:
+            server.send(type="prompt", message="text:1")
+            self.add("exec to first delta", program, server.until("text_delta") - server.started)
+            server.until("done")
 
-            early = best(cost, 5)
-            for _ in range(200):
-                zot.prompt("tool:read:small.txt")
-            late = best(cost, 5)
-            rss = zot.rss_mb()
-        return [
-            ("5,000 deltas, CPU: first prompt", f"{early * 1000:.0f} ms", "1", ""),
-            self.ratio("5,000 deltas, CPU: after 200 tool turns", late, early, "about 1"),
-            ("memory after 200 tool turns", f"{rss:.1f} MB", "", ""),
+    # --- prompts -----------------------------------------------------------------------------
+
+    def warm_prompts(self) -> None:
+        servers = {program.name: program.warm() for program in self.programs}
+
+        def one(program: Program) -> None:
+            first, end = servers[program.name].prompt("text:1")
+            self.add("prompt to first delta, warm", program, first)
+            self.add("one-delta prompt, warm", program, end)
+
+        in_turn(self.programs, 4 * self.runs, one)
+        for server in servers.values():
+            server.__exit__()
+
+    def streams(self) -> None:
+        for count in (2_000, 10_000, 20_000):
+            in_turn(self.programs, 5, lambda program, count=count: self.stream(program, count))
+        in_turn(self.programs, 2, self.paced)
+
+    def stream(self, program: Program, count: int) -> None:
+        with program.warm() as server:
+            cpu = server.cpu()
+            seconds = server.run(f"text:{count}")
+            self.add(f"a delta of {count:,} at once", program, seconds / count)
+            if count == 20_000:
+                self.add("CPU of a delta at once", program, (server.cpu() - cpu) / count)
+                time.sleep(0.5)
+                self.add("memory after 20,000 deltas", program, server.memory())
+
+    def paced(self, program: Program) -> None:
+        """Deltas that come one by one, as models send them: each wakes the whole path."""
+        count = 2_000
+        with program.warm() as server:
+            cpu = server.cpu()
+            server.run(f"delay:2 text:{count}")
+            self.add("CPU of a delta that comes alone", program, (server.cpu() - cpu) / count)
+
+    # --- tools -------------------------------------------------------------------------------
+
+    def tools(self) -> None:
+        for name, script in (("bash `true`", "tool:bash:true"), ("read", "read:small.txt")):
+            in_turn(self.programs, 5, lambda program, n=name, s=script: self.tool(program, n, s))
+        in_turn(self.programs, 3, self.many_commands)
+
+    def tool(self, program: Program, name: str, script: str) -> None:
+        rounds = 50
+        with program.warm() as server:
+            _, plain = server.prompt("text:1")
+            cpu, server.tools = server.cpu(), 0
+            seconds = server.run(f"rounds:{rounds} {script}")
+            assert server.tools == rounds, f"{program.name}: {server.tools} results of {rounds}"
+            self.add(f"{name}, round trip", program, (seconds - plain) / rounds)
+            if name.startswith("bash"):
+                self.add(f"{name}, CPU", program, (server.cpu() - cpu) / rounds)
+
+    def many_commands(self, program: Program) -> None:
+        with program.warm() as server:
+            seconds = server.run("tools:50:sleep 0.02")
+            self.add("50 commands of 20 ms in one turn", program, seconds)
+
+    # --- long conversations ------------------------------------------------------------------
+
+    def long(self) -> None:
+        turns, counted = 200, 20
+        servers = {program.name: program.warm() for program in self.programs}
+        for turn in range(turns):
+            for program in self.programs:
+                first, _ = servers[program.name].prompt(f"text:20 size:50\n{PADDING} ({turn})")
+                if turn >= turns - counted:
+                    self.add("first delta after 200 turns of 2 KB", program, first)
+
+        def look(program: Program) -> None:
+            server = servers[program.name]
+            self.add("`get_messages` after 200 turns", program, server.ask(type="get_messages"))
+            self.add("`ping` after 200 turns", program, server.ask(type="ping"))
+
+        for program in self.programs:
+            self.add("memory after 200 turns", program, servers[program.name].memory())
+        in_turn(self.programs, self.runs, look)
+        for server in servers.values():
+            server.__exit__()
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
+def report(samples: Samples, other: str, runs: int) -> str:
+    bare = samples.figure("start", PYTHON) or 1.0
+    head = ["what", "zot", "parts of a bare Python start"]
+    head += [other, "zot / other", "goal"] if other else []
+    rows = [head, ["---"] * len(head)]
+    for name, goal in GOALS.items():
+        ours = net(samples, name, ZOT)
+        if ours is None:
+            continue
+        in_megabytes = name.startswith(MEGABYTES)
+        row = [name, shown(ours, in_megabytes), "" if in_megabytes else f"{ours / bare:.3g}"]
+        theirs = net(samples, name, other) if other else None
+        if theirs is not None:
+            row += [shown(theirs, in_megabytes), f"**{ours / theirs:.2f}**", f"at most {goal}"]
+        rows.append(row)
+    beside = f" beside {other}" if other else ""
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            f"Written by `python3 dev.py bench`: zot{beside}, interleaved in one run of {runs}",
+            "rounds, lower quartile of each row; the fake provider's own time is taken out.",
+            "Ratios travel between machines, times do not.",
+            "",
+            f"Python {platform.python_version()}, {platform.system()} {platform.machine()}; "
+            f"`python -c pass` takes {shown(bare, False)}.",
+            "",
+            *(f"| {' | '.join(row)} |" for row in rows),
+            "",
         ]
-
-    def session_rows(self) -> list[Row]:
-        """Opening a long session: its memory against the same messages built without a file."""
-        program = [self.python, str(ROOT / "bench" / "session_open.py")]
-        done = subprocess.run(program, check=True, capture_output=True, text=True)
-        found = json.loads(done.stdout)
-        peak, built = found["open_peak_mb"], found["in_memory_peak_mb"]
-        what = f"session of {found['messages']:,} messages, {found['file_mb']:.0f} MB"
-        return [
-            (f"{what}: open", f"{found['open_seconds']:.2f} s", "", ""),
-            (f"{what}: memory at most", f"{peak:.0f} MB", f"{peak / built:.2f}", "below 2"),
-            (f"{what}: one append", f"{found['append_us']:.0f} µs", "", ""),
-        ]
+    )
 
 
-NOTES = """
-The ratios for the start and the memory are the project's own goals. The Go zot showed its first
-delta after 47 ms on a machine where `python -c pass` took 7.6 ms; 1.2 times that is a ratio of 7.5.
-It used 130 µs of CPU for a delta that comes alone, and 9 µs for one of 50,000 that come at once:
-17 and 1.2 thousandths of that bare start.
-
-Importing msgspec, which parses and checks every line, is a ratio of about 3 by itself.
-"""
+def net(samples: Samples, row: str, program: str) -> float | None:
+    figure = samples.figure(row, program)
+    if figure is None or row not in NET:
+        return figure
+    return figure - (samples.figure(NET[row], PROVIDER) or 0.0)
 
 
-def report(rows: list[Row], runs: int) -> str:
-    lines = [
-        "# Results",
-        "",
-        "Written by `python3 dev.py bench`: best of many interleaved runs, against a bare Python",
-        "of the same environment. Ratios travel between machines, times do not.",
-        "",
-        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
-        f"{runs} runs a row.",
-        "",
-        "| what | value | ratio | target |",
-        "| --- | --- | --- | --- |",
-    ]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join(lines) + "\n" + NOTES
+def shown(value: float, in_megabytes: bool) -> str:
+    if in_megabytes:
+        return f"{value:.1f} MB"
+    return f"{value * 1e3:.2f} ms" if value >= 1e-4 else f"{value * 1e6:.1f} µs"
+
+
+def session_rows(python: str) -> str:
+    """Opening a long session: its memory against the same messages built without a file."""
+    program = [python, str(ROOT / "bench" / "session_open.py")]
+    done = subprocess.run(program, check=True, capture_output=True, text=True)
+    seen = json.loads(done.stdout)
+    peak, built = seen["open_peak_mb"], seen["in_memory_peak_mb"]
+    return (
+        f"\nA session of {seen['messages']:,} messages ({seen['file_mb']:.0f} MB) opens in "
+        f"{seen['open_seconds']:.2f} s with at most {peak:.0f} MB, {peak / built:.2f} times what "
+        f"the messages take by themselves; one more row costs {seen['append_us']:.0f} µs.\n"
+        "\nHow the costs grow with turns, runtimes, output and files: [growth.md](growth.md).\n"
+    )
 
 
 if __name__ == "__main__":

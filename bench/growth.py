@@ -136,8 +136,8 @@ def page(curves: dict[str, Curve]) -> str:
         [
             "# Growth",
             "",
-            "Written by `bench/growth.py`. Nothing may grow faster than what it is made of: a request",
-            "carries the whole conversation, so its cost may be linear in the turns, and no more.",
+            "Written by `bench/growth.py`. Nothing may grow faster than what it is made of: a",
+            "request carries the whole conversation, so its cost may be linear in the turns.",
             "",
             "![curves](growth.svg)",
             "",

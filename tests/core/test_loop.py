@@ -592,6 +592,15 @@ def test_a_limit_ends_the_run_with_an_error_between_turns(limits, words):
         assert len(of(told, events.TurnStart)) == 3
 
 
+@pytest.mark.parametrize("usage", [{"output": -3_000_000_000}, {"output": 10**310}])
+def test_no_usage_switches_the_cost_limit_off(usage):
+    priced = replace(MODEL, price=Price(1.0, 1.0))
+    answers = [{**looping(**usage)[0], "repeat": False}, *looping(input=300, output=10)]
+    with Recorder(answers, model=priced, tools=[echo("t")]) as it:
+        _, run_ = it.prompt(limits=Limits(max_cost=0.001, max_steps=50))
+        assert "max cost (0.001 USD) would be exceeded" in str(run_.error)
+
+
 @pytest.mark.parametrize("waits_in", ["the stream", "a tool"])
 def test_the_time_limit_ends_what_the_run_waits_for(waits_in):
     waits = SmallTool("t", lambda args, context: context.cancel.sleep(60))

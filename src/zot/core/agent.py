@@ -17,7 +17,7 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import Answer
 from zot.core.compact import Compactor, Keep, Reason, estimate
-from zot.core.cost import add, priced
+from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
@@ -157,7 +157,7 @@ class Agent:
         """Take up the counts of a session that was read back."""
         for entry in reversed(self.session.path()):
             if isinstance(entry.body, UsageNote):
-                self.cumulative = entry.body.cumulative
+                self.cumulative = plausible(entry.body.cumulative)
                 break
         self._context_tokens = estimate(self.session.messages())
 
@@ -411,13 +411,14 @@ class Agent:
             self._check_cost(limits.max_cost, before)
 
     def _check_cost(self, max_cost: float, before: Usage) -> None:
-        if self.model.price is None:
+        price = usable(self.model.price)
+        if price is None:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
                 "not known; add it to models.json or leave out the limit"
             )
         spent = self.cumulative.cost.total - before.cost.total
-        reserve = self._context_tokens * self.model.price.input / 1_000_000
+        reserve = self._context_tokens * price.input / 1_000_000
         if spent + reserve > max_cost:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "

@@ -262,6 +262,9 @@ class MessagesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
+        self._begun = False
+        self._open: set[int] = set()
+        """Blocks that were started and have not ended, of any kind."""
         self._calls: dict[int, Part] = {}
         self._stop = ""
 
@@ -274,12 +277,15 @@ class MessagesReader:
         if event.type == "content_block_delta":
             self._delta(event)
             return
+        if event.type.startswith(("message_", "content_block_")):
+            self._check_order(event.type)
         match event.type:
             case "content_block_start":
                 self._start(event)
             case "content_block_stop":
                 self._stop_block(event.index)
             case "message_start":
+                self._begun = True
                 self._usage(event.message.usage if event.message else None)
             case "message_delta":
                 if event.delta is not None and event.delta.stop_reason:
@@ -296,16 +302,26 @@ class MessagesReader:
                 pass  # ping, and kinds of event that did not exist when this was written
 
     def finish(self) -> Finished:
-        if not self.done:
+        if not self.done or not (self._stop or self.out.has_content()):
             raise self.out.cut()
         if self._stop == "refusal":
             raise Refused(f"{self.out.provider}: the model refused to answer")
         return self.out.finished(STOPS.get(self._stop, "end"))
 
+    def _check_order(self, kind: str) -> None:
+        """Events out of order are two answers mixed, or parts lost on the way: not an answer."""
+        if (kind == "message_start") == self._begun:
+            when = "twice in one answer" if self._begun else "before message_start"
+            raise BadResponse(f"{self.out.provider}: {kind} came {when}")
+
     def _delta(self, event: WireEvent) -> None:
         delta = event.delta
         if delta is None:
             raise BadResponse(f"{self.out.provider}: a delta without content")
+        if event.index not in self._open:
+            raise BadResponse(
+                f"{self.out.provider}: {delta.type} for block {event.index}, which is not open"
+            )
         match delta.type:
             case "text_delta":
                 self.out.text(delta.text)
@@ -325,6 +341,7 @@ class MessagesReader:
         if block is None:
             raise BadResponse(f"{self.out.provider}: a block without content")
         self.out.end_block()
+        self._open.add(event.index)
         match block.type:
             case "text":
                 self.out.text(block.text or "")
@@ -343,6 +360,7 @@ class MessagesReader:
                 pass  # results of tools that run at the server
 
     def _stop_block(self, index: int) -> None:
+        self._open.discard(index)
         part = self._calls.pop(index, None)
         if part is not None:
             self.out.close_call(part)

@@ -35,6 +35,10 @@ from zot.provider.types import (
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
+MAX_ANSWER = 16 * 1024 * 1024
+"""Characters of one answer, as much as one line of the wire may have. No model says this much."""
+PART_SIZE = 100
+"""What a block counts beside its text: a million empty ones fill the memory too."""
 # A high half without its low half after it, or a low half without its high half before it.
 LONE_HALF = re.compile(
     rb"(?<!\\)((?:\\\\)*)\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -111,6 +115,7 @@ class Assembler:
         self._parts: list[Part] = []
         self._last: Part | None = None
         self._ids: set[str] = set()
+        self._size = 0
         self._events: list[StreamEvent] = []
 
     def take(self) -> list[StreamEvent]:
@@ -126,7 +131,7 @@ class Assembler:
                 return
             part = self._new(Part("text"))
         if text:
-            part.pieces.append(text)
+            self._grow(part, text)
             self._events.append(TextDelta(text))
 
     def reasoning(self, text: str) -> None:
@@ -136,12 +141,13 @@ class Assembler:
                 return
             part = self._new(Part("reasoning"))
         if text:
-            part.pieces.append(text)
+            self._grow(part, text)
             self._events.append(ReasoningDelta(text))
 
     def keep_with_reasoning(self, opaque: dict[str, Json], *, fresh: bool = False) -> None:
         """Keep what the provider wants back with the current reasoning block, or with a new one."""
         part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
+        self._count(sum(len(str(value)) for value in opaque.values()))
         part.opaque = {**(part.opaque or {}), **opaque}
 
     def reasoning_part(self) -> Part:
@@ -166,7 +172,7 @@ class Assembler:
 
     def args(self, part: Part, delta: str) -> None:
         if delta:
-            part.pieces.append(delta)
+            self._grow(part, delta)
             self._events.append(ToolCallArgs(part.id, delta))
 
     def close_call(self, part: Part) -> None:
@@ -203,7 +209,17 @@ class Assembler:
         error.retryable = True  # the retry layer asks again only when there was no content
         return error
 
+    def _grow(self, part: Part, text: str) -> None:
+        part.pieces.append(text)
+        self._count(len(text))
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_ANSWER:
+            raise BadResponse(f"{self.provider}: an answer of more than {MAX_ANSWER} characters")
+
     def _new(self, part: Part) -> Part:
+        self._count(PART_SIZE)
         self._parts.append(part)
         self._last = part
         return part

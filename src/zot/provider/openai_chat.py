@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from zot.errors import ProviderError, Refused
+from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
@@ -300,6 +300,8 @@ class WireChunk(Struct):
     error: WireError | str | None = None
 
 
+DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""Details that come in pieces, and the field that grows."""
 _CHUNK = msgspec.json.Decoder(WireChunk)
 
 
@@ -312,6 +314,9 @@ class ChatReader:
         self._calls: dict[int, Part] = {}
         self._waiting: dict[int, WireCall] = {}
         self._stop = ""
+        self._last_index = -1
+        self._details: list[tuple[Part, list[list[dict[str, Json]]]]] = []
+        """For each thought, its details; for each detail, the pieces it came in."""
         self._refusal: list[str] = []
 
     @property
@@ -332,8 +337,9 @@ class ChatReader:
             elif choice.message is not None:
                 self._delta(choice.message)
             if choice.finish_reason:
+                if not self._stop:
+                    self.out.close_calls()
                 self._stop = choice.finish_reason
-                self.out.close_calls()
             self._usage(choice.usage)
         self._usage(chunk.usage)
 
@@ -346,6 +352,10 @@ class ChatReader:
             raise Refused(f"{self.out.provider}: the model or a filter refused to answer: {said}")
         if self._stop == "error":
             raise self._failed("the server stopped with an error")
+        if self._waiting:
+            raise BadResponse(f"{self.out.provider}: a tool call without a name")
+        for part, details in self._details:
+            part.opaque = {"details": [joined_detail(pieces) for pieces in details]}
         return self.out.finished(STOPS.get(self._stop, "end"))
 
     def _failed(self, error: WireError | str) -> ProviderError:
@@ -364,7 +374,7 @@ class ChatReader:
         if thought:
             self.out.reasoning(thought)
         if delta.reasoning_details:
-            self._details(delta.reasoning_details)
+            self._detail(delta.reasoning_details)
         content = delta.content
         if content:
             if isinstance(content, str):
@@ -387,22 +397,18 @@ class ChatReader:
             else:
                 self.out.text(piece.text or "")
 
-    def _details(self, details: list[dict[str, Json]]) -> None:
-        """Structured thoughts of a gateway: kept whole, pieces of one text joined."""
+    def _detail(self, details: list[dict[str, Json]]) -> None:
+        """Structured thoughts of a gateway: kept whole, pieces of one text joined at the end."""
         part = self.out.reasoning_part()
-        kept: list[dict[str, Json]] = (part.opaque or {}).get("details", [])
+        if not self._details or self._details[-1][0] is not part:
+            self._details.append((part, []))
+        kept = self._details[-1][1]
         for detail in details:
-            last = kept[-1] if kept else None
-            key = {"reasoning.text": "text", "reasoning.summary": "summary"}.get(
-                str(detail.get("type"))
-            )
-            if last is not None and key and last.get("type") == detail.get("type"):
-                joined = f"{last.get(key) or ''}{detail.get(key) or ''}"
-                fresh = {k: v for k, v in detail.items() if v is not None}
-                kept[-1] = {**last, **fresh, key: joined}
+            kind = str(detail.get("type"))
+            if kind in DETAIL_TEXT and kept and kept[-1][0].get("type") == kind:
+                kept[-1].append(detail)
             else:
-                kept.append(detail)
-        part.opaque = {"details": kept}
+                kept.append([detail])
 
     def _call(self, call: WireCall) -> None:
         """A piece of a call. Servers leave out the index, the id, or send a call whole."""
@@ -424,13 +430,13 @@ class ChatReader:
             self.out.args(part, text)
 
     def _index(self, call: WireCall) -> int:
-        if call.index is not None:
-            return call.index
-        # Without an index, a name starts another call, and anything else belongs to the last one.
-        known = {**self._calls, **self._waiting}
-        if not known or (call.function is not None and call.function.name):
-            return max(known, default=-1) + 1
-        return max(known)
+        index = call.index
+        if index is None:
+            # Without one, a name starts another call; anything else belongs to the last one.
+            named = call.function is not None and call.function.name
+            index = self._last_index + 1 if named else max(self._last_index, 0)
+        self._last_index = max(self._last_index, index)
+        return index
 
     def _usage(self, seen: WireUsage | None) -> None:
         if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
@@ -448,6 +454,15 @@ class ChatReader:
                 reasoning=completion.reasoning_tokens if completion else None,
             )
         )
+
+
+def joined_detail(pieces: list[dict[str, Json]]) -> dict[str, Json]:
+    """The pieces as one detail: the text of all, everything else as it was last said."""
+    if len(pieces) == 1:
+        return pieces[0]
+    key = DETAIL_TEXT[pieces[0]["type"]]
+    whole = {name: value for piece in pieces for name, value in piece.items() if value is not None}
+    return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
 WIRE = Chat()

@@ -11,7 +11,7 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from zot.errors import ProviderError, Refused
+from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
@@ -245,6 +245,7 @@ class ResponsesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
+        self._begun = False
         self._calls: dict[int, Part] = {}
         self._thoughts: dict[str, Part] = {}
         self._stop: StopWord = "end"
@@ -263,6 +264,10 @@ class ResponsesReader:
             self._delta(event)
             return
         match event.type:
+            case "response.created":
+                if self._begun:
+                    raise BadResponse(f"{self.out.provider}: {event.type} came twice in one answer")
+                self._begun = True
             case "response.output_item.added":
                 self._added(event)
             case "response.output_item.done":
@@ -349,6 +354,10 @@ class ResponsesReader:
             part = self._thoughts.get(item.id or "")
             if part is not None and item.encrypted_content:
                 part.opaque = {"item": reasoning_item(item)}
+        if not (self.out.has_content() or self._refusal) and any(
+            map(has_answer, response.output or [])
+        ):
+            raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
         self.done = True
 
     def _failed(self, error: WireError) -> ProviderError:
@@ -371,6 +380,11 @@ class ResponsesReader:
                 reasoning=output.reasoning_tokens if output else None,
             )
         )
+
+
+def has_answer(item: WireItem) -> bool:
+    said = item.type == "message" and any(piece.text for piece in item.content or [])
+    return said or item.type == "function_call"
 
 
 def reasoning_item(item: WireItem) -> dict[str, Json]:

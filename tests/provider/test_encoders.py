@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
 
-from zot.provider.assemble import encode
+from zot.text import encode_json as encode
 from zot.provider.client import load_wire
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
 from zot.provider.transcript import output_limit, short_id, turns, wire_id

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot.errors import BadResponse, ContextTooLong, Overloaded, ProviderError, Refused
-from zot.provider.assemble import MAX_ANSWER, decode, parse_args, scrubbed
+from zot.provider.assemble import MAX_ANSWER, decode, parse_args
 from zot.provider.client import load_wire
 from zot.provider.types import (
     Reasoning,
@@ -19,6 +19,7 @@ from zot.provider.types import (
     ToolCallStart,
     Usage,
 )
+from zot.text import whole_value
 
 APIS = ("anthropic", "openai-chat", "openai-responses", "google")
 
@@ -447,7 +448,7 @@ def test_tool_arguments_are_an_object_or_nothing(raw, args):
 def test_any_text_survives_json_with_escapes(value):
     body = {"v": value}
     data = json.dumps(body)  # lone halves as escapes
-    assert parse_args(data) == json.loads(json.dumps(scrubbed(body)))
+    assert parse_args(data) == json.loads(json.dumps(whole_value(body)))
 
 
 def test_half_a_pair_on_both_sides_of_whole_ones():

@@ -7,7 +7,6 @@ not known here.
 from __future__ import annotations
 
 import os
-import re
 import select
 import threading
 from collections import deque
@@ -25,54 +24,11 @@ from zot.extensions.proto import (
     decode,
     encode,
 )
+from zot.lines import LineSplitter, LineTooLong
 
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
 """More than a pipe holds."""
-_ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,64})"')
-
-
-class TooLong:
-    """A line over the limit, dropped; `id` is the answer it was, if that could be seen."""
-
-    def __init__(self, id: str | None) -> None:
-        self.id = id
-
-
-class LineSplitter:
-    """Bytes in, lines out. A line over the limit is skipped without being kept."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._skipping = False
-
-    def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            yield from self._add(chunk[start:end])
-            start = end + 1
-            if not self._skipping:
-                yield b"".join(self._parts)
-            self._reset()
-        yield from self._add(chunk[start:])
-
-    def _add(self, piece: bytes) -> Iterator[TooLong]:
-        if self._skipping:
-            return
-        self._parts.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
-            found = _ID.search(b"".join(self._parts)[:CHUNK])
-            self._reset()
-            self._skipping = True
-            yield TooLong(found[1].decode("ascii", "replace") if found else None)
-
-    def _reset(self) -> None:
-        self._parts = []
-        self._size = 0
-        self._skipping = False
 
 
 class Peer:
@@ -85,7 +41,7 @@ class Peer:
         log: LogFile,
         limits: Limits,
         *,
-        on_frame: Callable[[FromExtension | Unknown | TooLong], None],
+        on_frame: Callable[[FromExtension | Unknown | LineTooLong], None],
         on_end: Callable[[str], None],
     ) -> None:
         """`on_frame` and `on_end` are called by the reading thread; `on_end` once, as the last."""
@@ -208,8 +164,6 @@ class Peer:
         bad = 0
         for chunk in self._chunks(self.process.stdout):
             for line in lines.feed(chunk):
-                if isinstance(line, bytes) and not line.strip():
-                    continue
                 bad += not self._handle(line)
                 if bad > self._limits.bad_lines:
                     self.fail(f"more than {self._limits.bad_lines} lines were no frames")
@@ -220,8 +174,8 @@ class Peer:
                     if self.pause(wait):
                         return
 
-    def _handle(self, line: bytes | TooLong) -> bool:
-        if isinstance(line, TooLong):
+    def _handle(self, line: bytes | LineTooLong) -> bool:
+        if isinstance(line, LineTooLong):
             self._log.note(f"a line over {self._limits.line} bytes was dropped")
             self._on_frame(line)
             return False

@@ -6,7 +6,6 @@ No API's words and no I/O.
 from __future__ import annotations
 
 import os
-import re
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -31,6 +30,7 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
+from zot.text import whole_characters, whole_escapes
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -39,11 +39,6 @@ MAX_ANSWER = 16 * 1024 * 1024
 """Characters of one answer, as much as one line of the wire may have. No model says this much."""
 PART_SIZE = 100
 """What a block counts beside its text: a million empty ones fill the memory too."""
-# A high half without its low half after it, or a low half without its high half before it.
-LONE_HALF = re.compile(
-    rb"(?<!\\)((?:\\\\)*)\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
-)
 
 
 class Reader(Protocol):
@@ -257,17 +252,16 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         try:
-            return decoder.decode(repaired(data))
+            return decoder.decode(mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:
             raw = data if isinstance(data, str) else data[: SHOWN * 4].decode("utf-8", "replace")
             shown = one_line(raw, SHOWN)
             raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
 
 
-def repaired(data: bytes | str) -> bytes:
-    if isinstance(data, bytes):
-        data = data.decode("utf-8", "replace")
-    return LONE_HALF.sub(rb"\1\\ufffd", data.encode("utf-8", "replace"))
+def mended(data: bytes | str) -> bytes:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return whole_escapes(whole_characters(text).encode())
 
 
 _ANY_OBJECT = msgspec.json.Decoder(dict[str, Json])
@@ -281,21 +275,3 @@ def parse_args(raw: str) -> dict[str, Json] | None:
         return decode(_ANY_OBJECT, raw, "")
     except BadResponse:
         return None
-
-
-def encode(body: Json) -> bytes:
-    """JSON of a request; what JSON cannot carry (half a surrogate pair, a huge number) is bent."""
-    try:
-        return msgspec.json.encode(body)
-    except (UnicodeEncodeError, OverflowError):
-        return msgspec.json.encode(scrubbed(body))
-
-
-def scrubbed(value: Json) -> Json:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [scrubbed(item) for item in value]
-    return float(value) if isinstance(value, int) and value.bit_length() > 63 else value

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
@@ -41,6 +41,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.text import encode_json
 
 API = "openai-chat"
 MARK = {"type": "ephemeral"}
@@ -182,7 +183,7 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> dict[str, Json]:
 
 
 def encode_call(call: ToolCall, quirks: Quirks) -> dict[str, Json]:
-    args = encode(args_of(call)).decode()
+    args = encode_json(args_of(call)).decode()
     out: dict[str, Json] = {
         "id": tool_id(call.id, quirks),
         "type": "function",

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
@@ -39,6 +39,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.text import encode_json
 
 API = "openai-responses"
 MIN_OUTPUT = 16
@@ -143,7 +144,7 @@ def encode_model(turn: ModelTurn) -> list[dict[str, Json]]:
                 items.append({"type": "message", "role": "assistant", "content": content})
             case ToolCall():
                 call = {"type": "function_call", "call_id": wire_id(block.id), "name": block.name}
-                items.append({**call, "arguments": encode(args_of(block)).decode()})
+                items.append({**call, "arguments": encode_json(args_of(block)).decode()})
             case Reasoning():
                 items += encode_thought(block, turn.same_model)
             case _:

@@ -8,6 +8,7 @@ from pathlib import Path
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
+from zot.text import whole_characters
 from zot.tools import paths
 from zot.tools.output import Capture, Live
 from zot.tools.place import Place
@@ -66,11 +67,12 @@ def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:
         raise ToolError("command is required")
     if "\0" in command:
         raise ToolError("command holds a NUL character, which no program can be given")
+    command = whole_characters(command)
     if timeout is None or timeout == 0:
         return command, None
     if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise ToolError(f"timeout must be seconds between 0 and {MAX_TIMEOUT}, not {timeout!r}")
-    return command.encode("utf-8", "replace").decode(), float(timeout)
+    return command, float(timeout)
 
 
 def _report(

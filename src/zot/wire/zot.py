@@ -13,7 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError, ZotError
-from zot.lines import check_numbers, decode_line, encode_line, escaped
+from zot.lines import check_numbers, decode_line, encode_line
+from zot.text import escaped
 from zot.wire.commands import AnyCommand
 
 PROTOCOL_VERSION = 1

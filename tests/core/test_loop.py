@@ -21,7 +21,6 @@ from support.session import (
 from zot.core import events
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
-from zot.core.repair import repaired
 from zot.core.session import Session
 from zot.core.tool import ToolOutput
 from zot.errors import (
@@ -32,6 +31,7 @@ from zot.errors import (
     ProviderError,
     ToolError,
 )
+from zot.provider.repair import repaired
 from zot.provider.scripted import MODEL, ScriptedProvider
 from zot.provider.types import (
     Finished,

@@ -179,7 +179,7 @@ def assistant(text: str = "", *calls: ToolCall) -> Message:
 
 
 def results(*ids: str) -> Message:
-    return Message("tool", tuple(ToolResult(id, (Text("out"),)) for id in ids), 3.0)
+    return Message("tool", tuple(ToolResult(id, (Text("out"),), name="tool") for id in ids), 3.0)
 
 
 def call(id: str, name: str = "tool") -> ToolCall:

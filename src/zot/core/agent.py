@@ -21,7 +21,6 @@ from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
-from zot.core.repair import fitting, repaired
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Tool
 from zot.core.toolbox import Toolbox
@@ -35,6 +34,7 @@ from zot.errors import (
     ProviderError,
     ZotError,
 )
+from zot.provider.repair import repaired
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
     Finished,
@@ -294,7 +294,7 @@ class Agent:
         request = Request(
             model=self.model,
             system=system,
-            messages=fitting(repaired(self.session.messages()), self.model),
+            messages=repaired(self.session.messages(), self.model.images),
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,

@@ -12,7 +12,6 @@ from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     Turn,
@@ -81,7 +80,7 @@ class Messages:
             "model": request.model.id,
             "max_tokens": output_limit(request, conversation),
             "stream": True,
-            "messages": encode_turns(conversation, request, quirks),
+            "messages": encode_turns(conversation, quirks),
         }
         if request.system.strip():
             body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
@@ -134,16 +133,16 @@ def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
     return tools
 
 
-def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> list[Json]:
+def encode_turns(conversation: list[Turn], quirks: Quirks) -> list[Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
     messages: list[dict[str, Json]] = []
     for turn in conversation:
         match turn:
             case UserTurn(blocks=blocks):
-                content = [encode_said(block, request) for block in blocks]
+                content = [encode_said(block) for block in blocks]
                 messages.append({"role": "user", "content": content})
             case ToolTurn(results=results):
-                content = [encode_result(result, request) for result in results]
+                content = [encode_result(result) for result in results]
                 messages.append({"role": "user", "content": content})
             case ModelTurn():
                 messages.append({"role": "assistant", "content": encode_model(turn, quirks)})
@@ -153,23 +152,21 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     return messages
 
 
-def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+def encode_said(block: Text | Image) -> dict[str, Json]:
     if isinstance(block, Text):
         return {"type": "text", "text": block.text}
-    if not request.model.images:
-        return {"type": "text", "text": NO_IMAGES}
     source = {"type": "base64", "media_type": block.mime_type, "data": base64_of(block)}
     return {"type": "image", "source": source}
 
 
-def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+def encode_result(result: ToolResult) -> dict[str, Json]:
     said = [b for b in result.content if isinstance(b, Image) or b.text.strip()]
     out: dict[str, Json] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
     if all(isinstance(block, Text) for block in said):
         text = "\n".join(block.text for block in said if isinstance(block, Text))
         out["content"] = text or "(no output)"
     else:
-        out["content"] = [encode_said(block, request) for block in said]
+        out["content"] = [encode_said(block) for block in said]
     if result.is_error:
         out["is_error"] = True
     return out

@@ -15,7 +15,6 @@ from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     Turn,
@@ -135,11 +134,11 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     for turn in conversation:
         match turn:
             case UserTurn(blocks=blocks):
-                messages.append({"role": "user", "content": encode_said(blocks, request)})
+                messages.append({"role": "user", "content": encode_said(blocks)})
             case ModelTurn():
                 messages.append(encode_model(turn, quirks))
             case ToolTurn(results=results):
-                messages += encode_results(results, request, quirks)
+                messages += encode_results(results, quirks)
             case _:
                 assert_never(turn)
     if quirks.cache_marks:
@@ -147,15 +146,11 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     return messages
 
 
-def encode_said(blocks: tuple[Text | Image, ...], request: Request) -> Json:
+def encode_said(blocks: tuple[Text | Image, ...]) -> Json:
     """One text as a string, which every server takes; a list only when there are images."""
-    seen = [
-        Text(NO_IMAGES) if isinstance(block, Image) and not request.model.images else block
-        for block in blocks
-    ]
-    if all(isinstance(block, Text) for block in seen):
-        return "\n".join(block.text for block in seen if isinstance(block, Text))
-    return [encode_part(block) for block in seen]
+    if all(isinstance(block, Text) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, Text))
+    return [encode_part(block) for block in blocks]
 
 
 def encode_part(block: Text | Image) -> dict[str, Json]:
@@ -199,16 +194,12 @@ def tool_id(id: str, quirks: Quirks) -> str:
     return short_id(id) if quirks.short_tool_ids else wire_id(id)
 
 
-def encode_results(
-    results: tuple[ToolResult, ...], request: Request, quirks: Quirks
-) -> list[dict[str, Json]]:
+def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[dict[str, Json]]:
     """A message for each result; images follow in a user message, as no tool message takes them."""
     messages: list[dict[str, Json]] = []
     images: list[Image] = []
     for result in results:
         text = result_text(result)
-        if images_of(result) and not request.model.images:
-            text += f"\n{NO_IMAGES}"
         message: dict[str, Json] = {
             "role": "tool",
             "tool_call_id": tool_id(result.call_id, quirks),
@@ -218,7 +209,7 @@ def encode_results(
             message["name"] = result.name
         messages.append(message)
         images += images_of(result)
-    if images and request.model.images:
+    if images:
         content = [encode_part(Text(IMAGES_FOLLOW)), *(encode_part(image) for image in images)]
         messages.append({"role": "user", "content": content})
     return messages

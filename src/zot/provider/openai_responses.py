@@ -16,7 +16,6 @@ from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     UserTurn,
@@ -115,22 +114,20 @@ def encode_turns(request: Request) -> list[dict[str, Json]]:
     for turn in turns(request):
         match turn:
             case UserTurn(blocks=blocks):
-                content = [encode_said(block, request) for block in blocks]
+                content = [encode_said(block) for block in blocks]
                 items.append({"type": "message", "role": "user", "content": content})
             case ModelTurn():
                 items += encode_model(turn)
             case ToolTurn(results=results):
-                items += [encode_result(result, request) for result in results]
+                items += [encode_result(result) for result in results]
             case _:
                 assert_never(turn)
     return items
 
 
-def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+def encode_said(block: Text | Image) -> dict[str, Json]:
     if isinstance(block, Text):
         return {"type": "input_text", "text": block.text}
-    if not request.model.images:
-        return {"type": "input_text", "text": NO_IMAGES}
     url = f"data:{block.mime_type};base64,{base64_of(block)}"
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
@@ -161,13 +158,13 @@ def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
     return [item] if item.get("encrypted_content") else []
 
 
-def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+def encode_result(result: ToolResult) -> dict[str, Json]:
     text = result_text(result)
     text = f"{text} [error]" if result.is_error else text
     output: Json = text
     if images_of(result):
         seen: list[Text | Image] = [Text(text), *images_of(result)]
-        output = [encode_said(block, request) for block in seen]
+        output = [encode_said(block) for block in seen]
     return {
         "type": "function_call_output",
         "call_id": wire_id(result.call_id),

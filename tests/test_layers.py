@@ -49,7 +49,6 @@ KNOWN = {
     "local/prompt.py imports runtime.prompt.IDENTITY",
     "runtime/runtime.py imports extensions.source.Extensions",
     "runtime/runtime.py imports tools.registry.SharedSupervisor",
-    "sdk/runtime.py imports serve.rpc.checked_images",
     "sessions/export.py imports pi.format",
     "sessions/files.py imports pi.format",
     "sessions/files.py imports pi.format.PiTranscript",

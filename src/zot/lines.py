@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import select
 import stat
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -274,6 +275,22 @@ def write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
+            ready(writing=(fd,))
+
+
+def ready(
+    *reading: int, writing: Collection[int] = (), timeout: float | None = None
+) -> Collection[int]:
+    """Wait for one of the descriptors, up to `timeout` seconds; those that can be used, or failed.
+
+    Not by select(), which takes no descriptors above 1023.
+    """
+    poll = select.poll()
+    for fd in reading:
+        poll.register(fd, select.POLLIN)
+    for fd in writing:
+        poll.register(fd, select.POLLOUT)
+    events = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
+    if sys.platform == "darwin" and any(flags & select.POLLNVAL for _, flags in events):
+        return sum(select.select(reading, writing, (), timeout), [])  # it cannot poll a terminal
+    return {fd for fd, _ in events}

@@ -141,7 +141,7 @@ def of(told, kind) -> list:
 
 
 def said(told) -> str:
-    return "".join(event.delta for event in told if isinstance(event, events.TextDelta))
+    return "".join(event.text for event in told if isinstance(event, events.TextDelta))
 
 
 def last_turn_end(told):

@@ -7,7 +7,6 @@ not known here.
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from zot.extensions.proto import (
     decode,
     encode,
 )
-from zot.lines import LineSplitter, LineTooLong
+from zot.lines import LineSplitter, LineTooLong, ready
 
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
@@ -189,7 +188,7 @@ class Peer:
 
     def pause(self, seconds: float) -> bool:
         """Sleep in the reading thread; True if the peer was stopped meanwhile."""
-        return bool(_poll(self._stop_read, timeout=seconds))
+        return bool(ready(self._stop_read, timeout=seconds))
 
     def _write(self) -> None:
         try:
@@ -216,7 +215,7 @@ class Peer:
     def _write_line(self, line: bytes) -> bool:
         view = memoryview(line)
         while view:
-            if self._stop_read in _poll(self._stop_read, writing=self.process.stdin):
+            if self._stop_read in ready(self._stop_read, writing=(self.process.stdin,)):
                 return False
             try:
                 view = view[os.write(self.process.stdin, view) :]
@@ -232,18 +231,18 @@ class Peer:
             if (wait := rate.take()) > 0:
                 self.pause(wait)
         # A crash's last words may still be in the pipe, and they matter most.
-        if self.process.stderr in _poll(self.process.stderr, timeout=0):
+        if self.process.stderr in ready(self.process.stderr, timeout=0):
             self._log.write(os.read(self.process.stderr, CHUNK))
         os.close(self.process.stderr)
 
     def _chunks(self, fd: int) -> Iterator[bytes]:
         """What comes out of a pipe, until its end or until nobody is left who should write."""
         control = self.process.control
-        while self._stop_read not in (ready := _poll(self._stop_read, fd, control)):
-            if control in ready and self.process.is_gone():
+        while self._stop_read not in (usable := ready(self._stop_read, fd, control)):
+            if control in usable and self.process.is_gone():
                 yield from _rest(fd)
                 return
-            if fd in ready:
+            if fd in usable:
                 chunk = os.read(fd, CHUNK)
                 if not chunk:
                     return
@@ -278,13 +277,3 @@ def _rest(fd: int) -> Iterator[bytes]:
             yield chunk
     except BlockingIOError:
         return
-
-
-def _poll(*reading: int, writing: int | None = None, timeout: float | None = None) -> set[int]:
-    """The descriptors that are ready; `select.select` cannot take those above 1023."""
-    poll = select.poll()
-    for fd in reading:
-        poll.register(fd, select.POLLIN)
-    if writing is not None:
-        poll.register(writing, select.POLLOUT)
-    return {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
+from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
 from zot.tools import paths
@@ -16,14 +17,13 @@ from zot.tools.process import Result, Supervisor
 
 MARKERS = {"AI_AGENT": "zot", "ZOT_AGENT": "1"}
 """Tell programs that an agent runs them, so that they do not wait for a person."""
-TOKEN = "ZOTCORE_RPC_TOKEN"
 MAX_TIMEOUT = 86_400 * 7
 
 
 def child_env(secret_names: frozenset[str]) -> dict[str, str]:
     """The user's environment for a command: without zot's secrets, under whatever name they stand,
     and with zot's markers."""
-    hidden = secret_names | {TOKEN}
+    hidden = secret_names | {RPC_TOKEN}
     # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
     values = {value for name in hidden if len(value := os.environ.get(name, "")) >= 8}
     return MARKERS | {

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
-from zot.lines import LineSplitter, LineTooLong, LineWriter
+from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
@@ -206,6 +206,6 @@ def read_stdin() -> bytes:
         try:
             return os.read(0, 65536)
         except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
-            select.select([0], [], [])
+            ready(0)
         except OSError:
             return b""

@@ -72,11 +72,12 @@ def decode(line: bytes) -> Incoming:
     name = "parse"
     id: Raw | UnsetType = UNSET
     try:
-        envelope: Envelope = decode_line(line, _envelope)
+        whole = decode_line(line, bytes)
+        envelope: Envelope = decode_line(whole, _envelope)
         name = ""
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
-        return Incoming(name, id, decode_line(line, _command))
+        return Incoming(name, id, decode_line(whole, _command))
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"errors", "cancel", "bugs", "files", "home", "lines", ""}
+SMALL = {"errors", "cancel", "bugs", "files", "home", "text", "lines", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -16,7 +16,8 @@ ALLOWED: dict[str, set[str]] = {
     "bugs": {"errors"},
     "files": {"errors"},
     "home": {"errors", "files"},
-    "lines": {"errors", "cancel", "bugs", "provider"},
+    "text": set(),
+    "lines": {"errors", "cancel", "bugs", "text"},
     "provider": SMALL,
     "core": SMALL | {"provider"},
     **dict.fromkeys(PARTS, CORE),
@@ -32,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "observe": set(),
     "client": SMALL | {"wire", "provider"},
     # An extension is one small program: its door must not load the agent.
-    "ext": {"", "lines", "extensions.proto"},
+    "ext": {"", "lines", "text", "extensions.proto"},
     "conformance": SMALL | {"wire"},
     "cli": ALL | {"pi", "serve", "testing", "conformance", "observe"},
     "__main__": {"cli"},
@@ -48,7 +49,6 @@ KNOWN = {
     "local/prompt.py imports runtime.prompt.IDENTITY",
     "runtime/runtime.py imports extensions.source.Extensions",
     "runtime/runtime.py imports tools.registry.SharedSupervisor",
-    "sdk/runtime.py imports serve.rpc.checked_images",
     "sessions/export.py imports pi.format",
     "sessions/files.py imports pi.format",
     "sessions/files.py imports pi.format.PiTranscript",

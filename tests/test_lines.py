@@ -17,8 +17,8 @@ from zot.lines import (
     decode_line,
     encode_line,
     readable,
-    whole_characters,
 )
+from zot.text import whole_characters, whole_value
 
 PATIENCE = 20.0
 LIMIT = 12
@@ -71,7 +71,7 @@ def test_a_line_over_the_limit_is_skipped_and_the_next_one_read(lines):
 def test_the_limit_itself_is_allowed():
     assert split([b"x" * LIMIT + b"\n"]) == ([b"x" * LIMIT], None)
     assert split([b"x" * (LIMIT + 1) + b"\ny"]) == ([f"too long: {LIMIT}"], b"y")
-    assert split([b"x" * (LIMIT + 1)]) == ([], f"too long: {LIMIT}")
+    assert split([b"x" * (LIMIT + 1)]) == ([f"too long: {LIMIT}"], None)
 
 
 def test_a_byte_order_mark_is_taken_off_once():
@@ -128,23 +128,13 @@ values = st.recursive(
 )
 
 
-def whole(value):
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, dict):
-        return {whole(key): whole(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [whole(item) for item in value]
-    return value
-
-
 @given(values)
 def test_a_line_is_one_line_of_utf8_json_and_reads_back(value):
     line = encode_line(value)
     assert line.endswith(b"\n")
     text = line[:-1].decode()
     assert len(text.splitlines()) <= 1
-    assert json.loads(text) == whole(value)
+    assert json.loads(text) == whole_value(value)
 
 
 def test_an_answer_with_half_a_character_keeps_its_raw_parts():

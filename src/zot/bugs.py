@@ -1,6 +1,6 @@
-"""What happens to a bug of ours, or of a plug-in: its traceback goes to stderr, for developers.
+"""What goes to stderr: the traceback of a bug, for developers, and what is odd but goes on.
 
-Clients and users get one line from whoever caught it.
+Clients and users get one line from whoever caught a bug.
 """
 
 from __future__ import annotations
@@ -18,6 +18,21 @@ def report_bug(error: BaseException) -> None:
         traceback.print_exception(error, file=sys.stderr)
     except (OSError, ValueError):
         pass  # stderr is closed or full
+
+
+_told: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """A line for the user; the same one is told once in the life of the process."""
+    import sys  # deferred, as above
+
+    if text not in _told:
+        _told.add(text)
+        try:
+            sys.stderr.write(f"zot: warning: {text}\n")
+        except (OSError, ValueError):
+            pass  # stderr is closed or full
 
 
 def internal_error(error: BaseException) -> ZotError:

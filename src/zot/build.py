@@ -11,7 +11,7 @@ from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import home, home_dir
+from zot.home import RPC_TOKEN, home, home_dir
 from zot.provider.providers import env_secret_names
 from zot.runtime.approval import Approval
 from zot.runtime.prompt import system_prompt
@@ -23,8 +23,6 @@ from zot.settings.resolve import Setup
 from zot.skills.search import skills_here
 from zot.skills.skill import Skill, SkillTool, expand, manifest
 from zot.tools.registry import SharedSupervisor, builtin_tools
-
-RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 
 
 def build_runtime(

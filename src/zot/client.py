@@ -9,7 +9,6 @@ frames, ids and a child process.
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import threading
 import time
@@ -21,7 +20,8 @@ from typing import Any, Self, TypeVar
 from msgspec import UNSET
 
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
-from zot.lines import LineSplitter, LineTooLong, encode_line
+from zot.home import RPC_TOKEN
+from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
 from zot.wire.frames import EventFrame, MessageShape, ModelShape, State
@@ -330,8 +330,7 @@ class Client:
             fd = self._process.stdin.fileno()
             view = memoryview(line)
             while view:
-                _, ready, _ = select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
-                if not ready:
+                if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
                     if len(view) < len(line):
                         self._process.terminate()  # half a line: nothing can be sent after it
                     raise ClientTimeout(f"the child did not read its input for {self.timeout:g} s")
@@ -429,7 +428,7 @@ def _spawn(
 ) -> subprocess.Popen[bytes]:
     environment = dict(os.environ if env is None else env)
     if token:
-        environment["ZOTCORE_RPC_TOKEN"] = token
+        environment[RPC_TOKEN] = token
     try:
         process = subprocess.Popen(
             list(command),

@@ -127,6 +127,31 @@ def _trusted_owners() -> set[int]:
     return {0, user} | ({int(caller)} if user == 0 and caller.isdigit() else set())
 
 
+def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool:
+    """Take a file or directory against other processes until the descriptor is closed; False:
+    another one has it. Where the file system has no locks, everybody gets one.
+    """
+    if sys.platform == "win32":
+        return True
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(fd, kind if wait else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def lock_file(path: StrPath, *, shared: bool = False, wait: bool = False) -> int | None:
+    """A locked descriptor of a file that is only there for that; None: another one has it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if lock(fd, shared=shared, wait=wait):
+        return fd
+    os.close(fd)
+    return None
+
+
 @contextmanager
 def locked(path: StrPath, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the right to change a file against other processes (and threads) of ours.
@@ -138,27 +163,12 @@ def locked(path: StrPath, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """
     name = os.fspath(path) + ".lock"
     ensure_dir(os.path.dirname(name) or ".")
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + seconds
+    while (fd := lock_file(name)) is None:
+        if time.monotonic() >= deadline:
+            raise ConfigError(f"another process holds {name!r} for more than {seconds:g} seconds")
+        time.sleep(0.02)
     try:
-        _lock(fd, name, seconds)
         yield
     finally:
         os.close(fd)
-
-
-def _lock(fd: int, name: str, seconds: float) -> None:
-    if sys.platform == "win32":
-        return
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise ConfigError(
-                    f"another process holds {name!r} for more than {seconds:g} seconds"
-                ) from None
-            time.sleep(0.02)
-        except OSError:
-            return  # a file system without locks

@@ -1,4 +1,4 @@
-"""Where zot keeps its files; how they are written is in `zot.files`.
+"""Where zot keeps its files (`zot.files` writes them), and a variable that no child may see.
 
 Plain string paths inside: `zot rpc` loads this before its first answer, and pathlib would cost
 it several milliseconds. `home()` hands out a Path to those who have pathlib loaded anyway.
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
+"""The variable with the token that a client must say first; it is kept from every child."""
 
 
 def home_dir() -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import select
 import stat
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import CommandError
+from zot.text import encode_json, escaped, whole_escapes
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -24,21 +26,26 @@ BURST = 0.0005
 LONGEST_NUMBER = 4300
 """Digits; Python refuses to turn longer ones into an integer."""
 
-_ESCAPES = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
-_BOM = b"\xef\xbb\xbf"
+START = 64 * 1024
+"""Bytes that are kept of a line that is too long."""
 
-_encode = msgspec.json.Encoder().encode
+_BOM = b"\xef\xbb\xbf"
+_LONG_NUMBER = rb"(?<![0-9])[0-9]{%d}" % LONGEST_NUMBER
 
 
 class LineTooLong:
     """Stands in for a line that was skipped because it went past the limit."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, start: bytes) -> None:
         self.limit = limit
+        self.start = start
+        """Its first bytes, for whoever can tell from them what it was."""
 
 
 class LineSplitter:
-    """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal."""
+    """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal: it is
+    told as soon as it is too long, because its end may never come.
+    """
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
@@ -50,34 +57,29 @@ class LineSplitter:
         """The lines that `data` completes, stripped of white space; blank lines are dropped."""
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            self._add(data[start:end])
+            yield from self._add(data[start:end])
             start = end + 1
-            if (line := self._take()) is not None:
+            if (line := self.finish()) is not None:
                 yield line
-        self._add(data[start:])
+        yield from self._add(data[start:])
 
-    def finish(self) -> bytes | LineTooLong | None:
+    def finish(self) -> bytes | None:
         """What came after the last LF."""
-        return self._take()
-
-    def _add(self, piece: bytes) -> None:
-        if self._skipping:
-            return
-        if len(self._held) + len(piece) > self._limit:
-            self._skipping = True
-            self._held = bytearray()
-        else:
-            self._held += piece
-
-    def _take(self) -> bytes | LineTooLong | None:
-        skipped, line = self._skipping, bytes(self._held)
+        line = bytes(self._held)
         first, self._first = self._first, False
         self._held, self._skipping = bytearray(), False
-        if skipped:
-            return LineTooLong(self._limit)
         if first:
             line = line.removeprefix(_BOM)
         return line.strip(b" \t\r") or None
+
+    def _add(self, piece: bytes) -> Iterator[LineTooLong]:
+        if self._skipping:
+            return
+        self._held += piece
+        if len(self._held) > self._limit:
+            yield LineTooLong(self._limit, bytes(self._held[:START]))
+            self._held = bytearray()
+            self._skipping = True
 
 
 def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
@@ -104,9 +106,7 @@ def readable(line: bytes) -> bytes:
     """
     if not line.isascii():
         line.decode()
-    if b"\\ud" in line or b"\\uD" in line:
-        return _mend_surrogates(line)
-    return line
+    return whole_escapes(line)
 
 
 def check_numbers(line: bytes) -> None:
@@ -120,57 +120,14 @@ def check_numbers(line: bytes) -> None:
     import re  # deferred: not needed before a client sends a long line
 
     # A look at every 400th byte is enough to know that there is no such run, and much quicker.
-    if re.search(rb"[0-9]{10}", line[::400]) and re.search(rb"[0-9]{%d}" % LONGEST_NUMBER, line):
+    # A run is looked at from its start only: from each of its digits, it would cost their square.
+    if re.search(rb"[0-9]{10}", line[::400]) and re.search(_LONG_NUMBER, line):
         msgspec.json.decode(line)  # says "out of range", unless the digits are inside a string
-
-
-def _mend_surrogates(line: bytes) -> bytes:
-    # Deferred: re is not needed before a client sends half a character.
-    import re
-
-    pattern = (
-        rb"(?<!\\)((?:\\\\)*)"
-        rb"(?:(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-        rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-    )
-    previous = None
-    while previous != line:  # a match may hide the backslash that the next one starts from
-        previous = line
-        line = re.sub(pattern, lambda m: m[1] + (m[2] or rb"\ufffd"), line)
-    return line
 
 
 def encode_line(value: Any) -> bytes:
     """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    try:
-        data = _encode(value)
-    except UnicodeEncodeError:
-        plain = msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))
-        data = _encode(_without_surrogates(plain))
-    return escaped(data) + b"\n"
-
-
-def escaped(data: bytes) -> bytes:
-    """JSON without the characters that some readers take for the end of a line."""
-    for mark, escape in _ESCAPES:
-        if mark in data:
-            data = data.replace(mark, escape)
-    return data
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if value.isascii() else whole_characters(value)
-    if isinstance(value, dict):
-        return {_without_surrogates(k): _without_surrogates(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    return value
-
-
-def whole_characters(text: str) -> str:
-    """The text with each half of a surrogate pair replaced by U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return escaped(encode_json(value)) + b"\n"
 
 
 class LineWriter:
@@ -318,6 +275,22 @@ def write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
-            poll.register(fd, select.POLLOUT)
-            poll.poll()
+            ready(writing=(fd,))
+
+
+def ready(
+    *reading: int, writing: Collection[int] = (), timeout: float | None = None
+) -> Collection[int]:
+    """Wait for one of the descriptors, up to `timeout` seconds; those that can be used, or failed.
+
+    Not by select(), which takes no descriptors above 1023.
+    """
+    poll = select.poll()
+    for fd in reading:
+        poll.register(fd, select.POLLIN)
+    for fd in writing:
+        poll.register(fd, select.POLLOUT)
+    events = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
+    if sys.platform == "darwin" and any(flags & select.POLLNVAL for _, flags in events):
+        return sum(select.select(reading, writing, (), timeout), [])  # it cannot poll a terminal
+    return {fd for fd, _ in events}

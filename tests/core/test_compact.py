@@ -19,9 +19,9 @@ from support.session import (
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.compact import KEEP_MESSAGES, Compactor, estimate, serialised
-from zot.core.repair import repaired
 from zot.core.session import SUMMARY_HEADING, Session
 from zot.errors import Cancelled, CommandError, ProviderError
+from zot.provider.repair import repaired
 from zot.provider.scripted import MODEL, ScriptedProvider
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 

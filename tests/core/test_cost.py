@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zot.bugs import _told
 from zot.core.cost import add, priced
 from zot.provider.types import Cost, Price, Usage
 
@@ -34,3 +35,31 @@ def test_a_sum_counts_everything_and_knows_its_cost_only_if_both_do(a, b):
         assert total.reasoning is None
     else:
         assert total.reasoning == (a.reasoning or 0) + (b.reasoning or 0)
+
+
+ODD = st.one_of(
+    st.integers(-(10**310), 10**310),
+    st.floats(),
+    st.sampled_from([float("nan"), float("inf"), -3000.0, 10**310]),
+)
+
+
+@given(st.tuples(ODD, ODD, ODD, ODD), st.tuples(ODD, ODD, ODD, ODD))
+def test_no_usage_and_no_price_make_a_cost_below_zero_or_no_number(counts, prices):
+    usage = priced(Usage(*counts, reasoning=counts[0]), Price(*prices))
+    total = add(usage, usage)
+    assert 0 <= usage.total <= 4 * 10**12
+    assert 0 <= total.cost.total < float("inf")
+    if not all(0 <= price <= 1e9 for price in prices):
+        assert usage.cost.total == 0
+        assert usage.cost_known == (usage.total == 0)
+
+
+def test_odd_usage_is_told_once(capsys):
+    _told.clear()
+    for _ in range(2):
+        priced(Usage(input=-5, output=3), Price(1.0, float("nan")))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[0] == "zot: warning: a model call's usage is odd: its input counts as 0"
+    assert "counts as unknown" in said[1]

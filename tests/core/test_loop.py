@@ -21,7 +21,6 @@ from support.session import (
 from zot.core import events
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
-from zot.core.repair import repaired
 from zot.core.session import Session
 from zot.core.tool import ToolOutput
 from zot.errors import (
@@ -32,6 +31,7 @@ from zot.errors import (
     ProviderError,
     ToolError,
 )
+from zot.provider.repair import repaired
 from zot.provider.scripted import MODEL, ScriptedProvider
 from zot.provider.types import (
     Finished,
@@ -89,7 +89,7 @@ def test_a_plain_answer_in_order():
     ) as it:
         told, run = it.prompt("hi")
         assert kinds(told) == [
-            *("UserMessage", "TurnStart", "AssistantStart", "ThinkingDelta", "TextDelta"),
+            *("UserMessage", "TurnStart", "AssistantStart", "ReasoningDelta", "TextDelta"),
             *("TextDelta", "UsageReport", "AssistantMessage", "TurnEnd", "Done"),
         ]
         assert last_turn_end(told).stop == "end"
@@ -104,7 +104,7 @@ def test_tools_run_in_call_order_after_the_turn_has_ended():
     with Recorder([turn, OK], tools=[echo("b"), echo("a")]) as it:
         told, _ = it.prompt()
         assert kinds(told)[7:] == [
-            *("ToolUseStart", "ToolUseArgs", "ToolUseEnd", "UsageReport", "AssistantMessage"),
+            *("ToolCallStart", "ToolCallArgs", "ToolCallEnd", "UsageReport", "AssistantMessage"),
             *("ToolCalled", "ToolCalled", "TurnEnd"),
             *("ToolStarted", "ToolReturned", "ToolStarted", "ToolReturned"),
             *("TurnStart", "AssistantStart", "TextDelta", "UsageReport", "AssistantMessage"),
@@ -359,7 +359,7 @@ def test_a_failure_that_passes_is_retried_and_told():
     with Recorder([busy, busy, "fine"]) as it:
         told, run_ = it.prompt()
         assert run_.stop == "end"
-        assert [event.attempt for event in of(told, events.Retry)] == [1, 2]
+        assert [event.attempt for event in of(told, events.Retrying)] == [1, 2]
         assert len(of(told, events.TurnStart)) == len(of(told, events.TurnEnd)) == 1
         assert len(it.requests) == 3
 
@@ -368,7 +368,7 @@ def test_an_abort_in_a_retry_pause_is_an_abort():
     busy = {"error": {"status": 503, "retry_after": 50}, "match": "go"}
     with Recorder([busy, OK]) as it:
         run_ = it.runtime.prompt("go")
-        it.wait_for(events.Retry)
+        it.wait_for(events.Retrying)
         it.runtime.abort()
         assert run_.ended.wait(PATIENCE)
         assert last_turn_end(it.events).stop == "aborted"
@@ -382,8 +382,8 @@ def test_the_next_model_answers_when_one_fails_for_good():
     with Recorder(turns, settings={"fallbacks": ((other, priced),)}) as it:
         told, run_ = it.prompt()
         assert said(told) == "from the other"
-        (event,) = of(told, events.Fallback)
-        assert (event.failed, event.model) == ("scripted", "other")
+        (event,) = of(told, events.FellBack)
+        assert (event.failed, event.model.id) == ("scripted", "other")
         assert it.session.messages()[-1].origin.model == "other"
 
 
@@ -590,6 +590,15 @@ def test_a_limit_ends_the_run_with_an_error_between_turns(limits, words):
         assert valid(repaired(it.session.messages()))
     if limits.max_steps:
         assert len(of(told, events.TurnStart)) == 3
+
+
+@pytest.mark.parametrize("usage", [{"output": -3_000_000_000}, {"output": 10**310}])
+def test_no_usage_switches_the_cost_limit_off(usage):
+    priced = replace(MODEL, price=Price(1.0, 1.0))
+    answers = [{**looping(**usage)[0], "repeat": False}, *looping(input=300, output=10)]
+    with Recorder(answers, model=priced, tools=[echo("t")]) as it:
+        _, run_ = it.prompt(limits=Limits(max_cost=0.001, max_steps=50))
+        assert "max cost (0.001 USD) would be exceeded" in str(run_.error)
 
 
 @pytest.mark.parametrize("waits_in", ["the stream", "a tool"])
@@ -912,7 +921,7 @@ def test_deep_and_large_arguments_do_no_harm():
 def test_one_large_delta_becomes_several():
     with Recorder(["x" * 600_000]) as it:
         told, _ = it.prompt()
-        assert [len(event.delta) for event in of(told, events.TextDelta)] == [262144, 262144, 75712]
+        assert [len(event.text) for event in of(told, events.TextDelta)] == [262144, 262144, 75712]
 
 
 def test_the_tests_leave_no_thread_behind():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.docs import ROOT
 
 from zot.extensions import proto
-from zot.extensions.peer import LineSplitter, TooLong
+from zot.lines import LineSplitter, LineTooLong
 
 
 @pytest.mark.parametrize(
@@ -78,27 +78,12 @@ def test_a_lone_surrogate_never_raises():
     assert json.loads(line)["args"] == {"a": ["\ufffd", {"\ufffd": "x"}]}
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.binary(max_size=30).filter(lambda b: b"\n" not in b), max_size=8),
-    st.integers(1, 7),
-)
-def test_lines_come_out_however_the_bytes_come_in(lines, step):
-    data = b"".join(line + b"\n" for line in lines)
-    splitter = LineSplitter(20)
-    found = [
-        each for at in range(0, len(data), step) for each in splitter.feed(data[at : at + step])
-    ]
-    shown = [None if isinstance(each, TooLong) else each for each in found]
-    assert shown == [line if len(line) <= 20 else None for line in lines]
-
-
 def test_a_line_that_is_too_long_tells_whose_answer_it_was():
     splitter = LineSplitter(100)
     long = b'{"type":"tool_result","id": "42","x":"' + b"y" * 200
     (found,) = splitter.feed(long)
-    assert isinstance(found, TooLong)
-    assert found.id == "42"
+    assert isinstance(found, LineTooLong)
+    assert proto.id_of(found.start) == "42"
     assert list(splitter.feed(b'yyy"}\nnext\n')) == [b"next"]
 
 

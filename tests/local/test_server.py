@@ -145,11 +145,10 @@ def test_progress_is_told_while_it_loads(small: Weights) -> None:
 def test_an_abort_ends_the_wait_for_another_starter(small: Weights) -> None:
     server = LocalServer(small, context=512, linger=0.0)
     server.directory.mkdir(parents=True)
-    import fcntl
+    from zot.files import lock_file
+    from zot.local.serve import STARTING
 
-    from zot.local.serve import STARTING, lock
-
-    held = lock(server.directory / STARTING, fcntl.LOCK_EX)
+    held = lock_file(server.directory / STARTING)
     assert held is not None
     cancel = Cancel()
     cancel.set()

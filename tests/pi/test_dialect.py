@@ -358,9 +358,9 @@ def test_results_after_the_end_of_their_turn_are_dropped() -> None:
 
 
 def test_a_retry_that_fails_is_told_after_the_end() -> None:
-    wire = Wire().tell(user(), events.TurnStart(1), events.Retry(1, 4, 0.5, "busy"))
+    wire = Wire().tell(user(), events.TurnStart(1), events.Retrying(1, 4, 0.5, "busy"))
     assert wire.encoder.retrying
-    wire.tell(events.Retry(2, 4, 1.0, "busy"), events.TurnEnd("error", "gave up"))
+    wire.tell(events.Retrying(2, 4, 1.0, "busy"), events.TurnEnd("error", "gave up"))
     wire.tell(events.ErrorRaised("gave up"), events.Done("error"))
     assert wire.outline.endswith("/run auto_retry_end")
     end = wire.last("auto_retry_end")
@@ -412,7 +412,7 @@ def test_what_extensions_show_reaches_the_interface() -> None:
         events.ExtensionDisplay("x", "text"),
         events.ExtensionPanel("x", "open", {"id": "1", "title": "T", "lines": ["a", "b"]}),
         events.ExtensionPanel("x", "close", {"panel_id": "1"}),
-        events.Fallback("m1", "m2", "p", "down"),
+        events.FellBack("m1", "p", Model("m2", "p", "scripted"), "down"),
         kind=None,
     )
     shown = [{k: v for k, v in f.items() if k not in ("id", "type")} for f in wire.frames]

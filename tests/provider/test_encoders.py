@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
 
-from zot.provider.assemble import encode
 from zot.provider.client import load_wire
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
 from zot.provider.transcript import output_limit, short_id, turns, wire_id
@@ -27,6 +26,7 @@ from zot.provider.types import (
 )
 from zot.testing.replies import dialect_of
 from zot.testing.rules import problems
+from zot.text import encode_json as encode
 
 text = st.text(max_size=12)
 ids = st.sampled_from(["a", "b", "call_1", "", "x" * 300, "a\nb", "ü", "call 2"])
@@ -151,7 +151,8 @@ def test_an_id_used_twice_is_sent_as_two():
     made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
     result = tool(ToolResult("c", (Text("x"),)))
     sent = turns(ask(model, "hi", made, result, made, result))
-    assert [t.blocks[0].id for t in sent if t.kind == "model"] == ["c", "c_2"]
+    ids = [block.id for t in sent if t.kind == "model" for block in t.blocks]
+    assert ids == ["c", "c_2", "c_3", "c_4"]
 
 
 def test_the_output_limit_stays_within_the_window():

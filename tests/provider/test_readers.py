@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot.errors import BadResponse, ContextTooLong, Overloaded, ProviderError, Refused
-from zot.provider.assemble import decode, parse_args, scrubbed
+from zot.provider.assemble import MAX_ANSWER, decode, parse_args
 from zot.provider.client import load_wire
 from zot.provider.types import (
     Reasoning,
@@ -19,11 +19,26 @@ from zot.provider.types import (
     ToolCallStart,
     Usage,
 )
+from zot.text import whole_value
 
 APIS = ("anthropic", "openai-chat", "openai-responses", "google")
 
 
+BEGIN = {"type": "message_start", "message": {}}
+
+
 def read(api, *events):
+    if (
+        api == "anthropic"
+        and events
+        and isinstance(events[0], dict)
+        and events[0]["type"] != BEGIN["type"]
+    ):
+        events = (BEGIN, *events)
+    return read_exactly(api, *events)
+
+
+def read_exactly(api, *events):
     reader = load_wire(api).reader("test")
     for event in events:
         reader.read(event if isinstance(event, bytes) else json.dumps(event).encode())
@@ -54,6 +69,19 @@ def test_no_bytes_make_a_reader_raise_anything_else(api, events):
         finish(api, *events)
     except ProviderError:
         pass
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_without_end_is_an_error_before_it_fills_the_memory(api):
+    piece = "x" * (MAX_ANSWER // 8)
+    reader = load_wire(api).reader("test")
+    with pytest.raises(BadResponse, match="more than 16777216 characters"):
+        for _ in range(9):
+            reader.out.text(piece)
+    reader = load_wire(api).reader("test")
+    with pytest.raises(BadResponse, match="more than"):
+        for number in range(MAX_ANSWER):
+            reader.out.open_call(f"call{number}", "bash")
 
 
 # --- Anthropic -------------------------------------------------------------------------------
@@ -119,7 +147,6 @@ def test_what_this_client_does_not_know_is_passed_over():
         delta(0, "citations_delta"),
         start(1, type="text", text=""),
         delta(1, "text_delta", text="hi"),
-        {"type": "message_start"},
         {"type": "message_delta"},
         {"type": "content_block_stop", "index": 9},
         STOP,
@@ -150,6 +177,33 @@ def test_anthropic_reasons_to_stop(reason, stop):
     assert finish("anthropic", start(0, type="text", text="x"), end, STOP).stop == stop
 
 
+TEXT = [start(0, type="text"), delta(0, "text_delta", text="a")]
+CLOSED = {"type": "content_block_stop", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([STOP], "message_stop came before message_start"),
+        ([{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}], "before message_start"),
+        (TEXT, "content_block_start came before message_start"),
+        (TEXT[1:], "text_delta for block 0, which is not open"),
+        ([BEGIN, TEXT[1]], "text_delta for block 0, which is not open"),
+        ([BEGIN, *TEXT, CLOSED, TEXT[1]], "text_delta for block 0, which is not open"),
+        ([BEGIN, *TEXT, BEGIN], "message_start came twice in one answer"),
+    ],
+)
+def test_messages_out_of_order_are_no_answer(events, text):
+    with pytest.raises(BadResponse, match=text):
+        read_exactly("anthropic", *events)
+
+
+def test_a_message_that_only_begins_and_ends_was_cut():
+    with pytest.raises(BadResponse, match="ended before it was complete") as caught:
+        finish("anthropic", BEGIN, STOP)
+    assert caught.value.retryable
+
+
 def test_a_cut_tool_call_at_the_limit_is_not_a_tool_turn():
     end = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}
     call = start(0, type="tool_use", id="t", name="bash")
@@ -162,7 +216,8 @@ def test_a_cut_tool_call_at_the_limit_is_not_a_tool_turn():
 def test_usage_of_later_events_overwrites_what_they_name():
     begin = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     end = {"type": "message_delta", "usage": {"output_tokens": 7, "cache_read_input_tokens": None}}
-    assert finish("anthropic", begin, end, STOP).usage == Usage(input=9, output=7)
+    done = finish("anthropic", begin, start(0, type="text", text="a"), end, STOP)
+    assert done.usage == Usage(input=9, output=7)
 
 
 def test_an_error_without_words():
@@ -207,6 +262,35 @@ def test_thoughts_that_come_only_whole():
     thought = finish("openai-responses", end, closing).content[0]
     assert thought.text == "why"
     assert thought.opaque["item"]["encrypted_content"] == "late"
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([{"type": "response.created"}] * 2, "response.created came twice"),
+        (
+            [
+                {
+                    "type": "response.completed",
+                    "response": {
+                        "output": [{"type": "message", "content": [{"text": "lost on the way"}]}]
+                    },
+                }
+            ],
+            "response.completed without the answer it ends",
+        ),
+    ],
+)
+def test_responses_out_of_order_are_no_answer(events, text):
+    with pytest.raises(BadResponse, match=text):
+        read("openai-responses", *events)
+
+
+def test_a_chat_call_whose_name_never_came_is_no_answer():
+    call = {"index": 0, "id": "a", "function": {"arguments": "{}"}}
+    chunk = {"choices": [{"delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    with pytest.raises(BadResponse, match="a tool call without a name"):
+        finish("openai-chat", chunk)
 
 
 def test_a_refusal_in_the_message_item():
@@ -364,7 +448,7 @@ def test_tool_arguments_are_an_object_or_nothing(raw, args):
 def test_any_text_survives_json_with_escapes(value):
     body = {"v": value}
     data = json.dumps(body)  # lone halves as escapes
-    assert parse_args(data) == json.loads(json.dumps(scrubbed(body)))
+    assert parse_args(data) == json.loads(json.dumps(whole_value(body)))
 
 
 def test_half_a_pair_on_both_sides_of_whole_ones():
@@ -378,7 +462,7 @@ def test_half_a_pair_on_both_sides_of_whole_ones():
 @pytest.mark.parametrize("api", APIS)
 def test_text_deltas_are_handed_on_at_once(api):
     events = {
-        "anthropic": delta(0, "text_delta", text="x"),
+        "anthropic": start(0, type="text", text="x"),
         "openai-chat": {"choices": [{"delta": {"content": "x"}}]},
         "openai-responses": {"type": "response.output_text.delta", "delta": "x"},
         "google": candidate({"text": "x"}),

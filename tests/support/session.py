@@ -141,7 +141,7 @@ def of(told, kind) -> list:
 
 
 def said(told) -> str:
-    return "".join(event.delta for event in told if isinstance(event, events.TextDelta))
+    return "".join(event.text for event in told if isinstance(event, events.TextDelta))
 
 
 def last_turn_end(told):
@@ -179,7 +179,7 @@ def assistant(text: str = "", *calls: ToolCall) -> Message:
 
 
 def results(*ids: str) -> Message:
-    return Message("tool", tuple(ToolResult(id, (Text("out"),)) for id in ids), 3.0)
+    return Message("tool", tuple(ToolResult(id, (Text("out"),), name="tool") for id in ids), 3.0)
 
 
 def call(id: str, name: str = "tool") -> ToolCall:

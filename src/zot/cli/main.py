@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from zot.errors import ZotError
+from zot.home import RPC_TOKEN
 from zot.settings.flags import Options, UsageError, parse
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _check_words(options: Options) -> None:
 
 def _run_mode(options: Options) -> int:
     # Read once and taken away at once: no child may inherit it.
-    token = os.environ.pop("ZOTCORE_RPC_TOKEN", "")
+    token = os.environ.pop(RPC_TOKEN, "")
     if not options.rpc:
         _loaded()
     if options.list_models:

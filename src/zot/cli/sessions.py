@@ -18,6 +18,7 @@ from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.sessions.files import load
 from zot.sessions.library import Summary, texts_of
+from zot.text import whole_characters
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
 WIDTH = 70
@@ -91,7 +92,7 @@ def _path(arguments: argparse.Namespace) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text.encode("utf-8", "replace").decode() + "\n")
+    sys.stdout.write(whole_characters(text) + "\n")
 
 
 def _json(value: object) -> None:

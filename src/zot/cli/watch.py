@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import select
 import stat
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 from zot.errors import ConfigError
-from zot.lines import LineSplitter, LineTooLong
+from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
 from zot.settings.flags import UsageError
 
@@ -131,12 +131,12 @@ def _lines(fd: int, follow: bool) -> Iterator[bytes | None]:
     splitter = LineSplitter()
     pipe = not stat.S_ISREG(os.fstat(fd).st_mode)
     while True:
-        if pipe and not select.select([fd], [], [], TICK)[0]:
+        if pipe and not ready(fd, timeout=TICK):
             yield None
             continue
         data = os.read(fd, 65536)
         if not data and follow and not pipe:
-            select.select([], [], [], TICK)
+            time.sleep(TICK)
             yield None
             continue
         if not data:
@@ -145,7 +145,7 @@ def _lines(fd: int, follow: bool) -> Iterator[bytes | None]:
             if not isinstance(line, LineTooLong):
                 yield line
     last = splitter.finish()
-    if last is not None and not isinstance(last, LineTooLong):
+    if last is not None:
         yield last
 
 

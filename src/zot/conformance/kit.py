@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from zot.conformance.peer import Frame, Peer, Unfinished, count_of
+from zot.home import RPC_TOKEN
 from zot.testing.fakeserver import FakeServer
 
 Level = Literal["must", "should"]
@@ -87,9 +88,9 @@ class Kit:
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": self.server.url,
         }
-        environment.pop("ZOTCORE_RPC_TOKEN", None)
+        environment.pop(RPC_TOKEN, None)
         if token:
-            environment["ZOTCORE_RPC_TOKEN"] = token
+            environment[RPC_TOKEN] = token
         with Peer(self._filled(), self.cwd, environment, self.seconds) as peer:
             try:
                 yield peer

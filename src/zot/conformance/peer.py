@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import threading
@@ -12,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
+
+from zot.lines import ready
 
 Frame = dict[str, Any]
 
@@ -64,8 +65,7 @@ class Peer:
         os.set_blocking(fd, False)
         deadline = time.monotonic() + self._seconds
         while data:
-            _, ready, _ = select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
                 raise Unfinished(f"it did not read its input for {self._seconds:g} s")
             try:
                 data = data[os.write(fd, data[:65536]) :]

@@ -17,11 +17,10 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import Answer
 from zot.core.compact import Compactor, Keep, Reason, estimate
-from zot.core.cost import add, priced
+from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
-from zot.core.repair import fitting, repaired
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Tool
 from zot.core.toolbox import Toolbox
@@ -35,6 +34,7 @@ from zot.errors import (
     ProviderError,
     ZotError,
 )
+from zot.provider.repair import repaired
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
     Finished,
@@ -157,7 +157,7 @@ class Agent:
         """Take up the counts of a session that was read back."""
         for entry in reversed(self.session.path()):
             if isinstance(entry.body, UsageNote):
-                self.cumulative = entry.body.cumulative
+                self.cumulative = plausible(entry.body.cumulative)
                 break
         self._context_tokens = estimate(self.session.messages())
 
@@ -294,7 +294,7 @@ class Agent:
         request = Request(
             model=self.model,
             system=system,
-            messages=fitting(repaired(self.session.messages()), self.model),
+            messages=repaired(self.session.messages(), self.model.images),
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,
@@ -411,13 +411,14 @@ class Agent:
             self._check_cost(limits.max_cost, before)
 
     def _check_cost(self, max_cost: float, before: Usage) -> None:
-        if self.model.price is None:
+        price = usable(self.model.price)
+        if price is None:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
                 "not known; add it to models.json or leave out the limit"
             )
         spent = self.cumulative.cost.total - before.cost.total
-        reserve = self._context_tokens * self.model.price.input / 1_000_000
+        reserve = self._context_tokens * price.input / 1_000_000
         if spent + reserve > max_cost:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "

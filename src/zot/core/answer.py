@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from zot.core import events
@@ -49,30 +49,26 @@ class Answer:
         match event:
             case TextDelta(text) if len(text) <= DELTA_LIMIT:  # by far the most common one
                 self.text.append(text)
-                emit(events.TextDelta(text))
+                emit(event)
             case TextDelta(text):
                 self.text.append(text)
                 for piece in _pieces(text):
-                    emit(events.TextDelta(piece))
-            case ReasoningDelta(text):
+                    emit(TextDelta(piece))
+            case ReasoningDelta(text) if len(text) > DELTA_LIMIT:
                 for piece in _pieces(text):
-                    emit(events.ThinkingDelta(piece))
-            case ToolCallStart(id, name):
-                emit(events.ToolUseStart(id, name))
-            case ToolCallArgs(id, delta):
+                    emit(ReasoningDelta(piece))
+            case ToolCallArgs(id, delta) if len(delta) > DELTA_LIMIT:
                 for piece in _pieces(delta):
-                    emit(events.ToolUseArgs(id, piece))
-            case ToolCallEnd(id):
-                emit(events.ToolUseEnd(id))
+                    emit(ToolCallArgs(id, piece))
+            case ReasoningDelta() | ToolCallArgs() | ToolCallStart() | ToolCallEnd() | Retrying():
+                emit(event)
             case Started():
                 self._start(emit)
             case UsageSeen(usage):
                 self.usage = usage
-            case Retrying(attempt, max_attempts, delay, reason):
-                emit(events.Retry(attempt, max_attempts, delay, reason))
-            case FellBack(failed, provider, model, reason):
-                self.provider, self.model = provider, model
-                emit(events.Fallback(failed, model.id, provider, reason))
+            case FellBack():
+                self.provider, self.model = event.provider, event.model
+                emit(event)
             case Finished():
                 self.finished = event
             case _:
@@ -84,7 +80,5 @@ class Answer:
             emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
 
 
-def _pieces(text: str) -> Iterable[str]:
-    if len(text) <= DELTA_LIMIT:
-        return (text,) if text else ()
-    return [text[at : at + DELTA_LIMIT] for at in range(0, len(text), DELTA_LIMIT)]
+def _pieces(text: str) -> Iterator[str]:
+    return (text[at : at + DELTA_LIMIT] for at in range(0, len(text), DELTA_LIMIT))

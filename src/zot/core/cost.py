@@ -1,14 +1,26 @@
-"""What tokens cost, from the catalog's prices. An unknown price is said to be unknown."""
+"""What tokens cost, from the catalog's prices. An unknown price is said to be unknown.
+
+Servers and files send any number: a cost below zero, or one that is no number, would switch the
+cost limit off. Counts are clamped here, odd prices count as unknown, and both are told.
+"""
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from typing import TypeVar
 
+from msgspec.structs import astuple, replace
+
+from zot.bugs import warn_once
 from zot.provider.types import Cost, Price, Usage
+
+Number = TypeVar("Number", int, float)
+MOST_TOKENS = 10**12
+MOST_DOLLARS = 1e9
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
     """The usage of one call with its cost."""
+    usage, price = plausible(usage), usable(price)
     if price is None:
         return replace(usage, cost=Cost(), cost_known=usage.total == 0)
     million = 1_000_000
@@ -19,6 +31,36 @@ def priced(usage: Usage, price: Price | None) -> Usage:
         cache_write=usage.cache_write * price.cache_write / million,
     )
     return replace(usage, cost=cost, cost_known=True)
+
+
+def usable(price: Price | None) -> Price | None:
+    """The price, or None if it cannot be one."""
+    if price is None or all(0 <= part <= MOST_DOLLARS for part in astuple(price)):
+        return price
+    warn_once(f"a price of {astuple(price)} USD counts as unknown")
+    return None
+
+
+def plausible(usage: Usage) -> Usage:
+    """The usage with every count and cost between zero and what can be."""
+    cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
+    return Usage(
+        input=_within(usage.input, MOST_TOKENS, "input"),
+        output=_within(usage.output, MOST_TOKENS, "output"),
+        cache_read=_within(usage.cache_read, MOST_TOKENS, "cache read"),
+        cache_write=_within(usage.cache_write, MOST_TOKENS, "cache write"),
+        reasoning=usage.reasoning and _within(usage.reasoning, MOST_TOKENS, "reasoning"),
+        cost=cost,
+        cost_known=usage.cost_known,
+    )
+
+
+def _within(value: Number, most: Number, what: str) -> Number:
+    if 0 <= value <= most:
+        return value
+    clamped = most if value > most else type(most)(0)
+    warn_once(f"a model call's usage is odd: its {what} counts as {clamped:g}")
+    return clamped
 
 
 def add(a: Usage, b: Usage) -> Usage:

@@ -5,7 +5,9 @@ Order of a run, as every listener sees it (a star: any number, brackets: perhaps
     UserMessage turn* [ErrorRaised] Done
     turn  = TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled* TurnEnd
             (ToolStarted ToolProgress* ToolReturned)*
-    delta = TextDelta | ThinkingDelta | ToolUseStart | ToolUseArgs | ToolUseEnd
+    delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
+
+Deltas, retries and a change of the model are the provider's own events, handed on as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from typing import Literal
 
 from msgspec import Struct
 
+from zot.provider.types import FellBack as FellBack
 from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
+from zot.provider.types import ReasoningDelta as ReasoningDelta
+from zot.provider.types import Retrying as Retrying
+from zot.provider.types import TextDelta as TextDelta
+from zot.provider.types import ToolCallArgs as ToolCallArgs
+from zot.provider.types import ToolCallEnd as ToolCallEnd
+from zot.provider.types import ToolCallStart as ToolCallStart
 
 
 class UserMessage(Struct, frozen=True):
@@ -30,28 +39,6 @@ class AssistantStart(Struct, frozen=True):
     provider: str
     model: str
     api: str
-
-
-class TextDelta(Struct, frozen=True):
-    delta: str
-
-
-class ThinkingDelta(Struct, frozen=True):
-    delta: str
-
-
-class ToolUseStart(Struct, frozen=True):
-    id: str
-    name: str
-
-
-class ToolUseArgs(Struct, frozen=True):
-    id: str
-    delta: str
-
-
-class ToolUseEnd(Struct, frozen=True):
-    id: str
 
 
 class UsageReport(Struct, frozen=True):
@@ -124,21 +111,6 @@ class CompactFailed(Struct, frozen=True):
     aborted: bool = False
 
 
-class Retry(Struct, frozen=True):
-    attempt: int
-    max_attempts: int
-    delay: float
-    """Seconds."""
-    reason: str
-
-
-class Fallback(Struct, frozen=True):
-    failed: str
-    model: str
-    provider: str
-    reason: str
-
-
 class QueueUpdate(Struct, frozen=True):
     """Texts that wait: for the next tool's end, and for the end of the run."""
 
@@ -201,10 +173,10 @@ Event = (
     | TurnStart
     | AssistantStart
     | TextDelta
-    | ThinkingDelta
-    | ToolUseStart
-    | ToolUseArgs
-    | ToolUseEnd
+    | ReasoningDelta
+    | ToolCallStart
+    | ToolCallArgs
+    | ToolCallEnd
     | UsageReport
     | AssistantMessage
     | ToolCalled
@@ -217,8 +189,8 @@ Event = (
     | CompactStart
     | CompactDone
     | CompactFailed
-    | Retry
-    | Fallback
+    | Retrying
+    | FellBack
     | QueueUpdate
     | ApprovalRequest
     | ApprovalResolved

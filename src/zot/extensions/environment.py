@@ -6,7 +6,8 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-TOKEN = "ZOTCORE_RPC_TOKEN"
+from zot.home import RPC_TOKEN
+
 SDK = Path(__file__).parent / "sdk"
 """Holds `zot_ext.py` and nothing else: `import zot_ext` works in any Python."""
 
@@ -18,13 +19,15 @@ def environment(
 
     `wanted` are names the manifest asks for; they are passed on, except for the RPC token.
     """
-    withheld = {*secrets, TOKEN}
+    withheld = {*secrets, RPC_TOKEN}
     # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
     values = {base[name] for name in withheld if len(base.get(name, "")) >= 8}
     kept = {
         name: value for name, value in base.items() if name not in withheld and value not in values
     }
-    kept |= {name: base[name] for name in wanted if name in base and base[name] != base.get(TOKEN)}
+    kept |= {
+        name: base[name] for name in wanted if name in base and base[name] != base.get(RPC_TOKEN)
+    }
     path = kept.get("PYTHONPATH")
     kept["PYTHONPATH"] = f"{path}{os.pathsep}{SDK}" if path else str(SDK)
     return kept

@@ -24,9 +24,10 @@ from zot.extensions.environment import environment
 from zot.extensions.limits import Bucket, Limits
 from zot.extensions.logfile import LogFile
 from zot.extensions.manifest import Installed
-from zot.extensions.peer import Peer, TooLong
+from zot.extensions.peer import Peer
 from zot.extensions.process import ChildProcess
 from zot.extensions.question import Gone, Question
+from zot.lines import LineTooLong
 from zot.provider.types import Json
 
 State = Literal["starting", "ready", "restarting", "stopped"]
@@ -338,7 +339,7 @@ class Extension:
 
     # --- frames ------------------------------------------------------------------------------
 
-    def _on_frame(self, frame: proto.FromExtension | proto.Unknown | TooLong) -> None:
+    def _on_frame(self, frame: proto.FromExtension | proto.Unknown | LineTooLong) -> None:
         with self._changed:
             self._last_frame = time.monotonic()
         try:
@@ -352,7 +353,7 @@ class Extension:
             self.log.note("zot failed on a frame: " + traceback.format_exc())
 
     def _handle(  # noqa: C901  # one flat match over every frame
-        self, frame: proto.FromExtension | proto.Unknown | TooLong
+        self, frame: proto.FromExtension | proto.Unknown | LineTooLong
     ) -> None:
         match frame:
             case proto.Hello():
@@ -384,11 +385,9 @@ class Extension:
                 self._owner.submit(self, frame.text)
             case proto.ShutdownAck():
                 pass
-            case TooLong():
-                if frame.id is not None:
-                    self._answer(
-                        frame.id, Gone(f"its answer is longer than {proto.MAX_LINE} bytes")
-                    )
+            case LineTooLong():
+                if (id := proto.id_of(frame.start)) is not None:
+                    self._answer(id, Gone(f"its answer is longer than {frame.limit} bytes"))
             case proto.Unknown():
                 self._on_unknown(frame)
             case _:

@@ -7,8 +7,6 @@ not known here.
 from __future__ import annotations
 
 import os
-import re
-import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,54 +23,11 @@ from zot.extensions.proto import (
     decode,
     encode,
 )
+from zot.lines import LineSplitter, LineTooLong, ready
 
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
 """More than a pipe holds."""
-_ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,64})"')
-
-
-class TooLong:
-    """A line over the limit, dropped; `id` is the answer it was, if that could be seen."""
-
-    def __init__(self, id: str | None) -> None:
-        self.id = id
-
-
-class LineSplitter:
-    """Bytes in, lines out. A line over the limit is skipped without being kept."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._skipping = False
-
-    def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            yield from self._add(chunk[start:end])
-            start = end + 1
-            if not self._skipping:
-                yield b"".join(self._parts)
-            self._reset()
-        yield from self._add(chunk[start:])
-
-    def _add(self, piece: bytes) -> Iterator[TooLong]:
-        if self._skipping:
-            return
-        self._parts.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
-            found = _ID.search(b"".join(self._parts)[:CHUNK])
-            self._reset()
-            self._skipping = True
-            yield TooLong(found[1].decode("ascii", "replace") if found else None)
-
-    def _reset(self) -> None:
-        self._parts = []
-        self._size = 0
-        self._skipping = False
 
 
 class Peer:
@@ -85,7 +40,7 @@ class Peer:
         log: LogFile,
         limits: Limits,
         *,
-        on_frame: Callable[[FromExtension | Unknown | TooLong], None],
+        on_frame: Callable[[FromExtension | Unknown | LineTooLong], None],
         on_end: Callable[[str], None],
     ) -> None:
         """`on_frame` and `on_end` are called by the reading thread; `on_end` once, as the last."""
@@ -208,8 +163,6 @@ class Peer:
         bad = 0
         for chunk in self._chunks(self.process.stdout):
             for line in lines.feed(chunk):
-                if isinstance(line, bytes) and not line.strip():
-                    continue
                 bad += not self._handle(line)
                 if bad > self._limits.bad_lines:
                     self.fail(f"more than {self._limits.bad_lines} lines were no frames")
@@ -220,8 +173,8 @@ class Peer:
                     if self.pause(wait):
                         return
 
-    def _handle(self, line: bytes | TooLong) -> bool:
-        if isinstance(line, TooLong):
+    def _handle(self, line: bytes | LineTooLong) -> bool:
+        if isinstance(line, LineTooLong):
             self._log.note(f"a line over {self._limits.line} bytes was dropped")
             self._on_frame(line)
             return False
@@ -235,7 +188,7 @@ class Peer:
 
     def pause(self, seconds: float) -> bool:
         """Sleep in the reading thread; True if the peer was stopped meanwhile."""
-        return bool(_poll(self._stop_read, timeout=seconds))
+        return bool(ready(self._stop_read, timeout=seconds))
 
     def _write(self) -> None:
         try:
@@ -262,7 +215,7 @@ class Peer:
     def _write_line(self, line: bytes) -> bool:
         view = memoryview(line)
         while view:
-            if self._stop_read in _poll(self._stop_read, writing=self.process.stdin):
+            if self._stop_read in ready(self._stop_read, writing=(self.process.stdin,)):
                 return False
             try:
                 view = view[os.write(self.process.stdin, view) :]
@@ -278,18 +231,18 @@ class Peer:
             if (wait := rate.take()) > 0:
                 self.pause(wait)
         # A crash's last words may still be in the pipe, and they matter most.
-        if self.process.stderr in _poll(self.process.stderr, timeout=0):
+        if self.process.stderr in ready(self.process.stderr, timeout=0):
             self._log.write(os.read(self.process.stderr, CHUNK))
         os.close(self.process.stderr)
 
     def _chunks(self, fd: int) -> Iterator[bytes]:
         """What comes out of a pipe, until its end or until nobody is left who should write."""
         control = self.process.control
-        while self._stop_read not in (ready := _poll(self._stop_read, fd, control)):
-            if control in ready and self.process.is_gone():
+        while self._stop_read not in (usable := ready(self._stop_read, fd, control)):
+            if control in usable and self.process.is_gone():
                 yield from _rest(fd)
                 return
-            if fd in ready:
+            if fd in usable:
                 chunk = os.read(fd, CHUNK)
                 if not chunk:
                     return
@@ -324,13 +277,3 @@ def _rest(fd: int) -> Iterator[bytes]:
             yield chunk
     except BlockingIOError:
         return
-
-
-def _poll(*reading: int, writing: int | None = None, timeout: float | None = None) -> set[int]:
-    """The descriptors that are ready; `select.select` cannot take those above 1023."""
-    poll = select.poll()
-    for fd in reading:
-        poll.register(fd, select.POLLIN)
-    if writing is not None:
-        poll.register(writing, select.POLLOUT)
-    return {fd for fd, _ in poll.poll(None if timeout is None else timeout * 1000)}

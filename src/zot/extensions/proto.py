@@ -10,7 +10,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from zot.lines import encode_line
 from zot.provider.types import Json
+from zot.text import whole_value
 
 PROTOCOL_VERSION = 1
 MAX_LINE = 4 * 1024 * 1024
@@ -362,28 +364,12 @@ class BadFrame(ValueError):
 
 _from_extension: msgspec.json.Decoder[FromExtension] = msgspec.json.Decoder(FromExtension)
 _to_extension: msgspec.json.Decoder[ToExtension] = msgspec.json.Decoder(ToExtension)
-_encoder = msgspec.json.Encoder()
-_LINE_BREAKS = (
-    ("\u2028".encode(), b"\\u2028"),
-    ("\u2029".encode(), b"\\u2029"),
-    ("\u0085".encode(), b"\\u0085"),
-)
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in FromExtension.__args__)
 
 
 def encode(frame: ToExtension | FromExtension) -> bytes:
-    """One line, ended by LF. A lone surrogate never raises: it becomes U+FFFD.
-
-    Characters that some line readers split on (Node's does) are escaped.
-    """
-    try:
-        line = _encoder.encode(frame)
-    except UnicodeEncodeError:
-        line = _encoder.encode(_clean(msgspec.to_builtins(frame)))
-    for character, escape in _LINE_BREAKS:
-        if character in line:
-            line = line.replace(character, escape)
-    return line + b"\n"
+    """One line, ended by LF, that no reader can split wrongly."""
+    return encode_line(frame)
 
 
 def decode(line: bytes) -> FromExtension | Unknown:
@@ -398,6 +384,14 @@ def decode(line: bytes) -> FromExtension | Unknown:
         return _decode_leniently(line)
 
 
+def id_of(start: bytes) -> str | None:
+    """Whose answer a line was that is too long to be read, from its first bytes."""
+    import re  # deferred: lines are rarely too long
+
+    shown = re.search(rb'"id"\s*:\s*"([^"\\]{1,64})"', start)
+    return shown[1].decode("ascii", "replace") if shown else None
+
+
 def decode_from_host(line: bytes) -> ToExtension:
     """A line of zot, as an extension sees it; for tests and documentation."""
     return _to_extension.decode(line)
@@ -409,7 +403,7 @@ def _decode_leniently(line: bytes) -> FromExtension | Unknown:
         # Half an emoji is no JSON to msgspec, but many programs write it; loaded for those only.
         import json
 
-        value = _clean(json.loads(line.decode("utf-8", "replace")))
+        value = whole_value(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise BadFrame(f"not JSON: {error}") from error
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
@@ -428,16 +422,6 @@ def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
         for key, item in value.items()
         if item is not None
     }
-
-
-def _clean(value: Json) -> Json:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_clean(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    return value
 
 
 # --- schema ----------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import binascii
 import time
 
+from zot.core.image import checked_image
 from zot.core.tool import ToolContext, ToolOutput
-from zot.errors import Cancelled, ToolError
+from zot.errors import Cancelled, CommandError, ToolError
 from zot.extensions import proto
 from zot.extensions.extension import Extension, ToolInfo
 from zot.extensions.question import Gone, TimedOut
@@ -82,7 +83,7 @@ class ExtensionTool:
         for block in result.content:
             try:
                 content.append(self._block(block))
-            except ValueError as error:
+            except (ValueError, CommandError) as error:
                 content.append(Text(f"[bad image from extension {self._extension.name}: {error}]"))
                 is_error = True
         details: dict[str, Json] = {"extension": self._extension.name, "tool": self.name}
@@ -96,9 +97,8 @@ class ExtensionTool:
             case "text":
                 return Text(block.text)
             case "image":
-                if not block.mime_type.startswith("image/"):
-                    raise ValueError(f"mime_type {block.mime_type!r:.80} is no image")
-                return Image(block.mime_type, binascii.a2b_base64(block.data, strict_mode=True))
+                data = binascii.a2b_base64(block.data, strict_mode=True)
+                return checked_image(block.mime_type, data, "it")
             case _:
                 kind = block.type[:80]
                 return Text(f'[unknown block type "{kind}" from extension {self._extension.name}]')

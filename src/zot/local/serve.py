@@ -6,7 +6,6 @@ of agents. A crash in the native code ends this process and not zot.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from zot.files import write_atomic
+from zot.files import lock_file, write_atomic
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -78,17 +77,6 @@ def parameters(orders: Orders) -> xllamacpp.CommonParams:
     return params
 
 
-def lock(path: Path, kind: int) -> int | None:
-    """A locked descriptor; None when another process is in the way and `kind` says not to wait."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, kind)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
-
-
 def wait_until_unused(directory: Path, linger: float) -> int:
     """Return, holding the lease alone, once no user held it for `linger` seconds.
 
@@ -97,11 +85,11 @@ def wait_until_unused(directory: Path, linger: float) -> int:
     gone, and starts another server.
     """
     while True:
-        held = lock(directory / LEASE, fcntl.LOCK_EX)
+        held = lock_file(directory / LEASE, wait=True)
         assert held is not None
         os.close(held)
         time.sleep(linger)
-        if (held := lock(directory / LEASE, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+        if (held := lock_file(directory / LEASE)) is not None:
             return held
 
 
@@ -111,7 +99,7 @@ def claim(directory: Path) -> bool:
     Whoever looks whether one lives takes the same lock for a moment, hence the second look.
     """
     for _ in range(20):
-        if lock(directory / ALIVE, fcntl.LOCK_EX | fcntl.LOCK_NB) is not None:
+        if lock_file(directory / ALIVE) is not None:
             return True
         time.sleep(0.05)
     return False

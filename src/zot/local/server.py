@@ -6,7 +6,6 @@ address and the one-time key are in a file beside it. What the server does is in
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -22,12 +21,12 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
-from zot.files import ensure_dir
+from zot.files import ensure_dir, lock_file
 from zot.home import home
 from zot.local.gguf import read_header
 from zot.local.limits import free_memory, server_threads, size_text
 from zot.local.models import Weights
-from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Address, Orders, lock
+from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Address, Orders
 
 CONTEXT = 8192
 LINGER_SECONDS = 3.0
@@ -90,7 +89,7 @@ class LocalServer:
             self._hold_lease(cancel)
             if (address := self._running()) is not None:
                 return address
-            starting = self._take(STARTING, fcntl.LOCK_EX, cancel)
+            starting = self._take(STARTING, cancel)
             try:
                 return self._running() or self._await_other(cancel) or self._start(cancel)
             finally:
@@ -119,11 +118,11 @@ class LocalServer:
 
     def _hold_lease(self, cancel: Cancel) -> None:
         if self._lease is None:
-            self._lease = self._take(LEASE, fcntl.LOCK_SH, cancel)
+            self._lease = self._take(LEASE, cancel, shared=True)
 
-    def _take(self, name: str, kind: int, cancel: Cancel) -> int:
+    def _take(self, name: str, cancel: Cancel, *, shared: bool = False) -> int:
         """Wait for a lock, and for an abort."""
-        while (fd := lock(self.directory / name, kind | fcntl.LOCK_NB)) is None:
+        while (fd := lock_file(self.directory / name, shared=shared)) is None:
             cancel.sleep(POLL_SECONDS)
         return fd
 
@@ -269,7 +268,7 @@ def running_server(directory: Path) -> Address | None:
 
 def is_alive(directory: Path) -> bool:
     """A server holds this lock from its first breath to its last, however it ends."""
-    fd = lock(directory / ALIVE, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    fd = lock_file(directory / ALIVE, shared=True)
     if fd is None:
         return True
     os.close(fd)

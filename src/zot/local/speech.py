@@ -6,10 +6,10 @@ when calls are allowed and left out when they are not. Raw markup never reaches 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
-import msgspec
 from msgspec import Struct
 
 from zot.local.form import Form
@@ -103,13 +103,11 @@ def _first_object(text: str) -> dict[str, Json] | None:
     """The JSON object a text begins with, whatever follows it."""
     if not text.startswith("{"):
         return None
-    for end in (match.end() for match in re.finditer(r"\}", text)):
-        try:
-            value = msgspec.json.decode(text[:end].encode("utf-8", "surrogatepass"))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _first_marker(text: str) -> int:

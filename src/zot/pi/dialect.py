@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from zot.core.image import checked_image
 from zot.errors import CommandError
 from zot.lines import decode_line
 from zot.pi.commands import (
@@ -30,7 +31,6 @@ from zot.wire.zot import checked_id, checked_name
 Generation = Literal["a", "b", "c"]
 PROTOCOL_VERSION = 1
 """Of `get_protocol`'s answer; pi itself has no number."""
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -72,11 +72,12 @@ def decode(line: bytes) -> Incoming:
     name = "parse"
     id: Raw | UnsetType = UNSET
     try:
-        envelope: Envelope = decode_line(line, _envelope)
+        whole = decode_line(line, bytes)
+        envelope: Envelope = decode_line(whole, _envelope)
         name = ""
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
-        return Incoming(name, id, decode_line(line, _command))
+        return Incoming(name, id, decode_line(whole, _command))
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name))
 
@@ -184,13 +185,14 @@ def files(command: Prompt) -> Files:
     Raises:
         CommandError: one of them cannot be used.
     """
-    found = [_image(each.mimeType, each.data, "images") for each in command.images or ()]
+    found = [checked_image(each.mimeType, each.data, "images") for each in command.images or ()]
     documents: list[Text] = []
     for position, raw in enumerate(command.attachments or ()):
         where = f"attachments[{position}]"
         attachment = _attachment(raw, where)
         if attachment.type == "image":
-            found.append(_image(attachment.mimeType, _bytes(attachment.content, where), where))
+            data = _bytes(attachment.content, where)
+            found.append(checked_image(attachment.mimeType, data, where))
         elif attachment.extractedText is not None:
             documents.append(document(attachment.fileName, attachment.extractedText))
     return Files(tuple(found), tuple(documents), command.attachments or ())
@@ -215,12 +217,3 @@ def _bytes(content: str, where: str) -> bytes:
         return binascii.a2b_base64(content, strict_mode=True)
     except ValueError as error:
         raise CommandError(f"{where}.content is not base64: {error}") from error
-
-
-def _image(mime_type: str, data: bytes, where: str) -> Image:
-    if mime_type not in IMAGE_TYPES:
-        known = ", ".join(IMAGE_TYPES)
-        raise CommandError(f"{where}: the type must be one of {known}, not {mime_type!r}")
-    if not data:
-        raise CommandError(f"{where}: the image is empty")
-    return Image(mime_type, data)

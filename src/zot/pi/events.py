@@ -29,10 +29,10 @@ RunKind = Literal["prompt", "compact"]
 
 Delta = (
     events.TextDelta
-    | events.ThinkingDelta
-    | events.ToolUseStart
-    | events.ToolUseArgs
-    | events.ToolUseEnd
+    | events.ReasoningDelta
+    | events.ToolCallStart
+    | events.ToolCallArgs
+    | events.ToolCallEnd
 )
 
 PROGRESS_CHARS = 51_200
@@ -75,7 +75,7 @@ class EventEncoder:
         self._model = ("", "", "")
         self._usage = Usage()
         self._budget = Budget()
-        self._retry: events.Retry | None = None
+        self._retry: events.Retrying | None = None
         self._told_error = False
         self._queue: list[Frame] = []
         self._progress: dict[str, Progress] = {}
@@ -118,10 +118,10 @@ class EventEncoder:
         match event:
             case (
                 events.TextDelta()
-                | events.ThinkingDelta()
-                | events.ToolUseStart()
-                | events.ToolUseArgs()
-                | events.ToolUseEnd()
+                | events.ReasoningDelta()
+                | events.ToolCallStart()
+                | events.ToolCallArgs()
+                | events.ToolCallEnd()
             ):
                 return self._update(event, now)
             case events.UserMessage(message):
@@ -163,7 +163,7 @@ class EventEncoder:
                 return []  # `compacted` tells it, with what the session knows
             case events.CompactFailed():
                 return self._compact_failed(event)
-            case events.Retry():
+            case events.Retrying():
                 return self._retried(event)
             case events.QueueUpdate(steering, follow_up, taken):
                 return self._queued(steering, follow_up, taken)
@@ -176,8 +176,8 @@ class EventEncoder:
                 return self._panel(extension, action, panel)
             case events.ExtensionAsk():
                 return self._ask(event)
-            case events.Fallback(failed, model, provider, reason):
-                text = f"{failed} failed ({reason}); going on with {provider}/{model}"
+            case events.FellBack(failed, provider, model, reason):
+                text = f"{failed} failed ({reason}); going on with {provider}/{model.id}"
                 return self.ui("notify", message=text, notifyType="warning")
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
@@ -271,13 +271,13 @@ class EventEncoder:
         match event:
             case events.TextDelta(delta):
                 return [*began, *stream.say("text", delta, now)]
-            case events.ThinkingDelta(delta):
+            case events.ReasoningDelta(delta):
                 return [*began, *stream.say("thinking", delta, now)]
-            case events.ToolUseStart(id, name):
+            case events.ToolCallStart(id, name):
                 return [*began, *stream.call(id, name)]
-            case events.ToolUseArgs(id, delta):
+            case events.ToolCallArgs(id, delta):
                 return [*began, *stream.call_args(id, delta, now)]
-            case events.ToolUseEnd(id):
+            case events.ToolCallEnd(id):
                 return [*began, *stream.call_end(id)]
             case _:
                 assert_never(event)
@@ -473,7 +473,7 @@ class EventEncoder:
         }
         return [end if event.aborted else {**end, "errorMessage": event.error}]
 
-    def _retried(self, event: events.Retry) -> list[Frame]:
+    def _retried(self, event: events.Retrying) -> list[Frame]:
         self._retry = event
         if self._speaks == "a":
             return []

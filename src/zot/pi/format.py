@@ -37,8 +37,9 @@ from zot.pi.messages import (
     usage_to_pi,
 )
 from zot.provider.types import Json, Level, Message, ToolResult
-from zot.sessions.jsonl import BadRow, decode_object, without_surrogates
+from zot.sessions.jsonl import BadRow, decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
+from zot.text import encode_json
 
 VERSION = 3
 
@@ -179,10 +180,7 @@ def _derived(id: str, position: int) -> str:
 
 
 def _line(value: Json) -> bytes:
-    try:
-        return msgspec.json.encode(value) + b"\n"
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(value)) + b"\n"
+    return encode_json(value) + b"\n"
 
 
 def _milliseconds(time: str) -> str:

@@ -225,7 +225,8 @@ _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 def parsed_so_far(raw: str) -> dict[str, Json] | None:
     """The arguments that an unfinished JSON text holds already; None when it holds none."""
-    closers, in_string, escaped = "", False, False
+    in_string = escaped = False
+    closers: list[str] = []
     comma = -1
     for position, letter in enumerate(raw):
         if in_string:
@@ -234,13 +235,13 @@ def parsed_so_far(raw: str) -> dict[str, Json] | None:
         elif letter == '"':
             in_string = True
         elif letter in "{[":
-            closers = ("}" if letter == "{" else "]") + closers
+            closers.append("}" if letter == "{" else "]")
         elif letter in "}]":
-            closers = closers[1:]
+            del closers[-1:]
         elif letter == "," and len(closers) == 1:
             comma = position
     open_text = _CUT_ESCAPE.sub("", raw) + '"' if in_string else raw
-    candidates = [open_text + closers]
+    candidates = [open_text + "".join(reversed(closers))]
     if comma > 0:
         candidates.append(raw[:comma] + "}")
     for text in candidates:

@@ -12,7 +12,6 @@ from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     Turn,
@@ -81,7 +80,7 @@ class Messages:
             "model": request.model.id,
             "max_tokens": output_limit(request, conversation),
             "stream": True,
-            "messages": encode_turns(conversation, request, quirks),
+            "messages": encode_turns(conversation, quirks),
         }
         if request.system.strip():
             body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
@@ -134,16 +133,16 @@ def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
     return tools
 
 
-def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> list[Json]:
+def encode_turns(conversation: list[Turn], quirks: Quirks) -> list[Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
     messages: list[dict[str, Json]] = []
     for turn in conversation:
         match turn:
             case UserTurn(blocks=blocks):
-                content = [encode_said(block, request) for block in blocks]
+                content = [encode_said(block) for block in blocks]
                 messages.append({"role": "user", "content": content})
             case ToolTurn(results=results):
-                content = [encode_result(result, request) for result in results]
+                content = [encode_result(result) for result in results]
                 messages.append({"role": "user", "content": content})
             case ModelTurn():
                 messages.append({"role": "assistant", "content": encode_model(turn, quirks)})
@@ -153,23 +152,21 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     return messages
 
 
-def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+def encode_said(block: Text | Image) -> dict[str, Json]:
     if isinstance(block, Text):
         return {"type": "text", "text": block.text}
-    if not request.model.images:
-        return {"type": "text", "text": NO_IMAGES}
     source = {"type": "base64", "media_type": block.mime_type, "data": base64_of(block)}
     return {"type": "image", "source": source}
 
 
-def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+def encode_result(result: ToolResult) -> dict[str, Json]:
     said = [b for b in result.content if isinstance(b, Image) or b.text.strip()]
     out: dict[str, Json] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
     if all(isinstance(block, Text) for block in said):
         text = "\n".join(block.text for block in said if isinstance(block, Text))
         out["content"] = text or "(no output)"
     else:
-        out["content"] = [encode_said(block, request) for block in said]
+        out["content"] = [encode_said(block) for block in said]
     if result.is_error:
         out["is_error"] = True
     return out
@@ -262,6 +259,9 @@ class MessagesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
+        self._begun = False
+        self._open: set[int] = set()
+        """Blocks that were started and have not ended, of any kind."""
         self._calls: dict[int, Part] = {}
         self._stop = ""
 
@@ -274,12 +274,15 @@ class MessagesReader:
         if event.type == "content_block_delta":
             self._delta(event)
             return
+        if event.type.startswith(("message_", "content_block_")):
+            self._check_order(event.type)
         match event.type:
             case "content_block_start":
                 self._start(event)
             case "content_block_stop":
                 self._stop_block(event.index)
             case "message_start":
+                self._begun = True
                 self._usage(event.message.usage if event.message else None)
             case "message_delta":
                 if event.delta is not None and event.delta.stop_reason:
@@ -296,16 +299,26 @@ class MessagesReader:
                 pass  # ping, and kinds of event that did not exist when this was written
 
     def finish(self) -> Finished:
-        if not self.done:
+        if not self.done or not (self._stop or self.out.has_content()):
             raise self.out.cut()
         if self._stop == "refusal":
             raise Refused(f"{self.out.provider}: the model refused to answer")
         return self.out.finished(STOPS.get(self._stop, "end"))
 
+    def _check_order(self, kind: str) -> None:
+        """Events out of order are two answers mixed, or parts lost on the way: not an answer."""
+        if (kind == "message_start") == self._begun:
+            when = "twice in one answer" if self._begun else "before message_start"
+            raise BadResponse(f"{self.out.provider}: {kind} came {when}")
+
     def _delta(self, event: WireEvent) -> None:
         delta = event.delta
         if delta is None:
             raise BadResponse(f"{self.out.provider}: a delta without content")
+        if event.index not in self._open:
+            raise BadResponse(
+                f"{self.out.provider}: {delta.type} for block {event.index}, which is not open"
+            )
         match delta.type:
             case "text_delta":
                 self.out.text(delta.text)
@@ -325,6 +338,7 @@ class MessagesReader:
         if block is None:
             raise BadResponse(f"{self.out.provider}: a block without content")
         self.out.end_block()
+        self._open.add(event.index)
         match block.type:
             case "text":
                 self.out.text(block.text or "")
@@ -343,6 +357,7 @@ class MessagesReader:
                 pass  # results of tools that run at the server
 
     def _stop_block(self, index: int) -> None:
+        self._open.discard(index)
         part = self._calls.pop(index, None)
         if part is not None:
             self.out.close_call(part)

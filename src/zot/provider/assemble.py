@@ -6,7 +6,6 @@ No API's words and no I/O.
 from __future__ import annotations
 
 import os
-import re
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
@@ -31,15 +30,15 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
+from zot.text import whole_characters, whole_escapes
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
-# A high half without its low half after it, or a low half without its high half before it.
-LONE_HALF = re.compile(
-    rb"(?<!\\)((?:\\\\)*)\\u(?:[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u)[dD][c-fC-F][0-9a-fA-F]{2})"
-)
+MAX_ANSWER = 16 * 1024 * 1024
+"""Characters of one answer, as much as one line of the wire may have. No model says this much."""
+PART_SIZE = 100
+"""What a block counts beside its text: a million empty ones fill the memory too."""
 
 
 class Reader(Protocol):
@@ -111,6 +110,7 @@ class Assembler:
         self._parts: list[Part] = []
         self._last: Part | None = None
         self._ids: set[str] = set()
+        self._size = 0
         self._events: list[StreamEvent] = []
 
     def take(self) -> list[StreamEvent]:
@@ -126,7 +126,7 @@ class Assembler:
                 return
             part = self._new(Part("text"))
         if text:
-            part.pieces.append(text)
+            self._grow(part, text)
             self._events.append(TextDelta(text))
 
     def reasoning(self, text: str) -> None:
@@ -136,12 +136,13 @@ class Assembler:
                 return
             part = self._new(Part("reasoning"))
         if text:
-            part.pieces.append(text)
+            self._grow(part, text)
             self._events.append(ReasoningDelta(text))
 
     def keep_with_reasoning(self, opaque: dict[str, Json], *, fresh: bool = False) -> None:
         """Keep what the provider wants back with the current reasoning block, or with a new one."""
         part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
+        self._count(sum(len(str(value)) for value in opaque.values()))
         part.opaque = {**(part.opaque or {}), **opaque}
 
     def reasoning_part(self) -> Part:
@@ -166,7 +167,7 @@ class Assembler:
 
     def args(self, part: Part, delta: str) -> None:
         if delta:
-            part.pieces.append(delta)
+            self._grow(part, delta)
             self._events.append(ToolCallArgs(part.id, delta))
 
     def close_call(self, part: Part) -> None:
@@ -203,7 +204,17 @@ class Assembler:
         error.retryable = True  # the retry layer asks again only when there was no content
         return error
 
+    def _grow(self, part: Part, text: str) -> None:
+        part.pieces.append(text)
+        self._count(len(text))
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_ANSWER:
+            raise BadResponse(f"{self.provider}: an answer of more than {MAX_ANSWER} characters")
+
     def _new(self, part: Part) -> Part:
+        self._count(PART_SIZE)
         self._parts.append(part)
         self._last = part
         return part
@@ -241,17 +252,16 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         try:
-            return decoder.decode(repaired(data))
+            return decoder.decode(mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:
             raw = data if isinstance(data, str) else data[: SHOWN * 4].decode("utf-8", "replace")
             shown = one_line(raw, SHOWN)
             raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
 
 
-def repaired(data: bytes | str) -> bytes:
-    if isinstance(data, bytes):
-        data = data.decode("utf-8", "replace")
-    return LONE_HALF.sub(rb"\1\\ufffd", data.encode("utf-8", "replace"))
+def mended(data: bytes | str) -> bytes:
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return whole_escapes(whole_characters(text).encode())
 
 
 _ANY_OBJECT = msgspec.json.Decoder(dict[str, Json])
@@ -265,21 +275,3 @@ def parse_args(raw: str) -> dict[str, Json] | None:
         return decode(_ANY_OBJECT, raw, "")
     except BadResponse:
         return None
-
-
-def encode(body: Json) -> bytes:
-    """JSON of a request; what JSON cannot carry (half a surrogate pair, a huge number) is bent."""
-    try:
-        return msgspec.json.encode(body)
-    except (UnicodeEncodeError, OverflowError):
-        return msgspec.json.encode(scrubbed(body))
-
-
-def scrubbed(value: Json) -> Json:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [scrubbed(item) for item in value]
-    return float(value) if isinstance(value, int) and value.bit_length() > 63 else value

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
-from zot.provider.assemble import Reader, Wire, encode
+from zot.provider.assemble import Reader, Wire
 from zot.provider.failure import SHOWN, Unauthorized, one_line
 from zot.provider.http import Answer, Http, check_header
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Provider, Request, Started, StreamEvent
+from zot.text import encode_json
 
 BETA = "anthropic-beta"
 ANTHROPIC_TOKEN = "sk-ant-oat"
@@ -35,7 +36,7 @@ class Client:
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         cancel.check()
         quirks = resolve_quirks(self._info, request.model)
-        body = encode(self._wire.body(request, quirks))
+        body = encode_json(self._wire.body(request, quirks))
         reader = self._wire.reader(self.name)
         path, headers = self._path(request), self._headers(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:

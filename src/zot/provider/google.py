@@ -13,7 +13,6 @@ from zot.provider.assemble import Assembler, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     UserTurn,
@@ -172,11 +171,11 @@ def encode_turns(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
     for turn in turns(request):
         match turn:
             case UserTurn(blocks=blocks):
-                add(contents, "user", [encode_said(block, request) for block in blocks])
+                add(contents, "user", [encode_said(block) for block in blocks])
             case ModelTurn():
                 add(contents, "model", encode_model(turn, quirks))
             case ToolTurn(results=results):
-                add(contents, "user", encode_results(results, request))
+                add(contents, "user", encode_results(results))
             case _:
                 assert_never(turn)
     return contents
@@ -190,11 +189,9 @@ def add(contents: list[dict[str, Json]], role: str, parts: list[dict[str, Json]]
         contents.append({"role": role, "parts": parts})
 
 
-def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+def encode_said(block: Text | Image) -> dict[str, Json]:
     if isinstance(block, Text):
         return {"text": block.text}
-    if not request.model.images:
-        return {"text": NO_IMAGES}
     return {"inlineData": {"mimeType": block.mime_type, "data": base64_of(block)}}
 
 
@@ -224,7 +221,7 @@ def signed(block: ToolCall | Reasoning, turn: ModelTurn) -> dict[str, Json]:
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
 
-def encode_results(results: tuple[ToolResult, ...], request: Request) -> list[dict[str, Json]]:
+def encode_results(results: tuple[ToolResult, ...]) -> list[dict[str, Json]]:
     parts: list[dict[str, Json]] = []
     images: list[Image] = []
     for result in results:
@@ -232,7 +229,7 @@ def encode_results(results: tuple[ToolResult, ...], request: Request) -> list[di
         response = {"name": result.name, "response": {key: result_text(result)}}
         parts.append({"functionResponse": response})
         images += images_of(result)
-    return parts + [encode_said(image, request) for image in images]
+    return parts + [encode_said(image) for image in images]
 
 
 # --- what comes back -------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import select
 import socket
 import ssl
 import threading
@@ -27,6 +26,7 @@ from zot.errors import (
     Rejected,
     StreamIdle,
 )
+from zot.lines import ready
 from zot.provider.address import parse_url, proxy_for, proxy_headers
 from zot.provider.failure import SHOWN, class_for_status, cut, error_message, retry_after
 
@@ -170,7 +170,7 @@ class Line:
             if self.answer is not None and self.answer.will_close:
                 return False
             sock.settimeout(self._owner.idle_seconds)
-            readable, _, _ = select.select([sock], [], [], 0)
+            readable = ready(sock.fileno(), timeout=0)
         except (OSError, ValueError, TypeError, http.client.HTTPException):
             return False
         # A readable idle connection has been closed by the server, or holds what nobody asked for.

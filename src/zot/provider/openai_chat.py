@@ -10,12 +10,11 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from zot.errors import ProviderError, Refused
-from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.errors import BadResponse, ProviderError, Refused
+from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     Turn,
@@ -41,6 +40,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.text import encode_json
 
 API = "openai-chat"
 MARK = {"type": "ephemeral"}
@@ -134,11 +134,11 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     for turn in conversation:
         match turn:
             case UserTurn(blocks=blocks):
-                messages.append({"role": "user", "content": encode_said(blocks, request)})
+                messages.append({"role": "user", "content": encode_said(blocks)})
             case ModelTurn():
                 messages.append(encode_model(turn, quirks))
             case ToolTurn(results=results):
-                messages += encode_results(results, request, quirks)
+                messages += encode_results(results, quirks)
             case _:
                 assert_never(turn)
     if quirks.cache_marks:
@@ -146,15 +146,11 @@ def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> 
     return messages
 
 
-def encode_said(blocks: tuple[Text | Image, ...], request: Request) -> Json:
+def encode_said(blocks: tuple[Text | Image, ...]) -> Json:
     """One text as a string, which every server takes; a list only when there are images."""
-    seen = [
-        Text(NO_IMAGES) if isinstance(block, Image) and not request.model.images else block
-        for block in blocks
-    ]
-    if all(isinstance(block, Text) for block in seen):
-        return "\n".join(block.text for block in seen if isinstance(block, Text))
-    return [encode_part(block) for block in seen]
+    if all(isinstance(block, Text) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, Text))
+    return [encode_part(block) for block in blocks]
 
 
 def encode_part(block: Text | Image) -> dict[str, Json]:
@@ -182,7 +178,7 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> dict[str, Json]:
 
 
 def encode_call(call: ToolCall, quirks: Quirks) -> dict[str, Json]:
-    args = encode(args_of(call)).decode()
+    args = encode_json(args_of(call)).decode()
     out: dict[str, Json] = {
         "id": tool_id(call.id, quirks),
         "type": "function",
@@ -198,16 +194,12 @@ def tool_id(id: str, quirks: Quirks) -> str:
     return short_id(id) if quirks.short_tool_ids else wire_id(id)
 
 
-def encode_results(
-    results: tuple[ToolResult, ...], request: Request, quirks: Quirks
-) -> list[dict[str, Json]]:
+def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[dict[str, Json]]:
     """A message for each result; images follow in a user message, as no tool message takes them."""
     messages: list[dict[str, Json]] = []
     images: list[Image] = []
     for result in results:
         text = result_text(result)
-        if images_of(result) and not request.model.images:
-            text += f"\n{NO_IMAGES}"
         message: dict[str, Json] = {
             "role": "tool",
             "tool_call_id": tool_id(result.call_id, quirks),
@@ -217,7 +209,7 @@ def encode_results(
             message["name"] = result.name
         messages.append(message)
         images += images_of(result)
-    if images and request.model.images:
+    if images:
         content = [encode_part(Text(IMAGES_FOLLOW)), *(encode_part(image) for image in images)]
         messages.append({"role": "user", "content": content})
     return messages
@@ -300,6 +292,8 @@ class WireChunk(Struct):
     error: WireError | str | None = None
 
 
+DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""Details that come in pieces, and the field that grows."""
 _CHUNK = msgspec.json.Decoder(WireChunk)
 
 
@@ -312,6 +306,9 @@ class ChatReader:
         self._calls: dict[int, Part] = {}
         self._waiting: dict[int, WireCall] = {}
         self._stop = ""
+        self._last_index = -1
+        self._details: list[tuple[Part, list[list[dict[str, Json]]]]] = []
+        """For each thought, its details; for each detail, the pieces it came in."""
         self._refusal: list[str] = []
 
     @property
@@ -332,8 +329,9 @@ class ChatReader:
             elif choice.message is not None:
                 self._delta(choice.message)
             if choice.finish_reason:
+                if not self._stop:
+                    self.out.close_calls()
                 self._stop = choice.finish_reason
-                self.out.close_calls()
             self._usage(choice.usage)
         self._usage(chunk.usage)
 
@@ -346,6 +344,10 @@ class ChatReader:
             raise Refused(f"{self.out.provider}: the model or a filter refused to answer: {said}")
         if self._stop == "error":
             raise self._failed("the server stopped with an error")
+        if self._waiting:
+            raise BadResponse(f"{self.out.provider}: a tool call without a name")
+        for part, details in self._details:
+            part.opaque = {"details": [joined_detail(pieces) for pieces in details]}
         return self.out.finished(STOPS.get(self._stop, "end"))
 
     def _failed(self, error: WireError | str) -> ProviderError:
@@ -364,7 +366,7 @@ class ChatReader:
         if thought:
             self.out.reasoning(thought)
         if delta.reasoning_details:
-            self._details(delta.reasoning_details)
+            self._detail(delta.reasoning_details)
         content = delta.content
         if content:
             if isinstance(content, str):
@@ -387,22 +389,18 @@ class ChatReader:
             else:
                 self.out.text(piece.text or "")
 
-    def _details(self, details: list[dict[str, Json]]) -> None:
-        """Structured thoughts of a gateway: kept whole, pieces of one text joined."""
+    def _detail(self, details: list[dict[str, Json]]) -> None:
+        """Structured thoughts of a gateway: kept whole, pieces of one text joined at the end."""
         part = self.out.reasoning_part()
-        kept: list[dict[str, Json]] = (part.opaque or {}).get("details", [])
+        if not self._details or self._details[-1][0] is not part:
+            self._details.append((part, []))
+        kept = self._details[-1][1]
         for detail in details:
-            last = kept[-1] if kept else None
-            key = {"reasoning.text": "text", "reasoning.summary": "summary"}.get(
-                str(detail.get("type"))
-            )
-            if last is not None and key and last.get("type") == detail.get("type"):
-                joined = f"{last.get(key) or ''}{detail.get(key) or ''}"
-                fresh = {k: v for k, v in detail.items() if v is not None}
-                kept[-1] = {**last, **fresh, key: joined}
+            kind = str(detail.get("type"))
+            if kind in DETAIL_TEXT and kept and kept[-1][0].get("type") == kind:
+                kept[-1].append(detail)
             else:
-                kept.append(detail)
-        part.opaque = {"details": kept}
+                kept.append([detail])
 
     def _call(self, call: WireCall) -> None:
         """A piece of a call. Servers leave out the index, the id, or send a call whole."""
@@ -424,13 +422,13 @@ class ChatReader:
             self.out.args(part, text)
 
     def _index(self, call: WireCall) -> int:
-        if call.index is not None:
-            return call.index
-        # Without an index, a name starts another call, and anything else belongs to the last one.
-        known = {**self._calls, **self._waiting}
-        if not known or (call.function is not None and call.function.name):
-            return max(known, default=-1) + 1
-        return max(known)
+        index = call.index
+        if index is None:
+            # Without one, a name starts another call; anything else belongs to the last one.
+            named = call.function is not None and call.function.name
+            index = self._last_index + 1 if named else max(self._last_index, 0)
+        self._last_index = max(self._last_index, index)
+        return index
 
     def _usage(self, seen: WireUsage | None) -> None:
         if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
@@ -448,6 +446,15 @@ class ChatReader:
                 reasoning=completion.reasoning_tokens if completion else None,
             )
         )
+
+
+def joined_detail(pieces: list[dict[str, Json]]) -> dict[str, Json]:
+    """The pieces as one detail: the text of all, everything else as it was last said."""
+    if len(pieces) == 1:
+        return pieces[0]
+    key = DETAIL_TEXT[pieces[0]["type"]]
+    whole = {name: value for piece in pieces for name, value in piece.items() if value is not None}
+    return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
 WIRE = Chat()

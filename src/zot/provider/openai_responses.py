@@ -11,12 +11,11 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from zot.errors import ProviderError, Refused
-from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
+from zot.errors import BadResponse, ProviderError, Refused
+from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
-    NO_IMAGES,
     ModelTurn,
     ToolTurn,
     UserTurn,
@@ -39,6 +38,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.text import encode_json
 
 API = "openai-responses"
 MIN_OUTPUT = 16
@@ -114,22 +114,20 @@ def encode_turns(request: Request) -> list[dict[str, Json]]:
     for turn in turns(request):
         match turn:
             case UserTurn(blocks=blocks):
-                content = [encode_said(block, request) for block in blocks]
+                content = [encode_said(block) for block in blocks]
                 items.append({"type": "message", "role": "user", "content": content})
             case ModelTurn():
                 items += encode_model(turn)
             case ToolTurn(results=results):
-                items += [encode_result(result, request) for result in results]
+                items += [encode_result(result) for result in results]
             case _:
                 assert_never(turn)
     return items
 
 
-def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
+def encode_said(block: Text | Image) -> dict[str, Json]:
     if isinstance(block, Text):
         return {"type": "input_text", "text": block.text}
-    if not request.model.images:
-        return {"type": "input_text", "text": NO_IMAGES}
     url = f"data:{block.mime_type};base64,{base64_of(block)}"
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
@@ -143,7 +141,7 @@ def encode_model(turn: ModelTurn) -> list[dict[str, Json]]:
                 items.append({"type": "message", "role": "assistant", "content": content})
             case ToolCall():
                 call = {"type": "function_call", "call_id": wire_id(block.id), "name": block.name}
-                items.append({**call, "arguments": encode(args_of(block)).decode()})
+                items.append({**call, "arguments": encode_json(args_of(block)).decode()})
             case Reasoning():
                 items += encode_thought(block, turn.same_model)
             case _:
@@ -160,13 +158,13 @@ def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
     return [item] if item.get("encrypted_content") else []
 
 
-def encode_result(result: ToolResult, request: Request) -> dict[str, Json]:
+def encode_result(result: ToolResult) -> dict[str, Json]:
     text = result_text(result)
     text = f"{text} [error]" if result.is_error else text
     output: Json = text
     if images_of(result):
         seen: list[Text | Image] = [Text(text), *images_of(result)]
-        output = [encode_said(block, request) for block in seen]
+        output = [encode_said(block) for block in seen]
     return {
         "type": "function_call_output",
         "call_id": wire_id(result.call_id),
@@ -245,6 +243,7 @@ class ResponsesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
+        self._begun = False
         self._calls: dict[int, Part] = {}
         self._thoughts: dict[str, Part] = {}
         self._stop: StopWord = "end"
@@ -263,6 +262,10 @@ class ResponsesReader:
             self._delta(event)
             return
         match event.type:
+            case "response.created":
+                if self._begun:
+                    raise BadResponse(f"{self.out.provider}: {event.type} came twice in one answer")
+                self._begun = True
             case "response.output_item.added":
                 self._added(event)
             case "response.output_item.done":
@@ -349,6 +352,10 @@ class ResponsesReader:
             part = self._thoughts.get(item.id or "")
             if part is not None and item.encrypted_content:
                 part.opaque = {"item": reasoning_item(item)}
+        if not (self.out.has_content() or self._refusal) and any(
+            map(has_answer, response.output or [])
+        ):
+            raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
         self.done = True
 
     def _failed(self, error: WireError) -> ProviderError:
@@ -371,6 +378,11 @@ class ResponsesReader:
                 reasoning=output.reasoning_tokens if output else None,
             )
         )
+
+
+def has_answer(item: WireItem) -> bool:
+    said = item.type == "message" and any(piece.text for piece in item.content or [])
+    return said or item.type == "function_call"
 
 
 def reasoning_item(item: WireItem) -> dict[str, Json]:

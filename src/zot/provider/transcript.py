@@ -1,35 +1,32 @@
-"""The conversation in the one shape that every API accepts, whatever was handed in. No JSON here.
-
-The core repairs transcripts and keeps them; this is the last guard before a request, so that an
-encoder can rely on the rules: it starts and ends with the other side's turn, every call has its
-result right after it, nothing is empty.
+"""A request's conversation as the turns that an encoder reads: repaired, so that it can rely on the
+rules in repair.py, and with what depends on the model that is asked. No JSON here.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Literal, TypeGuard
+from typing import Literal, cast
 
 from msgspec import Struct
 
+from zot.provider.repair import repaired
 from zot.provider.types import (
     Image,
     Json,
     Message,
+    Model,
     Reasoning,
     Request,
     Text,
     ToolCall,
     ToolResult,
 )
+from zot.text import whole_characters
 
 DEFAULT_OUTPUT = 32_000
 """Tokens asked for when nobody said how many; above it only slips of the model are longer."""
 IMAGE_TOKENS = 1_600
-CONTINUE = "(continue)"
-NO_RESULT = "(no result: the call was interrupted)"
-NO_IMAGES = "(an image that this model cannot see)"
 
 
 class UserTurn(Struct, frozen=True):
@@ -56,85 +53,22 @@ Turn = UserTurn | ModelTurn | ToolTurn
 
 def turns(request: Request) -> list[Turn]:
     """The request's messages as turns that any API accepts."""
-    out: list[Turn] = []
-    used: set[str] = set()
-    messages = request.messages
-    index = 0
-    while index < len(messages):
-        message = messages[index]
-        index += 1
-        if message.role == "assistant":
-            turn, names = model_turn(message, request, used)
-            results: list[ToolResult] = []
-            while index < len(messages) and messages[index].role == "tool":
-                results += [b for b in messages[index].content if isinstance(b, ToolResult)]
-                index += 1
-            if turn.blocks:
-                out.append(turn)
-            if names:
-                out.append(ToolTurn(answers(turn, names, results)))
-        elif message.role == "user":
-            blocks = tuple(b for b in message.content if is_said(b))
-            if blocks:
-                out.append(UserTurn(blocks))
-    if not out or not isinstance(out[0], UserTurn):
-        out.insert(0, UserTurn((Text(CONTINUE),)))
-    if isinstance(out[-1], ModelTurn):
-        out.append(UserTurn((Text(CONTINUE),)))
-    return out
+    model = request.model
+    messages = repaired(request.messages, model.images)
+    return [_turn(message, model) for message in messages]
 
 
-def is_said(block: object) -> TypeGuard[Text | Image]:
-    return isinstance(block, Image) or (isinstance(block, Text) and bool(block.text.strip()))
-
-
-def model_turn(
-    message: Message, request: Request, used: set[str]
-) -> tuple[ModelTurn, dict[str, str]]:
-    """The turn, and the ids of its calls: as they were, to as they are sent."""
-    blocks: list[Text | ToolCall | Reasoning] = []
-    names: dict[str, str] = {}
-    for block in message.content:
-        if isinstance(block, ToolCall):
-            if block.id in names:
-                continue
-            names[block.id] = unused(block.id, used)
-            blocks.append(
-                ToolCall(names[block.id], block.name, block.args, block.raw, block.opaque)
-            )
-        elif isinstance(block, Reasoning) or (isinstance(block, Text) and block.text.strip()):
-            blocks.append(block)
-    origin = message.origin
-    same_provider = origin is not None and origin.provider == request.model.provider
-    same_model = same_provider and origin is not None and origin.model == request.model.id
-    if all(isinstance(block, Reasoning) for block in blocks):
-        blocks = []  # thoughts without an answer: no API takes them back
-    return ModelTurn(tuple(blocks), same_provider, same_model), names
-
-
-def unused(id: str, used: set[str]) -> str:
-    """The id, with a number when an earlier turn had the same one."""
-    fresh, number = id, 1
-    while fresh in used:
-        number += 1
-        fresh = f"{id}_{number}"
-    used.add(fresh)
-    return fresh
-
-
-def answers(
-    turn: ModelTurn, names: dict[str, str], results: Sequence[ToolResult]
-) -> tuple[ToolResult, ...]:
-    """One result for each call, in the calls' order; those that answer no call are left out."""
-    tools = {block.id: block.name for block in turn.blocks if isinstance(block, ToolCall)}
-    found: dict[str, ToolResult] = {}
-    for result in results:
-        found.setdefault(result.call_id, result)
-    out = []
-    for old, new in names.items():
-        result = found.get(old) or ToolResult(old, (Text(NO_RESULT),), is_error=True)
-        out.append(ToolResult(new, result.content, result.is_error, tools[new]))
-    return tuple(out)
+def _turn(message: Message, model: Model) -> Turn:
+    match message.role:
+        case "user":
+            return UserTurn(cast(tuple[Text | Image, ...], message.content))
+        case "tool":
+            return ToolTurn(cast(tuple[ToolResult, ...], message.content))
+        case "assistant":
+            blocks = cast(tuple[Text | ToolCall | Reasoning, ...], message.content)
+            origin = message.origin
+            same = origin is not None and origin.provider == model.provider
+            return ModelTurn(blocks, same, same and origin is not None and origin.model == model.id)
 
 
 def result_text(result: ToolResult) -> str:
@@ -173,7 +107,7 @@ def short_id(id: str) -> str:
 def _digest(id: str) -> str:
     from hashlib import sha256  # deferred: few ids need it, and OpenSSL is slow to load
 
-    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(whole_characters(id).encode()).hexdigest()
 
 
 def args_of(call: ToolCall) -> dict[str, Json]:

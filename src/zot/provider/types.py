@@ -171,7 +171,7 @@ class Request(Struct, frozen=True):
     model: Model
     system: str
     messages: tuple[Message, ...]
-    """Valid for any provider: see core/repair.py."""
+    """Valid for any provider: see provider/repair.py."""
     tools: tuple[ToolSpec, ...] = ()
     """Sorted by name: prompt caches match prefixes."""
     reasoning: Level = "off"

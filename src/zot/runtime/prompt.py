@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from zot.files import read_own
+from zot.text import whole_characters
 
 IDENTITY = """\
 You are zot, a coding agent. You work in the user's project through tools: you read, search, edit \
@@ -44,7 +45,7 @@ def system_prompt(
     parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
     prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
     # Paths and arguments may hold bytes that are no characters; no provider takes those.
-    return prompt.encode("utf-8", "replace").decode()
+    return whole_characters(prompt)
 
 
 def context_paths(cwd: Path, home: Path) -> list[Path]:

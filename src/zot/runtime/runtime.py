@@ -18,6 +18,7 @@ from zot.core import events
 from zot.core.agent import Agent, Limits, UserInput
 from zot.core.compact import Reason
 from zot.core.events import Event
+from zot.core.image import check_messages
 from zot.core.session import Cleared, LevelChange, ModelChange, Replaced, Session
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.extensions.source import Extensions
@@ -237,6 +238,7 @@ class Runtime:
             self.agent.forget()
 
     def set_messages(self, messages: Sequence[Message]) -> None:
+        check_messages(messages)
         with self._idle("set_messages"):
             self.session.append(Replaced(tuple(messages)))
             self.agent.forget()

@@ -14,15 +14,14 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
+from zot.core.image import checked_images
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.run import Run
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, setup_of
 from zot.sdk.messages import full_message
-from zot.serve.rpc import checked_images
 from zot.wire import frames, zot_replies
-from zot.wire.commands import ImageData
 from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 from zot.wire.zot_events import frame, message_shape, usage_shape
 
@@ -311,7 +310,7 @@ class Runtime:
                 raise CommandError(
                     f"invalid_params: an image must be a zot Image, not {each!r:.80}"
                 )
-        return checked_images(tuple(ImageData(each.mime_type, each.data) for each in images))
+        return checked_images(images)
 
     def _listen(self, event: Event, run: Run | None) -> None:
         # The run's own channel, which it has as its tag: the next run may be waiting already.

@@ -5,11 +5,11 @@ user interface of its own answers approval events instead.
 from __future__ import annotations
 
 import os
-import select
 import termios
 import time
 
 from zot.cancel import Cancel
+from zot.lines import ready
 from zot.provider.types import ToolCall
 from zot.runtime.approval import Verdict
 
@@ -59,10 +59,10 @@ def _read_line(fd: int, seconds: float, cancel: Cancel) -> str | None:
     try:
         with cancel.calling(lambda: _wake(wake_write)):
             while (left := deadline - time.monotonic()) > 0:
-                ready, _, _ = select.select([fd, wake_read], [], [], left)
-                if wake_read in ready:
+                usable = ready(fd, wake_read, timeout=left)
+                if wake_read in usable:
                     return None
-                if fd in ready:
+                if fd in usable:
                     data = os.read(fd, 4096)
                     return data.decode("utf-8", "replace") if data else None
     finally:

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from zot import __version__
 from zot.bugs import internal_error
+from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong
 from zot.settings.resolve import Setup
 from zot.wire import commands, zot
-from zot.wire.commands import FEATURES, AnyCommand, ImageData
+from zot.wire.commands import FEATURES, AnyCommand
 from zot.wire.serving import LineServer, Refused
 from zot.wire.zot import Incoming
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_extensions import ExtensionCommands
 
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_ANSWER = 16 * 1024 * 1024
 
 
@@ -352,29 +352,3 @@ def too_large(size: int) -> CommandError:
         "ask for a part of it with offset and limit",
         code="too_large",
     )
-
-
-def checked_images(images: tuple[ImageData, ...] | None) -> list[Image]:
-    """The images of a command.
-
-    Raises:
-        CommandError: of a type no model takes, empty, or not what it says it is. A provider would
-            refuse that, and every later request with it.
-    """
-    from zot.provider.types import Image
-    from zot.tools.read import image_type
-
-    out = []
-    for position, image in enumerate(images or ()):
-        where = f"invalid_params: images[{position}]"
-        if image.mime_type not in IMAGE_TYPES:
-            known = ", ".join(IMAGE_TYPES)
-            raise CommandError(f"{where}.mime_type must be one of {known}, not {image.mime_type!r}")
-        if not image.data:
-            raise CommandError(f"{where}.data is empty")
-        found = image_type(image.data[:16])
-        if found != image.mime_type:
-            seen = f"looks like {found}" if found else "is no image that models take"
-            raise CommandError(f"{where}.data {seen}, not {image.mime_type}")
-        out.append(Image(image.mime_type, image.data))
-    return out

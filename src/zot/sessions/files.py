@@ -28,16 +28,13 @@ from zot.core.session import (
     new_session_id,
 )
 from zot.errors import SessionError
-from zot.files import ensure_dir, sync_dir
+from zot.files import ensure_dir, lock, sync_dir
 from zot.pi import format as pi
 from zot.pi.format import PiTranscript
 from zot.provider.types import Message
 from zot.sessions import jsonl
 from zot.sessions.jsonl import Transcript
 from zot.sessions.rows import Meta, rfc3339
-
-if sys.platform != "win32":
-    import fcntl
 
 Sync = Literal["event", "turn", "off"]
 
@@ -151,7 +148,7 @@ class FileStore:
         return self._fd
 
     def _begin(self, fd: int) -> None:
-        lock(fd, self.path)
+        take(fd, self.path)
         self._write(fd, self._head())
         if self._sync != "off":
             self._fdatasync(fd)
@@ -247,7 +244,7 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     """
     fd = open_checked(path, os.O_RDWR | os.O_APPEND)
     try:
-        lock(fd, path)
+        take(fd, path)
         transcript, torn = _scan(fd, path)
         if isinstance(transcript, PiTranscript) and transcript.version > pi.VERSION:
             raise SessionError(
@@ -359,24 +356,18 @@ def _lacks_newline(fd: int) -> bool:
 # --- locks and words -------------------------------------------------------------------------
 
 
-def lock(fd: int, path: str) -> None:
+def take(fd: int, path: str) -> None:
     """Take the file for this process until the descriptor is closed.
 
     Raises:
         SessionError: another process has it.
     """
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not lock(fd):
         pid = holder(fd)
         who = f"process {pid}" if pid else "another process"
         raise SessionError(
             f"the session {path!r} is in use by {who}; close it there, or fork the session"
-        ) from None
-    except OSError:
-        return  # a file system without locks: better a session than none
+        )
 
 
 def holder(fd: int) -> int | None:

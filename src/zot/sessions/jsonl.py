@@ -28,16 +28,10 @@ from zot.core.session import (
 from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
 from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
+from zot.text import encode_json, whole_escapes
 
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _CRC_LENGTH = len(b',"crc":"00000000"}')
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-_encoder = msgspec.json.Encoder()
 _rows = msgspec.json.Decoder(Row)
 _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 
@@ -111,34 +105,12 @@ def _compaction_meta(body: Compaction) -> dict[str, str]:
 
 
 def _raw(items: Sequence[MessageRow]) -> Raw:
-    return Raw(_encode(items))
+    return Raw(encode_json(items))
 
 
 def _line(row: Row) -> bytes:
-    body = _encode(row)
+    body = encode_json(row)
     return b'%b,"crc":"%08x"}\n' % (body[:-1], binascii.crc32(body))
-
-
-def _encode(value: Json) -> bytes:
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(without_surrogates(msgspec.to_builtins(value)))
-
-
-def without_surrogates(value: Json) -> Json:
-    """Half an emoji cannot be written as UTF-8; a replacement character can."""
-    match value:
-        case str():
-            return _SURROGATES.sub("\ufffd", value)
-        case dict():
-            return {
-                without_surrogates(key): without_surrogates(each) for key, each in value.items()
-            }
-        case list() | tuple():
-            return [without_surrogates(each) for each in value]
-        case _:
-            return value
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -170,7 +142,7 @@ def decode_row(line: bytes) -> Row | dict[str, Json]:
 
 def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
     """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
-    cleaned = _LONE_SURROGATE.sub(rb"\\ufffd", line)
+    cleaned = whole_escapes(line)
     if cleaned != line:
         return decode_row(_CRC.sub(b"}", cleaned))
     unknown = _decode_any(line)
@@ -185,7 +157,7 @@ def decode_object(line: bytes) -> dict[str, Json]:
     Raises:
         BadRow: it is none.
     """
-    return _decode_any(_LONE_SURROGATE.sub(rb"\\ufffd", line))
+    return _decode_any(whole_escapes(line))
 
 
 def _decode_any(line: bytes) -> dict[str, Json]:

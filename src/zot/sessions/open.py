@@ -16,9 +16,9 @@ from zot.sessions.files import (
     FileStore,
     Loaded,
     holder,
-    lock,
     open_checked,
     open_to_append,
+    take,
 )
 from zot.sessions.jsonl import BadRow, decode_object
 from zot.sessions.rows import Meta, rfc3339
@@ -111,7 +111,7 @@ def in_use(path: str) -> bool:
         if os.path.exists("/proc/locks"):
             return holder(fd) is not None
         # Elsewhere only trying tells; for that moment a process that opens it would be refused.
-        lock(fd, path)
+        take(fd, path)
     except SessionError:
         return True
     finally:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import AuthError
+from zot.lines import ready
 from zot.provider.providers import (
     PROVIDERS,
     ProviderInfo,
@@ -150,8 +151,7 @@ def _address(url: str) -> tuple[str, int]:
 
 def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those with somebody behind their port; all are tried at once."""
-    import select
-    import socket  # both only when nothing was configured
+    import socket  # only when nothing was configured
 
     trying: dict[socket.socket, Candidate] = {}
     for candidate in candidates:
@@ -167,10 +167,10 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     found = set()
     waiting = list(trying)
     while waiting:
-        _, ready, _ = select.select([], waiting, [], CONNECT_SECONDS)
-        if not ready:
+        usable = ready(writing=[one.fileno() for one in waiting], timeout=CONNECT_SECONDS)
+        if not usable:
             break
-        for one in ready:
+        for one in [one for one in waiting if one.fileno() in usable]:
             waiting.remove(one)
             if one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
                 found.add(trying[one])

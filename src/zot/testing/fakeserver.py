@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import select
 import signal
 import socket
 import struct
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from zot.lines import ready
 from zot.testing.replies import (
     Call,
     Dialect,
@@ -266,8 +266,7 @@ class Connection:
 
     def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment the client closes."""
-        readable, _, _ = select.select([self.sock], [], [], seconds)
-        if readable:
+        if ready(self.sock.fileno(), timeout=seconds):
             raise Gone
 
     def hang(self) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
+from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
+from zot.text import whole_characters
 from zot.tools import paths
 from zot.tools.output import Capture, Live
 from zot.tools.place import Place
@@ -15,14 +17,13 @@ from zot.tools.process import Result, Supervisor
 
 MARKERS = {"AI_AGENT": "zot", "ZOT_AGENT": "1"}
 """Tell programs that an agent runs them, so that they do not wait for a person."""
-TOKEN = "ZOTCORE_RPC_TOKEN"
 MAX_TIMEOUT = 86_400 * 7
 
 
 def child_env(secret_names: frozenset[str]) -> dict[str, str]:
     """The user's environment for a command: without zot's secrets, under whatever name they stand,
     and with zot's markers."""
-    hidden = secret_names | {TOKEN}
+    hidden = secret_names | {RPC_TOKEN}
     # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
     values = {value for name in hidden if len(value := os.environ.get(name, "")) >= 8}
     return MARKERS | {
@@ -66,11 +67,12 @@ def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:
         raise ToolError("command is required")
     if "\0" in command:
         raise ToolError("command holds a NUL character, which no program can be given")
+    command = whole_characters(command)
     if timeout is None or timeout == 0:
         return command, None
     if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT:
         raise ToolError(f"timeout must be seconds between 0 and {MAX_TIMEOUT}, not {timeout!r}")
-    return command.encode("utf-8", "replace").decode(), float(timeout)
+    return command, float(timeout)
 
 
 def _report(

@@ -8,7 +8,6 @@ other hard links, it belongs to someone else, or its directory cannot be written
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.errors import ToolError
+from zot.files import lock
 from zot.tools import paths
 
 LOCK_SECONDS = 10.0
@@ -90,24 +90,12 @@ def _lock(target: Target, cancel: Cancel) -> None:
     """One writer a directory, across processes, until it is closed. The file itself cannot carry
     the lock: the rename replaces it, and whoever waited would hold one on a file that is gone."""
     waited = 0.0
-    while not _try_lock(target.folder):
+    while not lock(target.folder):
         if waited >= LOCK_SECONDS:
             folder = str(target.path.parent)
             raise ToolError(f"another program holds a lock on {folder!r}; try again")
         cancel.sleep(0.005)
         waited += 0.005
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        # Some network file systems have no locks; comparing the content still guards the write.
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL):
-            raise
-    return True
 
 
 def _replace(target: Target, before: bytes | None, after: bytes) -> bool:

@@ -7,13 +7,12 @@ Commands read the whole file system, without its secrets, and write the working 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError, ToolError
+from zot.files import lock
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below
 from zot.tools.disk import READ
@@ -247,7 +247,7 @@ def held(path: str) -> Iterator[None]:
         except FileNotFoundError:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            lock(fd, shared=True, wait=True)
             if not os.fstat(fd).st_nlink:
                 continue  # its maker removed it meanwhile
             yield
@@ -261,8 +261,6 @@ def _remove_if_last(fd: int, path: str) -> None:
     status = os.fstat(fd)
     if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
         return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.rmdir(path)
-    except OSError:
-        pass  # in use by another command, or no longer empty
+    if lock(fd):  # else it is in use by another command
+        with suppress(OSError):  # no longer empty
+            os.rmdir(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zot.cancel import Cancel
+from zot.core.image import image_type
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
@@ -87,19 +88,6 @@ def _sniff(file: BinaryIO) -> bytes:
     while len(head) < SNIFF and (piece := file.read(SNIFF - len(head))):
         head += piece
     return head
-
-
-def image_type(head: bytes) -> str | None:
-    """The MIME type of an image that providers accept, by its first bytes."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 def _image(file: BinaryIO, head: bytes, name: str, mime: str) -> ToolOutput:

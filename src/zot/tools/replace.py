@@ -12,6 +12,7 @@ import msgspec
 
 from zot.errors import ToolError
 from zot.provider.types import Json
+from zot.text import whole_characters
 from zot.tools.endings import Normalized
 
 NEAREST_SECONDS = 0.4
@@ -53,7 +54,7 @@ def _pair(edit: Json, number: int) -> tuple[bytes, bytes]:
 
 
 def _bytes(value: str) -> bytes:
-    return value.removeprefix("\ufeff").replace("\r\n", "\n").encode("utf-8", "replace")
+    return whole_characters(value.removeprefix("\ufeff").replace("\r\n", "\n")).encode()
 
 
 def text(data: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
+from zot.text import whole_characters
 from zot.tools import endings, files, textdiff
 from zot.tools.place import Place
 
@@ -18,7 +19,7 @@ class Write:
         content = args.get("content")
         if not isinstance(content, str):
             raise ToolError("content is required")
-        wanted = content.encode("utf-8", "replace")
+        wanted = whole_characters(content).encode()
         context.cancel.check()
         states: list[tuple[bytes | None, bytes]] = []
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from zot.errors import CommandError, ZotError
 from zot.lines import decode_line
+from zot.text import whole_characters
 from zot.wire.frames import EventFrame, Frame
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
     """
     if isinstance(frame, dict):
         return _converted(frame)
-    line = frame.encode("utf-8", "replace") if isinstance(frame, str) else frame
+    line = whole_characters(frame).encode() if isinstance(frame, str) else frame
     try:
         parsed: AnyFrame = decode_line(line, _decode)
         return parsed

@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
-from zot.lines import LineSplitter, LineTooLong, LineWriter
+from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class LineServer:
         """Accept nothing more; what was accepted finishes, unless a signal comes."""
         line = splitter.finish()
         # A torn last line is dropped, not answered.
-        if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
+        if line is not None and self.is_whole(line):
             self.take_line(line)
         if self.built is None:
             return self._signalled()
@@ -206,6 +206,6 @@ def read_stdin() -> bytes:
         try:
             return os.read(0, 65536)
         except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
-            select.select([0], [], [])
+            ready(0)
         except OSError:
             return b""

@@ -29,9 +29,9 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
-        case events.ToolUseArgs(id, delta):
+        case events.ToolCallArgs(id, delta):
             return frames.ToolUseArgs(id, delta)
-        case events.ThinkingDelta(delta):
+        case events.ReasoningDelta(delta):
             return frames.ThinkingDelta(delta) if "thinking" in features else None
         case events.UserMessage(message):
             return frames.UserMessage(content(message.content), timestamp(message.time))
@@ -39,9 +39,9 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.TurnStart(step)
         case events.AssistantStart():
             return frames.AssistantStart()
-        case events.ToolUseStart(id, name):
+        case events.ToolCallStart(id, name):
             return frames.ToolUseStart(id, name)
-        case events.ToolUseEnd(id):
+        case events.ToolCallEnd(id):
             return frames.ToolUseEnd(id)
         case events.UsageReport(usage, cumulative):
             return _usage(usage, cumulative)
@@ -63,12 +63,12 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
             return frames.CompactDone(summary)
-        case events.Retry(attempt, max_attempts, delay, reason):
+        case events.Retrying(attempt, max_attempts, delay, reason):
             if "retries" not in features:
                 return None
             return frames.Retry(attempt, max_attempts, round(delay * 1000), reason)
-        case events.Fallback(failed, model, provider, reason):
-            return frames.Fallback(failed, provider, model, reason)
+        case events.FellBack(failed, provider, model, reason):
+            return frames.Fallback(failed, provider, model.id, reason)
         case events.QueueUpdate(steering, follow_up):
             return frames.QueueUpdate(steering, follow_up) if "queue" in features else None
         case events.ApprovalRequest() | events.ApprovalResolved():

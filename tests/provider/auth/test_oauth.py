@@ -105,6 +105,16 @@ def test_a_login_through_the_browser(home, server, body):
         oauth.exchange(configured, page.attempt, code)
 
 
+@pytest.mark.parametrize(("lives", "most"), [(1e300, 10 * 366 * 86_400), (-1e300, 0)])
+def test_a_token_that_lives_for_ever_or_not_at_all_is_a_token(home, server, lives, most):
+    server.expires_in = lives
+    configured = configure(home, server.settings())
+    with closing(CallbackPage(configured)) as page:
+        visit(page.attempt.url)
+        token = oauth.exchange(configured, page.attempt, page.wait(Cancel())).oauth
+    assert token.seconds_left(time.time()) <= most
+
+
 def test_another_program_cannot_use_the_code(home, server):
     configured = configure(home, server.settings())
     with closing(CallbackPage(configured)) as page:

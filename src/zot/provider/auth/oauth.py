@@ -52,6 +52,10 @@ class Server(Struct, frozen=True, kw_only=True):
     needs_client_id: bool = True
 
 
+LONGEST_LIFE = 10 * 365 * 86_400
+"""Seconds that a token is believed to live; a date further off may be none."""
+LONGEST_LOGIN = 3_600.0
+
 SERVERS: Mapping[str, Server] = {
     "anthropic": Server(
         authorize_url="https://claude.ai/oauth/authorize",
@@ -241,8 +245,8 @@ def finish_device(server: Server, device: Device, cancel: Cancel) -> Credential:
         AuthError: the user refused, or took too long.
         Cancelled: it was given up.
     """
-    interval = max(device.interval, 0.0)
-    deadline = time.monotonic() + device.expires_in
+    interval = min(max(device.interval, 0.0), 60.0)
+    deadline = time.monotonic() + min(device.expires_in, LONGEST_LOGIN)
     fields = {
         "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
         "device_code": device.device_code,
@@ -344,7 +348,8 @@ def _token(server: Server, answer: Answer) -> Token:
     expires = answer.fields.get("expires_in")
     expiry = ""
     if isinstance(expires, int | float) and not isinstance(expires, bool):
-        expiry = datetime.fromtimestamp(int(time.time() + expires), UTC).isoformat()
+        seconds = min(max(expires, 0), LONGEST_LIFE)
+        expiry = datetime.fromtimestamp(int(time.time() + seconds), UTC).isoformat()
     return Token(
         access_token=text("access_token"),
         refresh_token=text("refresh_token"),

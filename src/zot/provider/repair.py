@@ -1,0 +1,142 @@
+"""Makes any transcript valid for any API: it starts with the user and does not end with the model,
+every tool call has an id of its own and exactly one result, right after it, and nothing is blank.
+It changes what is sent, never what is stored. Nothing else repairs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from zot.provider.types import Block, Image, Message, Reasoning, Text, ToolCall, ToolResult
+
+NOT_RECORDED = "the tool call was interrupted; no result was recorded"
+NO_IMAGES = "[an image was left out: this model takes no images]"
+CONTINUE = "(continue)"
+
+Named = tuple[str, ToolCall]
+"""The id that a call had, and the call as it is sent."""
+
+
+def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message, ...]:
+    """The messages, as any API takes them; `images`: whether the model can see.
+
+    A call whose id is empty or was used before gets a fresh one, and its result with it. A result
+    that comes late is moved to its call, a lost one is made up, one without a call is dropped.
+    """
+    out: list[Message] = []
+    ids = _Ids()
+    asked: _Asked | None = None
+    for message in messages:
+        if message.role == "tool":
+            if asked is not None:
+                asked.take(message)
+            continue
+        content = _sayable(message)
+        if not content:
+            continue
+        if message.role == "assistant":
+            if asked is not None:
+                out[asked.place] = asked.settled()
+            content, calls = ids.given_to(content)
+            asked = _Asked(calls, len(out) + 1, message.time) if calls else None
+        out.append(_with(message, content))
+        if asked is not None and asked.place == len(out):
+            out.append(message)  # keeps the place of the results until all are known
+    if asked is not None:
+        out[asked.place] = asked.settled()
+    if not out or out[0].role != "user":
+        out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
+    if out[-1].role == "assistant":
+        out.append(Message("user", (Text(CONTINUE),), out[-1].time))
+    return tuple(out) if images else tuple(_with(each, _unseen(each.content)) for each in out)
+
+
+class _Asked:
+    """The calls of one message, and the results that came for them so far."""
+
+    def __init__(self, calls: list[Named], place: int, time: float) -> None:
+        self._calls = calls
+        self.place = place
+        self._message: Message | None = None
+        self._time = time
+        self._results: dict[str, deque[ToolResult]] = {}
+
+    def take(self, message: Message) -> None:
+        self._message = self._message or message
+        for block in message.content:
+            if isinstance(block, ToolResult):
+                self._results.setdefault(block.call_id, deque()).append(block)
+
+    def settled(self) -> Message:
+        """One result for each call, in call order: of several with its id, the next one."""
+        content = tuple(self._result(old, call) for old, call in self._calls)
+        return _with(self._message or Message("tool", (), self._time), content)
+
+    def _result(self, old: str, call: ToolCall) -> ToolResult:
+        waiting = self._results.get(old)
+        if not waiting:
+            return ToolResult(call.id, (Text(NOT_RECORDED),), is_error=True, name=call.name)
+        result = waiting.popleft()
+        if (result.call_id, result.name) == (call.id, call.name):
+            return result
+        return replace(result, call_id=call.id, name=call.name)
+
+
+class _Ids:
+    """The ids of a conversation: servers refuse empty and repeated ones."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+
+    def given_to(self, content: tuple[Block, ...]) -> tuple[tuple[Block, ...], list[Named]]:
+        """The content with fresh ids where needed; and its calls."""
+        calls: list[Named] = []
+        blocks: list[Block] = []
+        for block in content:
+            if isinstance(block, ToolCall):
+                id = self._fresh(block.id)
+                call = block if id == block.id else replace(block, id=id)
+                calls.append((block.id, call))
+                block = call
+            blocks.append(block)
+        return tuple(blocks), calls
+
+    def _fresh(self, id: str) -> str:
+        fresh = id
+        while not fresh or fresh in self._taken:
+            number = self._numbers[id] = self._numbers.get(id, 1) + 1
+            fresh = f"{id or 'call'}_{number}"
+        self._taken.add(fresh)
+        return fresh
+
+
+def _sayable(message: Message) -> tuple[Block, ...]:
+    """The blocks that may stand in a message of the user or the model."""
+    kinds = (Text, Image) if message.role == "user" else (Text, ToolCall, Reasoning)
+    content = tuple(
+        block
+        for block in message.content
+        if isinstance(block, kinds) and not (isinstance(block, Text) and not block.text.strip())
+    )
+    # Thoughts without an answer: no API takes them back.
+    return () if all(isinstance(block, Reasoning) for block in content) else content
+
+
+def _with(message: Message, content: tuple[Block, ...]) -> Message:
+    return message if content == message.content else replace(message, content=content)
+
+
+def _unseen(content: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The content with a note in the place of each image."""
+    return tuple(
+        Text(NO_IMAGES)
+        if isinstance(block, Image)
+        else replace(block, content=_unseen(block.content))
+        if isinstance(block, ToolResult)
+        else block
+        for block in content
+    )

@@ -1,0 +1,69 @@
+"""Text and JSON that any program can read. Nothing here knows what the text means.
+
+Half of a surrogate pair comes from models that cut an emoji in two, from clients and from files;
+UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+LONGEST_INTEGER = 14_000
+"""Bits; Python writes no number of more than 4300 digits."""
+
+_LINE_ENDS = tuple((mark.encode(), b"\\u%04x" % ord(mark)) for mark in "\u2028\u2029\u0085")
+_HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
+_LONE_HALF = (
+    rb"\\u[dD](?:" + _HIGH + rb"(?!\\u[dD]" + _LOW + rb")"
+    rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
+)
+_encode = msgspec.json.Encoder().encode
+
+
+def whole_characters(text: str) -> str:
+    """The text with each half of a surrogate pair replaced; two that belong together are joined."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_value(value: Any) -> Any:
+    """A JSON value with whole characters only, and with numbers that can be written."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        return {whole_value(key): whole_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole_value(item) for item in value]
+    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
+        return hex(value)
+    return value
+
+
+def whole_escapes(data: bytes) -> bytes:
+    """JSON text (valid UTF-8) with each escaped half of a surrogate pair replaced."""
+    if b"\xff" in data or (b"\\ud" not in data and b"\\uD" not in data):
+        return data
+    import re  # deferred: not needed before somebody sends half a character
+
+    # With the escaped backslashes out of the way, every \u is an escape. 0xff is in no UTF-8.
+    data = re.sub(_LONE_HALF, rb"\\ufffd", data.replace(rb"\\", b"\xff\xff"))
+    return data.replace(b"\xff\xff", rb"\\")
+
+
+def encode_json(value: Any) -> bytes:
+    """The value as JSON, whatever its texts and numbers are."""
+    try:
+        return _encode(value)
+    except (ValueError, OverflowError):  # half a pair, or a number that is too long
+        return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
+
+
+def escaped(data: bytes) -> bytes:
+    """JSON without the characters that some readers take for the end of a line."""
+    for mark, escape in _LINE_ENDS:
+        if mark in data:
+            data = data.replace(mark, escape)
+    return data

@@ -1,0 +1,158 @@
+"""No input costs more than linear time: four times as much may cost about four times the work.
+
+Work is the processor time of this thread, so that a busy machine does not count; the square would
+be sixteen times.
+"""
+
+import time
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from zot.errors import ZotError
+from zot.extensions import proto
+from zot.lines import LineSplitter, check_numbers, decode_line
+from zot.local.examples import _words
+from zot.local.speech import find_call
+from zot.pi.stream import parsed_so_far
+from zot.provider.assemble import parse_args
+from zot.provider.client import load_wire
+from zot.provider.repair import repaired
+from zot.provider.sse import Splitter
+from zot.provider.types import Message, ToolCall, ToolResult
+from zot.serve.once import _COMMAND
+from zot.sessions.export_html import _FENCE, _INLINE
+from zot.skills.skill import split as split_skill
+from zot.tools.output import Decoder, clean
+
+SMALL = 20_000
+ENOUGH = 0.04
+"""Seconds of work below which nobody waits, and below which a clock tells little."""
+
+
+def a_line(text):
+    whole = decode_line(text.encode(), bytes)
+    decode_line(whole, check_numbers)
+    decode_line(whole, msgspec.json.decode)
+
+
+def a_string_in_a_line(text):
+    a_line('{"id":"1","x":"' + text + '"}')
+
+
+def bytes_few_by_few(text):
+    splitter, data = LineSplitter(), text.encode()
+    for at in range(0, len(data), 16):
+        list(splitter.feed(data[at : at + 16]))
+
+
+def an_extension_s_line(text):
+    proto.id_of(text.encode())
+    proto.decode(text.encode())
+
+
+def an_event_stream(text):
+    splitter = Splitter("test")
+    data = text.encode()
+    for at in range(0, len(data), 100):
+        splitter.feed(data[at : at + 100])
+    splitter.finish()
+
+
+def a_command_s_output(text):
+    decoder = Decoder()
+    for at in range(0, len(text), 100):
+        decoder.feed(text[at : at + 100].encode())
+    clean(text)
+
+
+def a_skill(text):
+    split_skill("---\n" + text, [])
+
+
+def an_export(text):
+    list(_FENCE.finditer(text))
+    list(_INLINE.finditer(text))
+
+
+READERS = [
+    a_line,
+    a_string_in_a_line,
+    bytes_few_by_few,
+    an_extension_s_line,
+    an_event_stream,
+    a_command_s_output,
+    a_skill,
+    an_export,
+    parse_args,
+    parsed_so_far,
+    lambda text: find_call("{" + text, {}),
+    _words,
+    lambda text: _COMMAND.match("/" + text),
+]
+PARTS = ["7" * 4299, "7", "\\ud83d", "\\ude00", "\\\\", "\\", '"', "{", "[", "}", '"a":', ","]
+PARTS += ["a-", "a/", ".", "\x1b[", "\x1b]", "\x1b", ";", "\n", "\r", "`", "~~~", "*", " ", "---"]
+PARTS += ['"id"', "data:", "é", "\u2028"]
+
+
+def work(read, text):
+    """The least of a few: what disturbs a measure only adds to it."""
+    costs = []
+    for _ in range(3):
+        before = time.thread_time()
+        try:
+            read(text)
+        except (ZotError, proto.BadFrame, msgspec.MsgspecError):
+            pass
+        costs.append(time.thread_time() - before)
+        if costs[-1] < ENOUGH:
+            break
+    return min(costs)
+
+
+@pytest.mark.parametrize("read", READERS)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("".join))
+def test_nothing_that_is_read_costs_more_than_linear_time(read, part):
+    small, large = (part * (size // len(part) + 1) for size in (SMALL, 4 * SMALL))
+    cost = work(read, large)
+    assert cost < ENOUGH or cost < 9 * work(read, small)
+
+
+@pytest.mark.parametrize(
+    "text", [("7" * 4299 + " ") * 3500, "\\ud800" * 2_500_000], ids=["digits", "halves"]
+)
+def test_the_lines_that_once_blocked_ping_and_abort(text):
+    before = time.thread_time()
+    try:
+        a_string_in_a_line(text)
+    except ZotError:
+        pass
+    assert time.thread_time() - before < 5  # 40 s and more, before
+
+
+def calls(api, count):
+    call = {"function": {"name": "bash", "arguments": "{}"}}
+    detail = {"type": "reasoning.text", "text": "hm " * 3}
+    chunk = {"choices": [{"delta": {"tool_calls": [call], "reasoning_details": [detail]}}]}
+    data = msgspec.json.encode(chunk)
+    reader = load_wire(api).reader("test")
+    for _ in range(count):
+        reader.read(data)
+        reader.out.take()
+    reader.read(b'{"choices":[{"finish_reason":"tool_calls"}]}')
+    return reader.finish()
+
+
+def transcript(count):
+    made = tuple(ToolCall("x", "bash", {}) for _ in range(count))
+    got = tuple(ToolResult("x", ()) for _ in range(count))
+    return repaired([Message("assistant", made, 1.0), Message("tool", got, 2.0)])
+
+
+@pytest.mark.parametrize("make", [lambda n: calls("openai-chat", n), transcript])
+def test_many_calls_cost_no_more_than_linear_time(make):
+    small = work(make, 1_000)
+    assert work(make, 8_000) < max(0.2, 24 * small)

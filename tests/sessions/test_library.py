@@ -36,7 +36,7 @@ from zot.provider.types import (
 )
 from zot.sessions import library
 from zot.sessions.export import export, format_of, import_file, render
-from zot.sessions.export_html import prose, to_html
+from zot.sessions.export_html import to_html
 from zot.sessions.export_markdown import fenced
 from zot.sessions.files import Loaded, load
 from zot.sessions.open import open_session, sessions_dir

@@ -189,7 +189,7 @@ def check(root: str, zot_home: str) -> None:
 def own_names(*roots: str) -> tuple[str, ...]:
     """What of the working directory zot itself runs from: say, `.venv`. A change there would be
     carried out by zot, outside the jail. The outermost names: what is below can be renamed."""
-    package = str(Path(__file__).parents[2])
+    package = str(Path(__file__).parents[1])
     found = set()
     for path in (sys.prefix, sys.executable, package):
         for place in (os.path.abspath(path), os.path.realpath(path)):

@@ -62,7 +62,10 @@ def colours() -> str:
         "\n".join(HtmlFormatter(style=name).get_token_style_defs("pre code"))  # type: ignore[no-untyped-call]  # the stub forgot it
         for name in ("xcode", "github-dark")
     )
-    return f"{bright}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    return (
+        f"@media (prefers-color-scheme: light) {{\n{bright}\n}}\n"
+        f"@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    )
 
 
 def _fence(

@@ -73,7 +73,7 @@ def setup(folder: Path = VENV, python: str = "") -> None:
 
 
 def find_python(version: str) -> str | None:
-    """A Python of this version that runs: on the path, pyenv's, the system's or Homebrew's."""
+    """A Python of this version: on the path, pyenv's, the system's or Homebrew's."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     places = [
         *os.get_exec_path(),
@@ -82,11 +82,12 @@ def find_python(version: str) -> str | None:
     ]
     for place in places:
         program = Path(place) / f"python{version}"
-        # pyenv puts a program of every version on the path; most of them only say what is missing.
-        if (
-            os.access(program, os.X_OK)
-            and not subprocess.run([program, "-c", ""], capture_output=True).returncode
-        ):
+        if not os.access(program, os.X_OK):
+            continue
+        # pyenv puts a program of every version on the path, and most of them only say what is
+        # missing; Debian's cannot make environments without another package.
+        tried = subprocess.run([program, "-c", "import ensurepip, venv"], capture_output=True)
+        if tried.returncode == 0:
             return str(program)
     return None
 
@@ -135,7 +136,6 @@ def check() -> None:
     lint()
     types()
     cover()
-    matrix()
 
 
 def bench(*words: str) -> None:

@@ -2,10 +2,12 @@
 """Everything a developer runs, with nothing but Python 3.11+ and git on the machine.
 
     python3 dev.py try      a real model on this machine answers one prompt; no key needed
-    python3 dev.py check    all gates, as CI runs them: format, lint, types, tests with coverage
+    python3 dev.py test     the quick tests, on all cores
+    python3 dev.py check    all gates, as CI runs them: format, lint, types, all tests with coverage
 
-and, piece by piece: setup, lint, types, test, cover, bench, clean. What follows the word goes to
-the tool: `python3 dev.py test tests/wire -k abort`. Set-up happens by itself, in .venv.
+and, piece by piece: setup, lint, types, cover, matrix (tests on the other Pythons of this machine),
+bench, clean. What follows the word goes to the tool: `python3 dev.py test tests/wire -k abort` runs
+just that. Set-up happens by itself, in .venv.
 """
 
 from __future__ import annotations
@@ -19,12 +21,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
-STAMP = VENV / ".ready"
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
+# What depends on the version of Python: types and annotations, files, threads, the doors.
+MATRIX = ("core", "provider", "runtime", "sdk", "sessions", "settings", "tools", "wire")
 
 
 def run(*command: object, **variables: str) -> None:
     """Run a program in the project's directory; its failure is ours."""
+    if code := exit_code(*command, **variables):
+        sys.exit(code)
+
+
+def exit_code(*command: object, **variables: str) -> int:
     words = [str(word) for word in command]
     with subprocess.Popen(words, cwd=ROOT, env={**os.environ, **variables}) as child:
         try:
@@ -32,19 +42,57 @@ def run(*command: object, **variables: str) -> None:
         except KeyboardInterrupt:  # the terminal told the child as well, and it may need a moment
             child.wait()
             code = 130
-    if code:
-        sys.exit(code if code > 0 else 128 - code)
+    return code if code >= 0 else 128 - code
 
 
-def setup() -> None:
-    """A virtual environment with zot and what its tests need; again when pyproject.toml changed."""
-    wanted = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    if STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted:
+# --- environments ----------------------------------------------------------------------------
+
+
+def setup(folder: Path = VENV, python: str = "") -> None:
+    """A virtual environment with zot and what its tests need.
+
+    It is made anew when pyproject.toml or the Python changed, or when making it was cut short: one
+    made by two Pythons cannot be repaired.
+    """
+    # Not sys.executable: that may lie in the environment that is about to be removed.
+    python = python or getattr(sys, "_base_executable", sys.executable)
+    identity = "import sys; print(sys.version, sys.base_prefix)"
+    version = subprocess.run([python, "-c", identity], capture_output=True, text=True, check=True)
+    wanted = version.stdout + (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    stamp = folder / ".ready"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
-    print("setting up .venv (about a minute)", file=sys.stderr)
-    run(sys.executable, "-m", "venv", VENV)
-    run(BIN / "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[dev,local]")
-    STAMP.write_text(wanted, encoding="utf-8")
+    print(f"setting up {folder.name} (about a minute)", file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
+    run(python, "-m", "venv", folder)
+    install = (folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "-e")
+    if exit_code(*install, ".[dev,local]") not in (0, 130):
+        print("without the extra `local`: its tests will be skipped", file=sys.stderr)
+        run(*install, ".[dev]")
+    stamp.write_text(wanted, encoding="utf-8")
+
+
+def find_python(version: str) -> str | None:
+    """A Python of this version: on the path, pyenv's, the system's or Homebrew's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    places = [
+        *os.get_exec_path(),
+        *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin"))),
+        *("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"),
+    ]
+    for place in places:
+        program = Path(place) / f"python{version}"
+        if not os.access(program, os.X_OK):
+            continue
+        # pyenv puts a program of every version on the path, and most of them only say what is
+        # missing; Debian's cannot make environments without another package.
+        tried = subprocess.run([program, "-c", "import ensurepip, venv"], capture_output=True)
+        if tried.returncode == 0:
+            return str(program)
+    return None
+
+
+# --- words -----------------------------------------------------------------------------------
 
 
 def lint() -> None:
@@ -57,15 +105,31 @@ def types(*words: str) -> None:
 
 
 def test(*words: str) -> None:
-    run(BIN / "pytest", *words)
+    run(BIN / "pytest", *(words or ("-q", "-m", "not slow", *ON_ALL_CORES)))
 
 
 def cover(*words: str) -> None:
     """The tests with branch coverage, also of the processes they spawn."""
     run(BIN / "coverage", "erase")
-    run(BIN / "coverage", "run", "-m", "pytest", *words)
+    run(BIN / "coverage", "run", "-m", "pytest", *(words or ("-q", *ON_ALL_CORES)))
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
+
+
+def matrix(*words: str) -> None:
+    """The tests that depend on Python, on each other version that is installed."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for version in VERSIONS:
+        if version == running:
+            continue
+        if (python := find_python(version)) is None:
+            print(f"Python {version} is not installed: not tested", file=sys.stderr)
+            continue
+        print(f"Python {version}", file=sys.stderr)
+        folder = ROOT / f".venv-{version}"
+        setup(folder, python)
+        chosen = words or ("-q", "-m", "not slow", *ON_ALL_CORES, *(f"tests/{at}" for at in MATRIX))
+        run(folder / "bin" / "pytest", *chosen)
 
 
 def check() -> None:
@@ -80,17 +144,17 @@ def bench(*words: str) -> None:
 
 
 def clean() -> None:
-    for name in (VENV, *CACHES):
-        shutil.rmtree(ROOT / name, ignore_errors=True)
+    for path in (*ROOT.glob(".venv*"), *(ROOT / name for name in CACHES)):
+        shutil.rmtree(path, ignore_errors=True)
     for path in ROOT.glob(".coverage*"):
         path.unlink()
 
 
 def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  the one file that older versions may run
-        found = ".".join(map(str, sys.version_info[:3]))
-        sys.exit(f"zot needs Python 3.11 or newer; this is {found}: run dev.py with another one")
-    tasks = {each.__name__: each for each in (lint, types, test, cover, check, bench)}
+        version = ".".join(map(str, sys.version_info[:3]))
+        sys.exit(f"zot needs Python 3.11 or newer; this is {version}: run dev.py with another one")
+    tasks = {task.__name__: task for task in (lint, types, test, cover, matrix, check, bench)}
     word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("help", [])
     if word == "try":
         run("sh", "scripts/try.sh", PYTHON=sys.executable)

@@ -25,7 +25,9 @@ stop() { printf '%s\n' "$*" >&2; exit 1; }
 set_up() {
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         stop "zot needs Python 3.11 or newer; run dev.py with another one: python3.12 dev.py try"
-    [ -x "$BIN/python" ] || "$PYTHON" -m venv .venv || stop "could not make the environment .venv"
+    # One that was cut short, or whose Python is gone, has no pip that runs.
+    "$BIN/pip" --version >/dev/null 2>&1 || "$PYTHON" -m venv --clear .venv ||
+        stop "could not make the environment .venv"
     "$BIN/pip" install --quiet --disable-pip-version-check -e . ||
         stop "could not install zot: pip could not fetch its dependencies (no network?)"
     "$BIN/pip" install --quiet --disable-pip-version-check -e '.[local]'

@@ -104,6 +104,7 @@ def mutated(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow
 def test_no_line_breaks_it_and_every_line_is_answered(tmp_path, seed):
     chance = random.Random(seed)
     end = time.monotonic() + SECONDS

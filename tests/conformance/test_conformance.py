@@ -17,6 +17,7 @@ def conformance(*words, timeout=100):
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
+@pytest.mark.slow
 def test_zot_conforms_to_its_own_wire():
     points = check_wire([ZOT, "rpc", "--no-ext"], seconds=30)
     assert [point for point in points if not point.holds] == []
@@ -36,6 +37,7 @@ def detail(report, id):
     return report[id].detail
 
 
+@pytest.mark.slow
 def test_another_implementation_is_told_where_the_order_differs(report):
     assert detail(report, "text.order").startswith(
         "event 5: expected usage, got assistant_message; all: user_message turn_start"
@@ -81,6 +83,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_at_once_gets_a_whole_report():
     points = check_wire([sys.executable, "-c", "", "{url}"], seconds=2)
     failed = {point.id: point.detail for point in points if not point.holds}

@@ -1,9 +1,13 @@
+import subprocess
+import sys
+
 import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.environment import uncovered
 
-from zot.core.check import problem
+from zot.core.check import is_plain, problem
 
 SCHEMA = {
     "type": "object",
@@ -60,7 +64,7 @@ def test_good_arguments_have_no_problem():
 def test_a_schema_that_needs_the_library_is_checked_by_it():
     schema = {"type": "object", "properties": {"n": {"oneOf": [{"const": 1}, {"const": 2}]}}}
     assert problem({"n": 1}, schema) is None
-    assert problem({"n": 3}, schema).startswith("n: ")
+    assert problem({"n": 3}, schema).startswith("'n': 3 is not valid")
     assert problem({}, {"type": "object", "minProperties": 1}).startswith("the arguments: ")
 
 
@@ -119,3 +123,35 @@ schemas = st.recursive(
 @given(st.dictionaries(st.sampled_from("abcd"), json_values, max_size=3), schemas)
 def test_it_agrees_with_the_library_on_any_schema(args, schema):
     assert (problem(args, schema) is None) == jsonschema_rs.validator_for(schema).is_valid(args)
+
+
+@settings(max_examples=150)
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "required", "minItems", "title", "examples", "$schema", "enum"])
+        | st.sampled_from(["properties", "items", "minimum", "additionalProperties", "x"]),
+        json_values
+        | st.lists(st.just("a"))
+        | kinds
+        | st.just("http://json-schema.org/draft-07/schema#"),
+    )
+)
+def test_a_schema_that_is_plain_is_valid(schema):
+    assert not is_plain(schema) or jsonschema_rs.meta.is_valid(schema)
+
+
+@pytest.mark.parametrize("inner", [{"type": "integer"}, {"enum": ["a"]}, {"maxLength": 5}])
+def test_a_problem_with_a_whole_file_is_told_in_a_line(inner):
+    schema = {"type": "object", "properties": {"edits": {"type": "array", "items": inner}}}
+    told = problem({"edits": ["x" * 1_000_000]}, schema)
+    assert told.startswith("'edits'[0]")
+    assert len(told) < 1000
+
+
+def test_the_library_is_not_loaded_for_a_plain_tool_of_an_extension():
+    program = (
+        "import sys; from zot.extensions.schema import check;"
+        f"assert check({SCHEMA!r}); assert 'jsonschema_rs' not in sys.modules;"
+        "assert check({'oneOf': [{}]}); assert 'jsonschema_rs' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=uncovered())

@@ -51,6 +51,7 @@ def run(command, place, given=None):
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
+@pytest.mark.slow
 def test_a_python_example_runs(block, place):
     run([sys.executable, "-W", "error", "-"], place, block.text)
 

@@ -136,6 +136,7 @@ def test_a_web_reader_that_goes_away_ends_its_agent(web, server):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="the page was not tried: no chromium is installed")
+@pytest.mark.slow
 def test_the_web_page_in_a_browser_shows_the_answer(web, tmp_path):
     browser = Browser(tmp_path / "profile")
     try:

@@ -63,6 +63,7 @@ json_values = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(), st.dictionaries(st.text(), json_values, max_size=4))
+@pytest.mark.slow
 def test_a_frame_is_one_line_that_every_reader_splits_alike(name, args):
     line = proto.encode(proto.ToolCall("1", name, args))
     assert line.endswith(b"\n")

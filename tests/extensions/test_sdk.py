@@ -9,6 +9,7 @@ import pytest
 from support.environment import uncovered
 
 import zot.ext
+from dev import find_python
 from zot.ext import (
     Block,
     Call,
@@ -71,8 +72,8 @@ def _run_in(folder: Path) -> str:
 
 @pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
 def test_other_pythons_can_use_it(tmp_path, version):
-    python = shutil.which(f"python{version}")
-    if python is None or subprocess.run([python, "-V"], capture_output=True).returncode != 0:
+    python = find_python(version)
+    if python is None:
         pytest.skip(f"Python {version} is not installed")
     shutil.copy(SDK, tmp_path / "zot_ext.py")
     (tmp_path / "main.py").write_text(

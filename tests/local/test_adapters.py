@@ -82,6 +82,7 @@ def picked_before(api: Api, max_output: int) -> Request:
     )
 
 
+@pytest.mark.slow
 def test_a_real_answer_streams_and_is_counted(client: Provider, api: Api) -> None:
     events = list(client.stream(said("What is the capital of France?", api), Cancel()))
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
@@ -107,6 +108,7 @@ def test_a_prompt_longer_than_the_context_says_so(client: Provider, api: Api) ->
         list(client.stream(said("word " * 2000, api), Cancel()))
 
 
+@pytest.mark.slow
 def test_a_real_tool_call_comes_with_its_arguments(client: Provider, api: Api) -> None:
     events = list(client.stream(picked_before(api, 40), Cancel()))
     finished = events[-1]

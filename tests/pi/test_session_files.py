@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 from support.npm import cache, node, unpacked
 
 from zot.core.session import (
@@ -68,6 +69,7 @@ def read_by_pi(path: Path, cache: Path, folder: Path) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_pi_goes_on_with_a_session_of_ours_and_we_with_what_it_added(tmp_path, cache):
     path = tmp_path / "s.jsonl"
     meta = Meta(

@@ -82,6 +82,7 @@ providers = st.sampled_from(sorted(set(PROVIDERS) - {"scripted"}))
     st.none() | st.integers(1, 10**6),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_any_conversation_encodes_to_a_valid_request(
     provider, said, level, system, tools, choice, limit, sees
 ):

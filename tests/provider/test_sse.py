@@ -72,6 +72,7 @@ lines = st.text(st.characters(blacklist_characters="\r\n", blacklist_categories=
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.lists(st.integers(0, 400)),
 )
+@pytest.mark.slow
 def test_what_was_encoded_is_what_comes_out(events, end, cuts):
     body = "".join(
         f"event: {name}{end}" + "".join(f"data: {line}{end}" for line in data) + end

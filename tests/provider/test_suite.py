@@ -428,6 +428,7 @@ def test_silence_ends_at_the_idle_limit(server, api, when):
     assert "not a byte for 0.2 s" in str(error)
 
 
+@pytest.mark.slow
 def test_a_slow_stream_lives_as_long_as_bytes_come(server, api):
     provider = BY_API[api]
     with client(provider, server.url, idle_seconds=0.5) as made:

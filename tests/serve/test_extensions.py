@@ -152,6 +152,7 @@ def test_commands_can_be_listed_and_run(tmp_path, rpc):
     assert (missing["success"], missing["error"]) == (False, "unknown extension command 'nope'")
 
 
+@pytest.mark.slow
 def test_the_first_response_does_not_wait_for_extensions(tmp_path, rpc):
     folder = write_extension(tmp_path, "slow", "time.sleep(60)")
     zot = rpc("--ext", str(folder), turns=[BYE], env={"ZOT_EXT_GRACE": "3"})
@@ -387,6 +388,7 @@ for frame in frames(): pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.slow
 def test_no_process_is_left_when_zot_ends(tmp_path, rpc, number):
     body = """
 open("pid", "w").write(str(os.getpid()))

@@ -201,6 +201,7 @@ def test_an_abort_at_any_moment_ends_the_run_and_the_next_one_works(tmp_path, ap
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_nobody_listening_is_a_network_error(tmp_path):
     with FakeServer() as server:
         pass
@@ -227,6 +228,7 @@ def test_an_overflow_is_compacted_and_the_prompt_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["empty", "text:9 cut:5", "text:5 hang:5"])
+@pytest.mark.slow
 def test_a_compaction_that_fails_is_paid_for_too(tmp_path, fault):
     with FakeServer() as server, process_for("anthropic", tmp_path, server) as zot:
         for text in (fault, "one", "two", "three"):
@@ -240,6 +242,7 @@ def test_a_compaction_that_fails_is_paid_for_too(tmp_path, fault):
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_twelve_megabytes_in_one_delta_arrive_in_pieces(tmp_path):
     with FakeServer() as server, process_for("anthropic", tmp_path, server) as zot:
         frames = zot.prompt("big:12000000")

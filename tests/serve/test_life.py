@@ -303,6 +303,7 @@ def test_stopped_and_continued_it_carries_on(tmp_path):
 # --- pipes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_that_stops_reading_pauses_the_turn_and_can_still_abort(tmp_path):
     turns = [{"match": "flood", "text": ["x" * 600] * 20_000}, QUICK]
     with Zot(tmp_path, turns, read=False) as zot:
@@ -331,6 +332,7 @@ def test_a_client_that_reads_late_gets_everything(tmp_path):
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_a_client_that_only_asks_and_never_reads_does_not_fill_the_memory(tmp_path):
     with Zot(tmp_path, TURNS, read=False) as zot:
         large = b'{"type":"prompt","message":"%s"}\n' % (b"m" * 4_000_000)
@@ -466,6 +468,7 @@ def test_a_working_directory_with_odd_bytes_is_shown_without_harm(tmp_path):
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_many_at_once_share_a_home(tmp_path):
     flags = write_script(tmp_path, TURNS)
     make_folder(tmp_path)

@@ -142,6 +142,7 @@ def test_a_hundred_calls_in_one_turn_each_have_their_result(tmp_path):
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_two_hundred_prompts_do_not_make_it_grow(tmp_path):
     turn = {"text": ["word "] * 50, "thinking": "hm", "repeat": True}
     with Zot(tmp_path, [turn]) as zot:
@@ -176,6 +177,7 @@ def test_a_prompt_can_bring_its_own_limits(tmp_path):
         zot.invariants()
 
 
+@pytest.mark.slow
 def test_the_time_of_a_prompt_holds_for_a_dripping_stream_and_for_a_command(tmp_path):
     with FakeServer() as server:
         flags = ["--provider", "anthropic", "--base-url", server.url]
@@ -266,6 +268,7 @@ def test_a_full_disk_is_an_error_of_each_run_and_never_the_end(tmp_path):
         assert zot.close()[0] == 0
 
 
+@pytest.mark.slow
 def test_answers_of_a_large_transcript_are_paged(tmp_path):
     with Zot(tmp_path, [QUICK], args=["--no-auto-compact"], features=["codes"]) as zot:
         for _ in range(3):

@@ -81,6 +81,7 @@ def test_clear_sent_right_after_done_is_never_refused(zot):
         assert zot.ask("clear")["success"] is True
 
 
+@pytest.mark.slow
 def test_ten_thousand_prompts_fill_the_queue_and_not_the_memory(tmp_path):
     with run(tmp_path, TURNS) as zot:
         zot.send("prompt", message="slow")

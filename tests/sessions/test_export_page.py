@@ -27,6 +27,7 @@ def browser(tmp_path):
         yield browser
 
 
+@pytest.mark.slow
 def test_a_person_reads_a_session_in_a_browser(browser, tmp_path):
     work = make_folder(tmp_path)
     (work / "dot.png").write_bytes(PIXEL)
@@ -47,6 +48,7 @@ def test_a_person_reads_a_session_in_a_browser(browser, tmp_path):
     assert browser.run(colour.format(".add")) != browser.run(colour.format(".del"))
 
 
+@pytest.mark.slow
 def test_a_tool_call_opens_and_closes(browser, tmp_path):
     work = make_folder(tmp_path)
     assert run_zot(tmp_path, ["-p", "count"], turns=TURNS[2:]).returncode == 0
@@ -59,3 +61,33 @@ def test_a_tool_call_opens_and_closes(browser, tmp_path):
     browser.run(f"{call}.querySelector('summary').click()")
     assert browser.wait_for(f"{call}.open === {str(not closed).lower()}")
     assert browser.run(shown) != opened
+
+
+HOSTILE = """# Plan
+
+*emph* <img src=x onerror="document.title='taken'"> [bad](javascript:document.title='taken')
+![far](http://127.0.0.1:9/a.png) [good](https://example.org/a "a title")
+
+```python
+def hello(name: str) -> str:
+    return f"hello {name}"  # greets
+```
+"""
+
+
+def test_markdown_is_rendered_code_has_colours_and_hostile_text_does_nothing(browser, tmp_path):
+    work = make_folder(tmp_path)
+    assert run_zot(tmp_path, ["-p", "go"], turns=[{"text": HOSTILE}]).returncode == 0
+    run_zot(tmp_path, ["sessions", "export", "latest", "page.html"])
+    browser.open((work / "page.html").as_uri())
+    assert browser.run("document.querySelector('h3').innerText") == "Plan"
+    assert browser.run("document.querySelector('em').innerText") == "emph"
+    assert browser.run("[...document.links].map(link => link.href)") == [
+        "http://127.0.0.1:9/a.png",
+        "https://example.org/a",
+    ]
+    assert browser.run("document.images.length") == 0
+    assert browser.run("performance.getEntriesByType('resource').length") == 0
+    assert browser.run("document.title") == "go"
+    colours = "[...document.querySelectorAll('pre span')].map(at => getComputedStyle(at).color)"
+    assert len(set(browser.run(colours))) > 2

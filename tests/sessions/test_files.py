@@ -531,6 +531,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_in_hundreds_of_kills(tmp_path):
     # One process forks the writers, so that a kill costs milliseconds and not a start-up.
     program = f"WRITER = {WRITER!r}\n" + FORKING
@@ -582,6 +583,7 @@ def strace(tmp_path_factory):
 
 
 @pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
+@pytest.mark.slow
 def test_a_fault_at_each_write_loses_nothing_that_was_acknowledged(tmp_path, strace, fault):
     for when in range(1, 10, 2):
         path = tmp_path / f"{when}.jsonl"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.environment import uncovered
 
 from zot.cli.sessions import main, printable, seconds
 from zot.core.session import (
@@ -36,10 +37,11 @@ from zot.provider.types import (
 )
 from zot.sessions import library
 from zot.sessions.export import export, format_of, import_file, render
-from zot.sessions.export_html import prose, to_html
+from zot.sessions.export_html import to_html
 from zot.sessions.export_markdown import fenced
 from zot.sessions.files import Loaded, load
 from zot.sessions.open import open_session, sessions_dir
+from zot.sessions.prose import coloured, prose
 from zot.sessions.rows import Meta
 
 
@@ -401,30 +403,13 @@ def test_a_terminal_is_not_told_what_a_tool_printed(capsys):
 
 # --- the page --------------------------------------------------------------------------------
 
-ALLOWED = {
-    *[
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "h1",
-        "h2",
-        "small",
-        "dl",
-        "div",
-        "dt",
-        "dd",
-        "main",
-        "section",
-        "p",
-        "pre",
-        "code",
-    ],
-    *["details", "summary", "span", "img", "footer", "strong"],
-}
-VOID = {"meta", "img"}
+TAGS = (
+    "html head meta title style body h1 h2 h3 h4 h5 h6 small dl div dt dd main section p pre code "
+    "details summary span img footer strong em s a ul ol li blockquote hr br table thead tbody tr "
+    "th td"
+)
+ALLOWED = set(TAGS.split())
+VOID = {"meta", "img", "hr", "br"}
 
 
 class Page(HTMLParser):
@@ -441,7 +426,10 @@ class Page(HTMLParser):
         assert tag in ALLOWED, tag
         for name, value in attrs:
             assert not name.startswith("on"), name
-            assert name not in ("href", "action", "srcdoc"), name
+            assert name not in ("action", "srcdoc"), name
+            if name == "href":
+                assert value.lower().startswith(("http://", "https://", "mailto:")), value
+                assert ("rel", "noopener noreferrer nofollow") in attrs
             if name == "src":
                 assert value.startswith("data:image/")
                 self.images.append(value)
@@ -484,13 +472,24 @@ def test_the_page_shows_everything_and_needs_nothing_else(place, capsys):
     assert '<span class="add">+ 2 new</span>' in text
     assert '<span class="del">- 2 old</span>' in text
     assert "<code>this</code> is <strong>bold</strong>" in text
-    assert "<pre><code>print(&#x27;&lt;b&gt;&#x27;)</code></pre>" in text
+    assert "print('<b>')" in page.text
     assert "prefers-color-scheme: dark" in text
     assert re.search(r"<dd>\d{4}-\d\d-\d\d \d\d:\d\d UTC</dd>", text)
 
 
 pieces = st.text(max_size=30) | st.sampled_from(
     ["<script>", "</pre>", "```", "`", "**", "&amp;", '"', "'", "\n\n", "<!--", "]]>", "</style>"]
+    + ["[a](javascript:x)", "![a](http://b/c)", "[a](https://b 'c')", "<http://a>", "[a]: data:b\n"]
+    + [
+        "\n# ",
+        "\n- ",
+        "\n> ",
+        "\n|a|\n|-|\n",
+        "\n```python\n",
+        '\n```" onload=x\n',
+        "](",
+        "<b onload=x>",
+    ]
 )
 strange = st.lists(pieces, max_size=6).map("".join)
 
@@ -512,8 +511,44 @@ def test_nothing_in_a_session_becomes_markup(text, name, mime):
     Page(to_html(loaded, library.describe("x", loaded)))
 
 
-def test_an_open_fence_ends_with_the_text():
-    assert prose("a\n```\nb") == "<p>a</p>\n<pre><code>b</code></pre>"
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("# Plan", "<h3>Plan</h3>"),
+        ("*so* **strong** ~~gone~~", "<p><em>so</em> <strong>strong</strong> <s>gone</s></p>"),
+        ("a\n```\nb", "<p>a</p>\n<pre><code>b</code></pre>"),
+        ("```python\ndef f\n```", '<span class="k">def</span>'),
+        ("```no-such-language\na < b\n```", "<pre><code>a &lt; b</code></pre>"),
+        ("    indented <b>", "<pre><code>indented &lt;b&gt;</code></pre>"),
+        ("<b>text</b> <!-- x -->", "<p>&lt;b&gt;text&lt;/b&gt; &lt;!-- x --&gt;</p>"),
+        ("[a](javascript:alert(1))", "<p>[a](javascript:alert(1))</p>"),
+        ("[a](src/a.py)", "<p>[a](src/a.py)</p>"),
+        ("[a](DATA:text/html,x)", "<p>[a](DATA:text/html,x)</p>"),
+        ("![alt](data:image/png;base64,AA)", "<p>![alt](data:image/png;base64,AA)</p>"),
+        ("![alt](https://a/b.png)", 'rel="noopener noreferrer nofollow">alt</a>'),
+        ("1 < 2 & *", "<p>1 &lt; 2 &amp; *</p>"),
+    ],
+)
+def test_markdown_is_shown_as_its_author_meant_it_and_hostile_text_as_text(text, html):
+    assert html in prose(text)
+
+
+def test_text_too_long_for_a_person_is_shown_as_it_is():
+    long = "[" * 1_000_000
+    assert prose(long) == f"<pre><code>{long}</code></pre>"
+    assert "<span" not in coloured("def f\n" * 10_000, "python")
+
+
+def test_the_libraries_of_the_page_are_loaded_for_a_page_only(place):
+    make(said("x"))
+    program = (
+        "import sys; from zot.cli.main import run; run(sys.argv[1:], as_pi=False);"
+        "assert not {'markdown_it', 'pygments'} & set(sys.modules)"
+    )
+    for words in (["list"], ["export", "latest", "out.md"]):
+        command = [sys.executable, "-c", program, "sessions", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=uncovered())
+        assert done.returncode == 0, done.stderr
 
 
 # --- the command -----------------------------------------------------------------------------

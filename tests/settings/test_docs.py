@@ -66,6 +66,7 @@ def shown(page: str, start: str) -> list[str]:
 # --- sessions.md -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands_of_sessions(work):
     keep_session()
     output = run_all(SESSIONS)
@@ -94,6 +95,7 @@ def test_the_rows_of_sessions(work):
 # --- config.md -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands_of_config(work):
     output = run_all(CONFIG)
     assert "claude-sonnet-4-5" in output
@@ -135,6 +137,7 @@ def test_the_table_of_settings_is_the_one_of_the_code():
 # --- auth.md ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands_of_auth(work, monkeypatch):
     server = OAuthServer()
     try:

@@ -1,5 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from support.provider import KEY, model_of
 
 from zot.provider.providers import PROVIDERS, connect
@@ -24,6 +25,7 @@ def suite_of(provider: str) -> list[str]:
     return run_suite(make, model_of(provider))
 
 
+@pytest.mark.slow
 def test_every_provider_of_the_table_passes_the_suite():
     rows = sorted(set(PROVIDERS) - {"scripted"})
     with ThreadPoolExecutor(8) as pool:  # most of it is waiting

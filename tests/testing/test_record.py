@@ -52,6 +52,7 @@ def comparable(frames, cwd):
     return json.loads(text, object_hook=lambda fields: {**fields, "time": ""})
 
 
+@pytest.mark.slow
 def test_a_replay_gives_the_recorded_events_elsewhere_without_network_or_key(recorded, tmp_path):
     cassette, frames, folder = recorded
     with replay(cassette, tmp_path) as client:

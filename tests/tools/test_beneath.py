@@ -281,6 +281,7 @@ def test_no_listing_escapes_in_a_race(
     assert inside and refused
 
 
+@pytest.mark.slow
 def test_no_write_escapes_in_a_race(
     disk: Beneath, root: Path, outside: Path, swapping: None
 ) -> None:

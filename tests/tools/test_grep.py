@@ -217,6 +217,7 @@ LINES = st.lists(st.lists(WORDS, max_size=3).map("".join), max_size=6).map("\n".
     limit=st.integers(1, 6),
     ignore_case=st.booleans(),
 )
+@pytest.mark.slow
 def test_both_engines_say_the_same(
     tmp_path_factory: pytest.TempPathFactory,
     supervisor: Supervisor,

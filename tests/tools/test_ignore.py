@@ -47,6 +47,7 @@ def ours(root: Path) -> list[str]:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(LINES, max_size=5), st.lists(LINES, max_size=3), st.lists(LINES, max_size=3))
+@pytest.mark.slow
 def test_the_same_files_as_git(
     tmp_path_factory: pytest.TempPathFactory, top: list[str], sub: list[str], a: list[str]
 ) -> None:
@@ -99,5 +100,6 @@ def test_an_ignored_directory_can_be_asked_for_by_name(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4))
+@pytest.mark.slow
 def test_no_file_of_rules_is_too_strange(text: str, path: list[str]) -> None:
     Rules(text).verdict(path, False)

@@ -64,6 +64,7 @@ Supervisor().run(
 
 
 @pytest.mark.parametrize("command", TREES.values(), ids=TREES.keys())
+@pytest.mark.slow
 def test_nothing_is_left_after_kill_9_of_the_host(command: str) -> None:
     host = subprocess.Popen(
         [sys.executable, "-c", HOST, command], stdout=subprocess.PIPE, env=os.environ | ENV

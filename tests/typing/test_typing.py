@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import zot
 
 HERE = Path(__file__).parent
@@ -20,6 +22,7 @@ def test_the_package_says_that_it_is_typed():
     assert (Path(zot.__file__).parent / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_a_users_program_checks_strictly():
     assert "Success" in check("embedder.py"), check("embedder.py")
 

@@ -128,6 +128,7 @@ def test_zot_schema_prints_the_schema():
     assert json.loads(done.stdout) == json.loads(json.dumps(rpc_schema()))
 
 
+@pytest.mark.slow
 def test_zot_schema_against_an_older_one_lists_what_breaks(tmp_path):
     old = rpc_schema()
     old["$defs"]["TurnEnd"]["properties"]["gone"] = {"type": "string"}

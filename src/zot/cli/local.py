@@ -131,7 +131,7 @@ def _pull(options: argparse.Namespace) -> int:
         bar.close()
     _say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
-        sys.stderr.write("to run it: pip install 'zot[local]'\n")
+        sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
     return 0
 
 

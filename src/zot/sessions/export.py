@@ -14,7 +14,6 @@ from zot.errors import SessionError
 from zot.files import write_atomic
 from zot.pi import format as pi
 from zot.sessions import rows
-from zot.sessions.export_html import to_html
 from zot.sessions.export_markdown import to_markdown
 from zot.sessions.files import Loaded, load
 from zot.sessions.library import describe, lines_of, new_meta, write_session
@@ -58,6 +57,8 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
         case "markdown":
             return to_markdown(loaded, describe(path, loaded)).encode()
         case "html":
+            from zot.sessions.export_html import to_html  # its libraries are large
+
             return to_html(loaded, describe(path, loaded)).encode()
         case "pi":
             return b"".join(pi.encode_all(loaded.meta, [*loaded.entries.values()]))

@@ -7,7 +7,6 @@ load anything, so that not even a mistake here could.
 from __future__ import annotations
 
 import binascii
-import re
 from collections.abc import Mapping, Set
 from html import escape
 from typing import assert_never
@@ -27,6 +26,7 @@ from zot.provider.types import (
 )
 from zot.sessions.files import Loaded
 from zot.sessions.library import Summary
+from zot.sessions.prose import coloured, colours, prose
 
 POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -39,22 +39,31 @@ OPEN_LINES = 20
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --ink: #1c1e21; --dim: #667; --line: #d8dce2;
-  --user: #eef4ff; --code: #f5f6f8; --bad: #b3261e; --add: #e3f6e6; --del: #fde8e8; }
+  --user: #eef4ff; --code: #f5f6f8; --bad: #b3261e; --link: #0b57d0;
+  --add: #e3f6e6; --del: #fde8e8; }
 @media (prefers-color-scheme: dark) { :root { --bg: #15171a; --ink: #e3e6ea; --dim: #99a;
-  --line: #34383f; --user: #1c2740; --code: #1e2126; --bad: #ff8a80; --add: #16351d;
-  --del: #42191b; } }
+  --line: #34383f; --user: #1c2740; --code: #1e2126; --bad: #ff8a80; --link: #8ab4f8;
+  --add: #16351d; --del: #42191b; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 56rem; padding: 2rem 1rem 4rem; background: var(--bg);
   color: var(--ink); font: 16px/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: .8rem; margin: 0 0 .4rem; color: var(--dim); font-weight: 600; }
 h2 small { font-weight: 400; }
+h3, h4, h5, h6 { margin: 1.1rem 0 .4rem; line-height: 1.3; } h3 { font-size: 1.2rem; }
+h4 { font-size: 1.05rem; } h5, h6 { font-size: 1rem; } h2 + * { margin-top: 0; }
 dl { display: flex; flex-wrap: wrap; gap: .2rem 1.5rem; margin: 0 0 2rem; color: var(--dim); }
 dl div { display: flex; gap: .4rem; } dd { margin: 0; color: var(--ink); }
 section { padding: .8rem 1rem; margin: 0 0 1rem; border-radius: .5rem; }
 section.user { background: var(--user); }
 section.assistant, section.tool { border: 1px solid var(--line); }
 p { margin: 0 0 .7rem; white-space: pre-wrap; } p:last-child { margin-bottom: 0; }
+ul, ol { margin: 0 0 .7rem; padding-left: 1.5rem; } li p { margin-bottom: .3rem; }
+blockquote { margin: 0 0 .7rem; padding-left: .9rem; border-left: 3px solid var(--line);
+  color: var(--dim); }
+table { display: block; overflow-x: auto; border-collapse: collapse; margin: 0 0 .7rem; }
+th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: left; }
+hr { border: 0; border-top: 1px solid var(--line); margin: 1rem 0; } a { color: var(--link); }
 pre { background: var(--code); padding: .7rem .9rem; border-radius: .4rem; overflow-x: auto;
   margin: .4rem 0; white-space: pre-wrap; }
 pre, code { font: .85rem/1.5 ui-monospace, monospace; }
@@ -85,7 +94,7 @@ def to_html(loaded: Loaded, summary: Summary) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{colours()}</style></head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n{_facts(summary)}\n<main>\n{body}\n</main>\n"
         "<footer>Exported by zot</footer>\n</body></html>\n"
     )
@@ -160,7 +169,7 @@ def _call(call: ToolCall, result: ToolResult | None) -> str:
     failed = " failed" if result is not None and result.is_error else ""
     shown = _result(result) if result else '<p class="failed">No result was recorded.</p>'
     if not _diff_of(result):  # a diff says all that the arguments say, and more clearly
-        shown = f"<pre><code>{escape(args)}</code></pre>\n{shown}"
+        shown = f"<pre><code>{coloured(args, 'json')}</code></pre>\n{shown}"
     opened = " open" if result is not None and _lines(result) <= OPEN_LINES else ""
     return (
         f'<details{opened}><summary><span class="name{failed}">{escape(call.name)}</span> '
@@ -215,36 +224,3 @@ def _hint(args: Mapping[str, object]) -> str:
 
 def _lines(result: ToolResult) -> int:
     return sum(part.text.count("\n") + 1 for part in result.content if isinstance(part, Text))
-
-
-# --- text ------------------------------------------------------------------------------------
-
-_FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)(?:^\1[`~]*[ \t]*$|\Z)", re.M | re.S)
-_INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
-
-
-def prose(text: str) -> str:
-    """Text with its code blocks, code words and strong words; nothing else of Markdown."""
-    parts, end = [], 0
-    for fence in _FENCE.finditer(text):
-        parts.append(_paragraphs(text[end : fence.start()]))
-        parts.append(f"<pre><code>{escape(fence[2].rstrip())}</code></pre>")
-        end = fence.end()
-    parts.append(_paragraphs(text[end:]))
-    return "\n".join(part for part in parts if part)
-
-
-def _paragraphs(text: str) -> str:
-    pieces = (piece.strip("\n") for piece in re.split(r"\n\s*\n", text))
-    return "\n".join(f"<p>{_inline(piece)}</p>" for piece in pieces if piece.strip())
-
-
-def _inline(text: str) -> str:
-    parts, end = [], 0
-    for found in _INLINE.finditer(text):
-        parts.append(escape(text[end : found.start()]))
-        tag, inner = ("code", found[1]) if found[1] else ("strong", found[2])
-        parts.append(f"<{tag}>{escape(inner)}</{tag}>")
-        end = found.end()
-    parts.append(escape(text[end:]))
-    return "".join(parts)

@@ -150,7 +150,7 @@ def _keyring(action: str, *words: str) -> object:
         import keyring  # optional
         from keyring.errors import KeyringError, PasswordDeleteError
     except ImportError:
-        raise AuthError("the keyring needs another package: pip install 'zot[keyring]'") from None
+        raise AuthError("the keyring needs a package: pip install 'zot-agent[keyring]'") from None
     try:
         return getattr(keyring, action)("zot", *words)
     except PasswordDeleteError:

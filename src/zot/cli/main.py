@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from zot.errors import ZotError
-from zot.settings.flags import Options, UsageError, parse
+from zot.errors import UsageError, ZotError
+from zot.settings.flags import Options, parse
 
 if TYPE_CHECKING:
     from zot.settings.resolve import Setup

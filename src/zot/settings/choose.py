@@ -67,20 +67,16 @@ CANDIDATES = (
 
 
 def choose(
-    provider: str,
     environ: Mapping[str, str],
     *,
     stored: Callable[[], Sequence[str]] = tuple,
     candidates: Sequence[Candidate] = CANDIDATES,
 ) -> Choice:
-    """The provider to use; `provider` is what the user set, `stored` names those with credentials.
+    """The provider to use; `stored` names those with credentials.
 
     Raises:
-        ConfigError: the user named one that does not exist.
         AuthError: there is none at all; says how to get one.
     """
-    if provider:
-        return Choice(find_provider(provider))
     for info in PROVIDERS.values():
         if env_key(info, environ) and not info.key_optional:
             return Choice(info, because=f"{_key_variable(info, environ)} is set")
@@ -135,7 +131,10 @@ def _key_variable(info: ProviderInfo, environ: Mapping[str, str]) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    return _address(url)[0] in ("127.0.0.1", "localhost", "::1")
+    host = _address(url)[0]
+    return host in ("localhost", "::1") or (
+        host.startswith("127.") and host.replace(".", "").isdigit()
+    )
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -498,7 +498,7 @@ def test_extensions_bring_their_tools(open_runtime):
     [
         ({"tools": "read"}, "tools must be a list of tools, not 'read'"),
         ({"reasoning": "hgh"}, "reasoning must be one of off, .*, not 'hgh'"),
-        ({"max_steps": 0}, "max_steps must be a positive number, not 0"),
+        ({"max_steps": 0}, "max_steps must be a positive whole number, not 0"),
         ({"max_seconds": "10"}, "max_seconds must be a positive number, not '10'"),
         ({"hooks": [5]}, "not a guard: 5"),
         ({"extensions": ["/no/such"]}, "there is no extension.json in it"),

@@ -117,6 +117,27 @@ def test_a_login_is_stronger_than_a_key_in_models_json(place):
     assert key_of(place, {"apiKey": "sk-file"}, {}) == "sk-login"
 
 
+@pytest.mark.parametrize(
+    ("url", "key", "warned"),
+    [
+        ("http://10.0.0.5:8000/v1", "sk-x", True),
+        ("HTTP://models.example/v1", "sk-x", True),
+        ("http://127.evil.example/v1", "sk-x", True),
+        ("http://10.0.0.5:8000/v1", "", False),
+        ("https://models.example/v1", "sk-x", False),
+        ("http://localhost:8000/v1", "sk-x", False),
+        ("http://127.0.0.2:8000/v1", "sk-x", False),
+        ("http://[::1]:8000/v1", "sk-x", False),
+    ],
+)
+def test_a_key_that_travels_unencrypted_to_another_machine_is_warned_of(place, url, key, warned):
+    row = {"baseUrl": url, "api": "openai-chat", "apiKey": key, "models": [{"id": "m"}]}
+    write(place, {"providers": {"mine": row}})
+    setup = resolve(parse(["--provider", "mine", "--cwd", str(place)]), {}, str(place))
+    assert any("without encryption" in warning for warning in setup.warnings) is warned
+    assert not any("sk-x" in warning for warning in setup.warnings)
+
+
 def test_a_command_that_prints_no_key_is_told(place):
     with pytest.raises(AuthError, match="key command of 'mine'"):
         key_of(place, {"apiKey": "!exit 3"}, {})

@@ -1,11 +1,10 @@
-"""What `zot --help` prints, and the table of settings in docs/config.md: both from the table."""
+"""What `zot --help` prints: examples first, then the flags of the table of settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zot.provider.types import Json
-from zot.settings.table import FILE_SETTINGS, GROUPS, Setting
+from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
 zot: a coding agent that other programs embed.
@@ -51,32 +50,10 @@ def _rows(setting: Setting) -> Iterator[str]:
         yield _row(", ".join(setting.fixed), f"do not {setting.help}")
     elif setting.fixed:
         ((word, value),) = setting.fixed.items()
-        yield _row(word, f"the same as {setting.words[-1]} {_text(value)}")
+        text = ",".join(value) if isinstance(value, tuple) else value
+        yield _row(word, f"the same as {setting.words[-1]} {text}")
 
 
 def _row(left: str, right: str) -> str:
     left = left.rstrip()
     return f"  {left:<32}{right}\n" if len(left) <= 30 else f"  {left}\n{'':34}{right}\n"
-
-
-def _text(value: Json) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
-
-
-def settings_table() -> str:
-    """The settings of config.json as docs/config.md shows them (scripts/settings_table.py)."""
-    rows = ["setting | what it is | kind | default | flag | variable | a project may set it"]
-    rows.append(" | ".join(["---"] * 7))
-    for setting in FILE_SETTINGS.values():
-        default = "" if setting.default is None else f"`{setting.default}`".lower()
-        flags = ", ".join(f"`{word}`" for word in (*setting.words, *setting.fixed))
-        variable, project = setting.variables[0], "yes" if setting.file == "project" else ""
-        rows.append(
-            f"`{setting.name}` | {setting.help} | {setting.kind} | {default} | {flags} | "
-            f"`{variable}` | {project}"
-        )
-    old = (
-        f"`{name}` ({setting.name})" for setting in FILE_SETTINGS.values() for name in setting.old
-    )
-    table = "".join(f"| {row} |\n".replace("|  |", "| |").replace("|  |", "| |") for row in rows)
-    return f"{table}\nOlder names are understood, in files and as variables: {', '.join(old)}.\n"

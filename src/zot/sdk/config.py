@@ -65,7 +65,7 @@ _OWN_HELP = {
     "tools": "exactly these: names of built-in tools, Tool objects, typed functions",
     "extensions": "directories of extensions to load; none are searched for",
     "session": "a session file to go on with, or to begin; None: the transcript lives in memory",
-    "api_key": "None: the provider's variable, or what `zot login` stored",
+    "api_key": "default: the provider's variable, or what `zot login` stored",
 }
 """Where the SDK means more than the command line, or has what it has not."""
 _ROWS = {setting.keyword or name: setting for name, setting in SETTINGS.items() if setting.sdk}
@@ -101,7 +101,7 @@ def setup_of(config: Config) -> Setup:
         ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
         AuthError: no key.
     """
-    options = _options(config)
+    options = options_of(config)
     if isinstance(config.provider, str) or options.replay:
         return resolve(options, os.environ)
     provider = config.provider
@@ -159,7 +159,7 @@ def check_level(level: str) -> None:
         raise ConfigError(f"reasoning must be one of {', '.join(LEVELS)}, not {level!r}")
 
 
-def _options(config: Config) -> Options:
+def options_of(config: Config) -> Options:
     """What a type checker would say too, for those who use none.
 
     Raises:

@@ -79,10 +79,14 @@ def choose(
     """
     for info in PROVIDERS.values():
         if env_key(info, environ) and not info.key_optional:
-            return Choice(info, because=f"{_key_variable(info, environ)} is set")
+            variable = next(name for name in info.env if environ.get(name))
+            return Choice(info, because=f"{variable} is set")
     for name in stored():
         return Choice(find_provider(name), because="you are logged in")
-    return _on_this_machine(environ, candidates) or _pulled() or _none()
+    choice = _on_this_machine(environ, candidates) or _pulled()
+    if choice is None:
+        raise AuthError(THREE_WAYS)
+    return choice
 
 
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
@@ -117,14 +121,6 @@ def _pulled() -> Choice | None:
         return None
     name = DEFAULT if DEFAULT in names else names[0]
     return Choice(PROVIDERS["local"], name, because="the model on this machine")
-
-
-def _none() -> Choice:
-    raise AuthError(THREE_WAYS)
-
-
-def _key_variable(info: ProviderInfo, environ: Mapping[str, str]) -> str:
-    return next(name for name in info.env if environ.get(name))
 
 
 # --- asking the machine ----------------------------------------------------------------------

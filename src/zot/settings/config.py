@@ -14,14 +14,14 @@ from msgspec import Struct
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import Json
-from zot.settings.flags import Options
+from zot.settings.flags import Options, with_defaults
 from zot.settings.table import FILE_SETTINGS, Setting, WrongValue, checked, from_text
 from zot.settings.trust import is_trusted
 
 Source = Literal["flag", "environment", "project", "user", "default"]
 _OUR_NAMES = {old: setting.name for setting in FILE_SETTINGS.values() for old in setting.old}
-_OF_A_PROVIDER = ("model", "base_url")
 _NOTHING_SAID = Options()
+_DEFAULTS = with_defaults(_NOTHING_SAID)
 
 
 class Value(Struct, frozen=True):
@@ -54,7 +54,9 @@ def read_configuration(
     warnings: list[str] = []
     project, user = project_path(cwd), user_path(home)
     of_project = _usable(project, warnings)
-    refused = sorted(name for name in of_project if _needs_trust(name))
+    refused = sorted(
+        name for name in of_project if name in FILE_SETTINGS and FILE_SETTINGS[name].file == "user"
+    )
     if refused and not (options.trust or is_trusted(cwd, home)):
         warnings.append(
             f"{project!r} sets {', '.join(refused)}, which a project may do only in a trusted "
@@ -67,7 +69,7 @@ def read_configuration(
         _from_variables(environ),
         {name: Value(value, "project", project) for name, value in of_project.items()},
         {name: Value(value, "user", user) for name, value in of_user.items()},
-        {name: Value(_default(setting), "default") for name, setting in FILE_SETTINGS.items()},
+        {name: Value(getattr(_DEFAULTS, name), "default") for name in FILE_SETTINGS},
     )
     return Configuration(
         {name: _strongest(name, layers) for name in FILE_SETTINGS},
@@ -77,34 +79,19 @@ def read_configuration(
 
 
 def _strongest(name: str, layers: Sequence[Mapping[str, Value]]) -> Value:
-    """The first that names it. A model or an address belongs to the provider it was set with."""
-    return next(
-        layer[name]
-        for position, layer in enumerate(layers)
-        if name in layer
-        and (
-            name not in _OF_A_PROVIDER
-            or layer is layers[-1]
-            or _provider(layers[position:]) == _provider(layers)
-        )
-    )
-
-
-def _provider(layers: Sequence[Mapping[str, Value]]) -> Json:
-    return _strongest("provider", layers).value
-
-
-def _default(setting: Setting) -> Json:
-    said = getattr(_NOTHING_SAID, setting.name)
-    return said if setting.default is None else setting.default
+    if name in ("model", "base_url"):
+        # They belong to the provider they were set with.
+        below = [_strongest("provider", layers[start:]).value for start in range(len(layers))]
+        rows = zip(layers[:-1], below, strict=False)
+        layers = [*(layer for layer, provider in rows if provider == below[0]), layers[-1]]
+    return next(layer[name] for layer in layers if name in layer)
 
 
 def _from_flags(options: Options) -> Mapping[str, Value]:
-    said = {name: getattr(options, name) for name in FILE_SETTINGS}
     return {
         name: Value(value, "flag")
-        for name, value in said.items()
-        if value != getattr(_NOTHING_SAID, name)
+        for name in FILE_SETTINGS
+        if (value := getattr(options, name)) != getattr(_NOTHING_SAID, name)
     }
 
 
@@ -144,10 +131,6 @@ def _usable(path: str, warnings: list[str]) -> dict[str, Json]:
     return values
 
 
-def _needs_trust(name: str) -> bool:
-    return name in FILE_SETTINGS and FILE_SETTINGS[name].file != "project"
-
-
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -170,11 +153,9 @@ def read_file(path: str) -> dict[str, Json]:
         if data is None or not data.strip():
             return {}
         return msgspec.json.decode(data, type=dict[str, Json])
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = getattr(error, "strerror", "") or error
         raise ConfigError(f"{path!r} cannot be read and is not used: {why}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path!r} cannot be read and is not used: {error}") from error
 
 
 def change(path: str, edit: Callable[[dict[str, Json]], None]) -> None:

@@ -82,7 +82,7 @@ IGNORED = ("--experimental-oauth",)
 """Flags of the Go program that change nothing, there and here."""
 ELSEWHERE = {
     "--stream": "-p prints the answer when it is complete, --json every event as it comes",
-    "--stats": "--json has tokens and cost in its usage events, `zot sessions list` keeps them",
+    "--stats": "--json has the tokens and the cost in its usage events",
     "--insecure": "certificates are always checked; SSL_CERT_FILE names a file with your own",
     "--temperature": "each model runs with its provider's own temperature",
 }

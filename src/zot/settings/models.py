@@ -36,6 +36,7 @@ _APIS: dict[str, Api] = {
     "gemini": "google",
     "google-generative-ai": "google",
 }
+_API_WORDS = "anthropic, openai-chat, openai-responses or google"
 _KEY_HEADER: dict[Api, Auth] = {"anthropic": "x-api-key", "google": "x-goog-api-key"}
 _ALIASES = {
     "anthropic-messages": "anthropic",
@@ -208,11 +209,10 @@ class Models:
         api = self._api(row.api, f"provider {name!r}")
         if known is None:
             if not row.base_url or api is None:
-                self._warn(f"provider {name!r} needs a baseUrl and an api of {_words()}")
+                self._warn(f"provider {name!r} needs a baseUrl and an api of {_API_WORDS}")
                 return
-            self._providers[name] = _own_provider(name, row, api)
-        else:
-            self._providers[name] = _changed(known, row, api)
+            known = _own_provider(name, row, api)
+        self._providers[name] = _changed(known, row, api)
         self._keys[name] = row.api_key
         models = self._models.setdefault(name, {})
         for position, each in enumerate(row.models):
@@ -227,7 +227,7 @@ class Models:
 
     def _api(self, word: str, where: str) -> Api | None:
         if word and word not in _APIS:
-            self._warn(f"{where} has the unknown api {word!r}; use {_words()}")
+            self._warn(f"{where} has the unknown api {word!r}; use {_API_WORDS}")
         return _APIS.get(word)
 
     def _read(self) -> dict[str, ProviderRow]:
@@ -254,23 +254,15 @@ class Models:
         self.warnings.append(f"{self.path!r}: {text}; it is not used")
 
 
-def _words() -> str:
-    return "anthropic, openai-chat, openai-responses or google"
-
-
 def _own_provider(name: str, row: ProviderRow, api: Api) -> ProviderInfo:
-    free = row.auth == "none"
-    variable = row.api_key_env or name.upper().replace("-", "_").replace(".", "_") + "_API_KEY"
+    variable = name.upper().replace("-", "_").replace(".", "_") + "_API_KEY"
     return ProviderInfo(
         name=name,
         title=row.title or name,
         api=api,
-        base_url=row.base_url,
-        env=(variable,),
-        auth="none" if free else _KEY_HEADER.get(api, "bearer"),
+        env=() if row.api_key_env else (variable,),
+        auth=_KEY_HEADER.get(api, "bearer"),
         key_optional=True,  # its server says when it wants one
-        headers=row.headers or {},
-        quirks=row.compat or {},
         open_models=True,
     )
 

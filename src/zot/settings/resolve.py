@@ -93,10 +93,8 @@ def resolve(options: Options, environ: Mapping[str, str], home: str = "") -> Set
     key = known.key(info, options.api_key, environ)
     if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
-    asked, renew = info, None
-    if key.is_token:
-        asked = with_token(info, key.text)
-        renew = partial(_current_token, known, info, environ)
+    asked = with_token(info, key.text) if key.is_token else info
+    renew = partial(_current_token, known, info, environ) if key.is_token else None
     notice = choice.line(model.id) if choice.because else ""
     url = base_url or model.base_url or info.base_url
     warnings = (*ignored, *known.warnings, *_unsafe(known.home, url if key.text else ""))
@@ -104,11 +102,7 @@ def resolve(options: Options, environ: Mapping[str, str], home: str = "") -> Set
 
 
 def _current_token(known: Known, info: ProviderInfo, environ: Mapping[str, str]) -> str:
-    """The token of a login, renewed if it ends soon. Asked for before each request.
-
-    Raises:
-        AuthError: it has ended and cannot be renewed.
-    """
+    """Before each request: the token of a login, renewed if it ends soon, or an AuthError."""
     return known.key(info, "", environ).text
 
 

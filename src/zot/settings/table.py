@@ -177,18 +177,13 @@ def from_text(setting: Setting, text: str) -> Json:
         case "switch":
             value = _SWITCH_WORDS.get(text.lower(), text)
         case "whole" | "number" | "percent":
-            value = _number(setting.kind, text)
+            try:
+                value = float(text)
+            except ValueError:
+                pass
+            else:
+                value = int(value) if value.is_integer() else value
     return checked(setting, value)
-
-
-def _number(kind: Kind, text: str) -> Json:
-    try:
-        if kind == "whole":
-            return int(text)
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
 
 
 def checked(setting: Setting, value: Json) -> Json:

@@ -13,7 +13,7 @@ from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, home, home_dir
 from zot.provider.providers import env_secret_names
-from zot.runtime.approval import Approval
+from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingTool, Redactor, given_secrets
 from zot.runtime.runtime import Runtime
@@ -133,7 +133,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name):
+        if name not in (*known, SkillTool.name, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

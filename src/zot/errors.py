@@ -2,6 +2,7 @@
 
 ZotError
 ├── ConfigError            a flag, variable or file that cannot be used; says what to do
+│   ├── UsageError         the command line cannot be understood; exit code 2
 │   └── AuthError          no credential for the provider, or one that was refused
 ├── ProviderError          a model call failed (status, retryable, retry_after, request_id)
 │   ├── RateLimited        429
@@ -33,6 +34,10 @@ class ZotError(Exception):
 
 class ConfigError(ZotError):
     code = "config"
+
+
+class UsageError(ConfigError):
+    code = "usage"
 
 
 class AuthError(ConfigError):

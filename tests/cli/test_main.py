@@ -130,6 +130,38 @@ def test_a_misspelt_tool_in_approve_does_not_run_unasked(home):
     assert "--approve: unknown tool 'bsh'; there is: read, write" in ran.stderr
 
 
+@pytest.mark.parametrize("flags", [["--approve", "all"], ["--no-yolo"]])
+def test_a_tool_that_needs_an_approval_nobody_can_give_does_not_run(home, flags):
+    script = home / "script.json"
+    call = '{"name": "bash", "args": {"command": "touch ran"}}'
+    script.write_text(f'{{"turns": [{{"tools": [{call}]}}, {{"text": "x"}}]}}')
+    words = ["--json", "--provider", "scripted", "--script", str(script), *flags, "hi"]
+    ran = zot(*words, stdin=subprocess.DEVNULL, cwd=home)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "needs an approval and nobody can give it" in ran.stdout
+    assert not (home / "ran").exists()
+
+
+def test_piped_text_is_a_prompt_also_without_a_flag(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"match": "what is this", "text": "a question"}]}')
+    ran = zot("--provider", "scripted", "--script", str(script), input="what is this")
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("a question\n", "", 0)
+
+
+def test_a_home_that_every_user_can_write_to_is_warned_of(home):
+    script = home / "script.json"
+    script.write_text('{"turns": [{"text": "hello"}]}')
+    (home / "home").mkdir()
+    (home / "home").chmod(0o777)
+    ran = zot("-p", "--provider", "scripted", "--script", str(script), "hi")
+    assert (ran.stdout, ran.returncode) == ("hello\n", 0)
+    assert ran.stderr == (
+        f"zot: warning: every user can write to '{home}/home', where keys are kept: "
+        f"chmod 700 {home}/home\n"
+    )
+
+
 def test_an_interrupt_while_it_loads_ends_it_without_a_traceback(home):
     # A module of the standard library that is loaded early interrupts its own process.
     (home / "msgspec.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

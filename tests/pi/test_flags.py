@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from zot.errors import ConfigError
+from zot.errors import ConfigError, UsageError
 from zot.pi.flags import parse_pi
 from zot.pi.models import PiModels, matches, without_level
 from zot.provider.types import Model
-from zot.settings.flags import UsageError
 from zot.settings.resolve import resolve
 
 SONNET = Model("claude-sonnet-4-5", "anthropic", "anthropic")

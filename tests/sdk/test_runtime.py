@@ -13,7 +13,9 @@ from zot.errors import AuthError, CommandError, ConfigError, ProviderError
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
-from zot.sdk.config import Settings
+from zot.sdk.config import Settings, options_of
+from zot.settings.flags import Options
+from zot.settings.table import SETTINGS
 
 ZOT = str(Path(sys.executable).parent / "zot")
 EXTENSIONS = Path(__file__).parent.parent.parent / "examples" / "extensions"
@@ -458,8 +460,26 @@ def test_a_config_or_keywords(tmp_path):
         Runtime(config, cwd=tmp_path)
 
 
-def test_the_keywords_are_the_fields_of_config():
+def test_the_keywords_are_those_of_the_table_and_the_fields_of_config():
+    of_table = {row.keyword or row.name for row in SETTINGS.values() if row.sdk}
+    assert set(Settings.__annotations__) == of_table | {"hooks", "features"}
     assert set(Settings.__annotations__) == set(Config.__struct_fields__)
+
+
+def test_help_of_config_says_what_each_field_is():
+    lines = Config.__doc__.splitlines()
+    assert [line.partition(":")[0] for line in lines[2:]] == list(Config.__struct_fields__)
+    assert "max_seconds: time for one prompt" in lines
+
+
+def test_what_a_config_says_becomes_options_and_the_rest_says_nothing(tmp_path):
+    config = Config(cwd=tmp_path, max_seconds=2.5, compact_at=0, tools=["read", print])
+    wanted = Options(
+        cwd=str(tmp_path), max_seconds=2.5, compact_at=0, tools=("read",), extensions=False
+    )
+    assert options_of(config) == wanted
+    assert options_of(Config()) == Options(extensions=False)
+    assert options_of(Config(append_system_prompt="a")).append_system_prompt == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +518,7 @@ def test_extensions_bring_their_tools(open_runtime):
     [
         ({"tools": "read"}, "tools must be a list of tools, not 'read'"),
         ({"reasoning": "hgh"}, "reasoning must be one of off, .*, not 'hgh'"),
-        ({"max_steps": 0}, "max_steps must be a positive number, not 0"),
+        ({"max_steps": 0}, "max_steps must be a positive whole number, not 0"),
         ({"max_seconds": "10"}, "max_seconds must be a positive number, not '10'"),
         ({"hooks": [5]}, "not a guard: 5"),
         ({"extensions": ["/no/such"]}, "there is no extension.json in it"),

@@ -12,10 +12,11 @@ from zot.cli.config import main
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
 from zot.home import home, home_dir
-from zot.settings import config, trust
-from zot.settings.config import SETTINGS, Config
-from zot.settings.flags import Options
-from zot.settings.known import VARIABLES, configured
+from zot.settings import trust
+from zot.settings.config import Configuration, Value, read_configuration
+from zot.settings.flags import Options, with_defaults
+from zot.settings.known import configured
+from zot.settings.table import FILE_SETTINGS, WrongValue, checked, from_text
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +42,13 @@ def project_file(place, value):
     return path
 
 
-def settings_of(place, **flags) -> Config:
-    return Config(str(place / "project"), flags)
+def settings_of(place, environ=None, **flags) -> Configuration:
+    project, home = str(place / "project"), str(place / "home")
+    return read_configuration(Options(**flags), environ or {}, project, home)
+
+
+def options_of(place, options, environ=None) -> Options:
+    return configured(options, environ or {}, str(place / "project"), str(place / "home"))[0]
 
 
 # --- home ------------------------------------------------------------------------------------
@@ -119,16 +125,42 @@ def test_a_lock_that_is_never_freed_is_an_error(tmp_path):
 # --- precedence ------------------------------------------------------------------------------
 
 
-def test_the_stronger_word_wins_and_is_named(place, monkeypatch):
-    assert settings_of(place).find("model").source == "default"
+def test_the_stronger_word_wins_and_is_named(place):
+    assert settings_of(place).values["model"] == Value("", "default")
     user = user_file(place, {"model": "of-user"})
-    assert settings_of(place).find("model") == config.Value("of-user", "user", str(user))
+    assert settings_of(place).values["model"] == Value("of-user", "user", str(user))
     project = project_file(place, {"model": "of-project"})
-    assert settings_of(place).find("model") == config.Value("of-project", "project", str(project))
-    monkeypatch.setenv("ZOT_MODEL", "of-env")
-    assert settings_of(place).find("model") == config.Value("of-env", "environment", "ZOT_MODEL")
-    assert settings_of(place, model="of-flag").find("model") == config.Value("of-flag", "flag")
-    assert settings_of(place, model=None)["model"] == "of-env"
+    assert settings_of(place).values["model"] == Value("of-project", "project", str(project))
+    environ = {"ZOT_MODEL": "of-env"}
+    found = settings_of(place, environ).values["model"]
+    assert found == Value("of-env", "environment", "ZOT_MODEL")
+    found = settings_of(place, environ, model="of-flag").values["model"]
+    assert found == Value("of-flag", "flag")
+    assert settings_of(place, environ, model="")["model"] == "of-env"
+
+
+EXAMPLES = {
+    "switch": ("off", False),
+    "text": ("x", "x"),
+    "list": ("a, b", ("a", "b")),
+    "words": ("a, b", ("a", "b")),
+    "whole": ("3", 3),
+    "number": ("1.5", 1.5),
+    "percent": ("50", 50),
+    "level": ("low", "low"),
+}
+
+
+@pytest.mark.parametrize("setting", FILE_SETTINGS.values(), ids=lambda setting: setting.name)
+def test_every_setting_comes_from_file_and_variable_by_each_of_its_names(place, setting):
+    text, value = EXAMPLES[setting.kind]
+    for name, variable in zip((setting.name, *setting.old), setting.variables, strict=True):
+        user_file(place, {name: value})
+        assert settings_of(place)[setting.name] == value
+        assert getattr(options_of(place, Options()), setting.name) == value
+        user_file(place, {})
+        assert settings_of(place, {variable: text})[setting.name] == value
+        assert getattr(options_of(place, Options(), {variable: text}), setting.name) == value
 
 
 def test_a_project_may_not_set_what_is_dangerous_unless_it_is_trusted(place):
@@ -145,11 +177,17 @@ def test_a_project_may_not_set_what_is_dangerous_unless_it_is_trusted(place):
     assert settings_of(place)["base_url"] == ""
 
 
-def test_trust_covers_what_lies_below_and_nothing_beside(place):
+def test_trust_is_for_one_directory_and_not_for_those_below_or_beside(place):
     trust.trust(str(place / "project"))
-    assert trust.is_trusted(str(place / "project" / "src"))
-    assert not trust.is_trusted(str(place / "project2"))
-    assert not trust.is_trusted(str(place))
+    assert trust.is_trusted(str(place / "project"))
+    for other in ("project/vendored", "project2", "."):
+        assert not trust.is_trusted(str(place / other))
+
+
+def test_a_project_below_a_trusted_directory_may_set_nothing_dangerous(place):
+    trust.trust(str(place))
+    project_file(place, {"base_url": "http://evil"})
+    assert settings_of(place)["base_url"] == ""
 
 
 def test_a_broken_trust_file_trusts_nothing_and_is_not_overwritten(place):
@@ -190,28 +228,27 @@ def test_words_of_the_go_program_are_understood(place):
     project_file(place, {"jail_by_default": False})  # what weakens a guard needs trust
     found = settings_of(place)
     assert found["jail"] is True
-    assert found.others() == {"theme": "dark"}
+    assert found.others == {"theme": "dark"}
     assert len(found.warnings) == 1
-    assert configured(Options(), {}, str(place / "project"))[0].reasoning == "xhigh"
+    assert options_of(place, Options()).reasoning == "xhigh"
     user_file(place, {"jail_by_default": True, "jail": False})
     assert settings_of(place)["jail"] is False
 
 
-def test_a_variable_of_the_wrong_kind_is_an_error(place, monkeypatch):
-    monkeypatch.setenv("ZOT_MAX_STEPS", "many")
-    with pytest.raises(ConfigError, match="ZOT_MAX_STEPS.*whole number"):
-        settings_of(place).find("max_steps")
+def test_a_variable_of_the_wrong_kind_is_an_error(place):
+    with pytest.raises(ConfigError, match="ZOT_MAX_STEPS must be a positive whole number"):
+        settings_of(place, {"ZOT_MAX_STEPS": "many"})
 
 
 @settings(max_examples=60, deadline=None)
-@given(name=st.sampled_from(sorted(SETTINGS)), text=st.text(max_size=12))
+@given(name=st.sampled_from(sorted(FILE_SETTINGS)), text=st.text(max_size=12))
 def test_a_text_becomes_a_value_that_fits_or_is_refused(name, text):
-    setting = SETTINGS[name]
+    setting = FILE_SETTINGS[name]
     try:
-        value = config.parse(setting, text)
-    except ConfigError:
+        value = from_text(setting, text)
+    except WrongValue:
         return
-    assert config.mismatch(setting, value) == ""
+    assert checked(setting, value) == value
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -307,31 +344,34 @@ def test_the_command_line_wins_over_the_files(place):
             "max_steps": 7,
             "auto_compact_threshold": 0,
             "context_files": False,
+            "skills": False,
             "approve": ["bash"],
         },
     )
-    options, _ = configured(Options(max_steps=3), os.environ, str(place))
+    options = options_of(place, Options(max_steps=3, skills=True))
     assert (options.provider, options.model, options.reasoning) == ("openai", "gpt-5", "high")
-    assert (options.max_steps, options.no_auto_compact) == (3, True)
-    assert (options.no_context_files, options.no_skills) == (True, False)
+    assert (options.max_steps, options.compact_at) == (3, 0)
+    assert (options.context_files, options.skills) == (False, True)
     assert options.approve == ("bash",)
 
 
 def test_a_model_belongs_to_the_provider_it_was_set_with(place):
     user_file(place, {"provider": "openai", "model": "gpt-5", "base_url": "http://x"})
-    options, _ = configured(Options(provider="anthropic"), os.environ, str(place))
+    options = options_of(place, Options(provider="anthropic"))
     assert (options.model, options.base_url) == ("", "")
+    options = options_of(place, Options(), {"ZOT_PROVIDER": "anthropic"})
+    assert (options.provider, options.model, options.base_url) == ("anthropic", "", "")
+    project_file(place, {"provider": "google", "model": "gemini"})
+    assert options_of(place, Options()).model == "gemini"
+    assert options_of(place, Options(provider="openai")).model == "gpt-5"
 
 
-def test_every_variable_of_a_setting_is_looked_for(place, monkeypatch):
-    assert set(VARIABLES) == {setting.env for setting in SETTINGS.values() if setting.env}
-    monkeypatch.setenv("ZOT_MODEL", "from-env")
-    assert configured(Options(), os.environ, str(place))[0].model == "from-env"
-
-
-def test_no_file_and_no_variable_change_nothing(place):
-    options = Options(model="m")
-    assert configured(options, {"ZOT_HOME": "x"}, str(place)) == (options, [])
+def test_without_file_and_variable_the_defaults_are_filled_in(place):
+    options = options_of(place, Options(model="m"), {"ZOT_HOME": "x"})
+    assert options == with_defaults(Options(model="m"))
+    assert (options.compact_at, options.idle_timeout, options.skills) == (85, 120, True)
+    user_file(place, {})
+    assert options_of(place, Options(model="m")) == options
 
 
 def test_looking_creates_nothing(place):

@@ -3,39 +3,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.cli.help import help_text
-from zot.settings.flags import FLAGS, LEVEL_WORDS, Options, UsageError, parse
+from zot.errors import UsageError
+from zot.settings.flags import FLAGS, Options, parse, takes_value
+from zot.settings.table import GROUPS, LEVEL_WORDS, SETTINGS
 
-GOOD = {"text": "x", "list": "x", "words": "a,b", "int": "3", "float": "1.5", "level": "low"}
+GOOD = {"text": "x", "list": "x", "words": "a,b", "whole": "3", "number": "1.5", "level": "low"}
+GOOD["percent"] = "50"
+NOTHING = {"switch": (False, None), "text": ("", None), "list": ((),), "words": (None,)}
 
 
 def test_nothing_said_is_every_default():
     assert parse([]) == Options()
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.field)
-def test_every_flag_sets_its_field_by_each_of_its_names(flag):
-    for name in flag.names:
-        if flag.kind == "yes":
-            assert getattr(parse([name]), flag.field) is True
-            with pytest.raises(UsageError, match="takes no value"):
-                parse([f"{name}=1"])
-            continue
-        spaced, joined = parse([name, GOOD[flag.kind]]), parse([f"{name}={GOOD[flag.kind]}"])
-        assert spaced == joined
-        assert getattr(spaced, flag.field) != getattr(Options(), flag.field)
-        with pytest.raises(UsageError, match="needs a value"):
-            parse([name])
+def test_the_fields_of_options_are_the_settings():
+    assert set(Options.__struct_fields__) == {"words", *SETTINGS}
+    for name, setting in SETTINGS.items():
+        assert getattr(Options(), name) in NOTHING.get(setting.kind, (None,))
 
 
-def test_every_flag_has_a_field_and_stands_in_the_help():
+@pytest.mark.parametrize("word", FLAGS)
+def test_every_flag_sets_its_field(word):
+    setting = FLAGS[word]
+    if not takes_value(word):
+        assert getattr(parse([word]), setting.name) == setting.fixed.get(word, True)
+        with pytest.raises(UsageError, match="takes no value"):
+            parse([f"{word}=1"])
+        return
+    spaced, joined = parse([word, GOOD[setting.kind]]), parse([f"{word}={GOOD[setting.kind]}"])
+    assert spaced == joined
+    assert getattr(spaced, setting.name) != getattr(Options(), setting.name)
+    with pytest.raises(UsageError, match="needs a value"):
+        parse([word])
+
+
+def test_every_flag_is_of_one_setting_and_stands_in_the_help():
+    words = [word for row in SETTINGS.values() for word in (*row.words, *row.fixed)]
+    assert len(words) == len(set(words))
     text = help_text()
-    for flag in FLAGS:
-        assert hasattr(Options(), flag.field)
-        assert flag.help in text
-        for name in flag.names:
-            assert name in text
-    names = [name for flag in FLAGS for name in flag.names]
-    assert len(names) == len(set(names))
+    for word, setting in FLAGS.items():
+        anyway = setting.default is True and word in setting.words
+        assert anyway or setting in GROUPS["pi"] or word in text
+
+
+@pytest.mark.parametrize("name", ["--stream", "--stats", "--insecure", "--temperature"])
+def test_a_flag_of_the_go_program_that_is_not_here_says_what_to_use(name):
+    with pytest.raises(UsageError, match=f"zot has no flag {name}: "):
+        parse([name])
+
+
+def test_flags_of_the_go_program_are_understood():
+    assert parse(["--experimental-oauth"]) == Options()
+    assert parse(["--with-skills"]).skills is True
+    assert parse(["--no-yolo"]).approve == ("all",)
 
 
 def test_help_teaches_with_examples_and_names_the_exit_codes():
@@ -86,7 +106,7 @@ def test_an_unknown_flag_suggests_a_near_one():
         parse(["-Z"])
 
 
-@given(st.lists(st.text(max_size=8) | st.sampled_from([n for f in FLAGS for n in f.names])))
+@given(st.lists(st.text(max_size=8) | st.sampled_from(sorted(FLAGS))))
 def test_any_command_line_parses_or_is_a_usage_error(argv):
     try:
         parse(argv)
@@ -99,3 +119,4 @@ def test_a_share_of_the_window_is_a_percentage(value):
     with pytest.raises(UsageError, match="percentage from 1 to 100"):
         parse(["--compact-at", value])
     assert parse(["--compact-at", "85"]).compact_at == 85
+    assert parse(["--no-auto-compact"]) == parse(["--compact-at", "0"])

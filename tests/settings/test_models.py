@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zot.errors import ConfigError
+from zot.errors import AuthError, ConfigError
 from zot.files import ensure_dir
 from zot.provider import catalog
 from zot.provider.types import Model, Price
 from zot.settings import models
+from zot.settings.flags import parse
 from zot.settings.known import Known
 from zot.settings.models import Models
+from zot.settings.resolve import resolve
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,7 @@ OWN = {
 
 def test_a_provider_of_the_users_own(place):
     write(place, {"providers": {"mine": OWN}})
-    known = Models()
+    known = Models(str(place))
     info = known.provider("mine")
     assert (info.api, info.base_url, info.auth, info.headers) == (
         "openai-chat",
@@ -79,7 +81,7 @@ def test_a_provider_of_the_users_own(place):
 def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
     row = {"baseUrl": "http://x", "api": "anthropic"}
     write(place, {"providers": {"my-host": row, "b": {**row, "apiKeyEnv": "B_SECRET"}}})
-    known = Models()
+    known = Models(str(place))
     assert (known.provider("my-host").env, known.provider("my-host").auth) == (
         ("MY_HOST_API_KEY",),
         "x-api-key",
@@ -87,11 +89,65 @@ def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
     assert known.provider("b").env == ("B_SECRET",)
 
 
+def key_of(place, row, environ) -> str:
+    base = {"baseUrl": "http://127.0.0.1:9", "api": "openai-chat", "models": [{"id": "m"}]}
+    write(place, {"providers": {"mine": {**base, **row}}})
+    return resolve(parse(["--provider", "mine", "--cwd", str(place)]), environ, str(place)).key
+
+
+@pytest.mark.parametrize(
+    ("row", "key"),
+    [
+        ({}, ""),  # its server says when it wants one
+        ({"apiKey": "sk-literal"}, "sk-literal"),
+        ({"apiKey": "HAS_A_KEY"}, "sk-of-variable"),
+        ({"apiKey": "HAS_NONE"}, "HAS_NONE"),
+        ({"apiKey": "!echo sk-$((40 + 2))"}, "sk-42"),
+        ({"apiKey": "sk-literal", "apiKeyEnv": "HAS_A_KEY"}, "sk-of-variable"),
+        ({"apiKey": "sk-literal", "auth": "none"}, ""),
+    ],
+)
+def test_a_key_in_models_json_is_used_as_pi_does(place, row, key):
+    assert key_of(place, row, {"HAS_A_KEY": "sk-of-variable"}) == key
+
+
+def test_a_login_is_stronger_than_a_key_in_models_json(place):
+    (place / "auth.json").write_text('{"mine": {"api_key": "sk-login"}}')
+    (place / "auth.json").chmod(0o600)
+    assert key_of(place, {"apiKey": "sk-file"}, {}) == "sk-login"
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "warned"),
+    [
+        ("http://10.0.0.5:8000/v1", "sk-x", True),
+        ("HTTP://models.example/v1", "sk-x", True),
+        ("http://127.evil.example/v1", "sk-x", True),
+        ("http://10.0.0.5:8000/v1", "", False),
+        ("https://models.example/v1", "sk-x", False),
+        ("http://localhost:8000/v1", "sk-x", False),
+        ("http://127.0.0.2:8000/v1", "sk-x", False),
+        ("http://[::1]:8000/v1", "sk-x", False),
+    ],
+)
+def test_a_key_that_travels_unencrypted_to_another_machine_is_warned_of(place, url, key, warned):
+    row = {"baseUrl": url, "api": "openai-chat", "apiKey": key, "models": [{"id": "m"}]}
+    write(place, {"providers": {"mine": row}})
+    setup = resolve(parse(["--provider", "mine", "--cwd", str(place)]), {}, str(place))
+    assert any("without encryption" in warning for warning in setup.warnings) is warned
+    assert not any("sk-x" in warning for warning in setup.warnings)
+
+
+def test_a_command_that_prints_no_key_is_told(place):
+    with pytest.raises(AuthError, match="key command of 'mine'"):
+        key_of(place, {"apiKey": "!exit 3"}, {})
+
+
 def test_what_the_user_says_of_a_listed_model_wins_and_the_rest_stays(place):
     listed = catalog.default_model("anthropic")
     row = {"id": listed.id, "contextWindow": 5, "maxTokens": 0, "priceInput": 9, "priceOutput": 9}
     write(place, {"providers": {"anthropic-messages": {"models": [row, {"id": "brand-new"}]}}})
-    known = Models()
+    known = Models(str(place))
     changed = known.find("anthropic", listed.id)
     assert (changed.context_window, changed.max_output) == (5, listed.max_output)
     assert (changed.reasoning, changed.price) == (listed.reasoning, Price(9, 9))
@@ -105,14 +161,14 @@ def test_a_listed_provider_can_be_pointed_elsewhere(place):
     write(
         place, {"providers": {"openai": {"baseUrl": "http://x", "apiKeyEnv": "X", "auth": "none"}}}
     )
-    info = Models().provider("openai")
+    info = Models(str(place)).provider("openai")
     assert (info.base_url, info.env[0], info.auth, info.key_optional) == (
         "http://x",
         "X",
         "none",
         True,
     )
-    assert "mine" not in Models().providers()
+    assert "mine" not in Models(str(place)).providers()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +186,7 @@ def test_a_listed_provider_can_be_pointed_elsewhere(place):
 )
 def test_what_cannot_be_used_is_a_warning_that_names_the_file(place, text, word):
     write(place, text)
-    known = Models()
+    known = Models(str(place))
     assert any(word in warning for warning in known.warnings)
     assert all("models.json" in warning for warning in known.warnings)
     assert known.default("anthropic") == catalog.default_model("anthropic")
@@ -151,18 +207,22 @@ def test_what_cannot_be_used_is_a_warning_that_names_the_file(place, text, word)
     )
 )
 def test_no_file_breaks_the_reader(tmp_path_factory, value):
-    path = tmp_path_factory.getbasetemp() / "any-models.json"
-    path.write_text(json.dumps(value))
-    assert Models(str(path)).provider("anthropic").name == "anthropic"
+    home = tmp_path_factory.getbasetemp()
+    (home / "models.json").write_text(json.dumps(value))
+    assert Models(str(home)).provider("anthropic").name == "anthropic"
 
 
 # --- what servers told -----------------------------------------------------------------------
 
 
 def test_what_a_server_told_is_kept_for_a_while(place, monkeypatch):
-    models.write_cache("ollama", [Model(id="q", provider="ollama", api="openai-chat", name="Q")])
-    models.write_cache("openai", [Model(id="o", provider="openai", api="openai-responses")])
-    known = Models()
+    models.write_cache(
+        str(place), "ollama", [Model(id="q", provider="ollama", api="openai-chat", name="Q")]
+    )
+    models.write_cache(
+        str(place), "openai", [Model(id="o", provider="openai", api="openai-responses")]
+    )
+    known = Models(str(place))
     (model,) = known.all("ollama")
     assert (model.id, model.name, model.source) == ("q", "Q", "cache")
     assert known.find("openai", "o").source == "cache"
@@ -173,14 +233,16 @@ def test_what_a_server_told_is_kept_for_a_while(place, monkeypatch):
 
 def test_the_catalog_knows_more_of_a_model_than_its_server(place):
     listed = catalog.default_model("anthropic")
-    models.write_cache("anthropic", [Model(id=listed.id, provider="anthropic", api="anthropic")])
-    assert listed in Models().all("anthropic")
+    models.write_cache(
+        str(place), "anthropic", [Model(id=listed.id, provider="anthropic", api="anthropic")]
+    )
+    assert listed in Models(str(place)).all("anthropic")
 
 
 def test_a_broken_cache_is_an_empty_one(place):
     ensure_dir(place)
     (place / "models-cache.json").write_text('{"models": 3}')
-    assert models.read_cache("ollama") == ()
+    assert models.read_cache(str(place), "ollama") == ()
 
 
 # --- at start-up -----------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Mistakes that a user's type checker must find: each line with an error says which one."""
 
-from zot import Runtime, tool
+from zot import Config, Runtime, tool
 from zot.client import Client
 
 Runtime(provider=7)  # arg-type
 Runtime(no_such_setting=1)  # call-arg
+Config(provider=7)  # arg-type
+Config(no_such_setting=1)  # call-arg
+Config(provider="x").model = "y"  # misc
 Runtime(provider="x").prompt(7)  # arg-type
 Runtime(provider="x").set_reasoning("enormous")  # arg-type
 Runtime(provider="x").no_such_method()  # attr-defined

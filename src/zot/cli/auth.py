@@ -84,7 +84,7 @@ def _login(argv: Sequence[str]) -> int:
 
 
 def _provider(name: str) -> ProviderInfo:
-    known = Models()
+    known = Models(home_dir())
     if not name and sys.stdin.isatty():
         names = [each.name for each in known.providers().values() if each.auth != "none"]
         sys.stderr.write(f"providers: {', '.join(names)}\nlog in to: ")
@@ -243,7 +243,7 @@ def _auth(argv: Sequence[str]) -> int:
     AuthFile(home_dir()).check()  # once, not once for every provider
     found = [
         status
-        for info in Models().providers().values()
+        for info in Models(home_dir()).providers().values()
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
     for status in found:

@@ -11,9 +11,12 @@ from pathlib import Path
 import msgspec
 
 from zot.errors import ConfigError, ZotError
+from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings import config, trust
-from zot.settings.config import SETTINGS, Config
+from zot.settings.config import Configuration
+from zot.settings.flags import Options
+from zot.settings.table import WrongValue, from_text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,47 +67,50 @@ def _cwd(arguments: argparse.Namespace) -> str:
     return arguments.cwd or os.getcwd()  # noqa: PTH109  a plain string is wanted
 
 
-def _config(arguments: argparse.Namespace) -> Config:
-    found = Config(_cwd(arguments))
-    for warning in found.warnings:
+def _configuration(arguments: argparse.Namespace) -> Configuration:
+    read = config.read_configuration(Options(), os.environ, _cwd(arguments), home_dir())
+    for warning in read.warnings:
         sys.stderr.write(f"zot: warning: {warning}\n")
-    return found
+    return read
 
 
 def _file(arguments: argparse.Namespace) -> str:
-    return config.project_path(_cwd(arguments)) if arguments.project else config.user_path()
+    if arguments.project:
+        return config.project_path(_cwd(arguments))
+    return config.user_path(home_dir())
 
 
 def _get(arguments: argparse.Namespace) -> int:
-    config.known(arguments.name)
-    value = _config(arguments)[arguments.name]
-    sys.stdout.write(_shown(value) + "\n")
+    setting = config.find_setting(arguments.name)
+    sys.stdout.write(_shown(_configuration(arguments)[setting.name]) + "\n")
     return 0
 
 
 def _set(arguments: argparse.Namespace) -> int:
-    value = config.parse(config.known(arguments.name), arguments.value)
-    config.change(_file(arguments), lambda values: values.update({arguments.name: value}))
+    setting = config.find_setting(arguments.name)
+    try:
+        value = from_text(setting, arguments.value)
+    except WrongValue as error:
+        raise ConfigError(f"{setting.name} {error}") from error
+    config.change(_file(arguments), lambda values: values.update({setting.name: value}))
     return 0
 
 
 def _unset(arguments: argparse.Namespace) -> int:
-    config.change(_file(arguments), lambda values: values.pop(arguments.name, None))
+    config.change(_file(arguments), lambda values: config.remove(values, arguments.name))
     return 0
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = _config(arguments)
-    values = {name: found.find(name) for name in SETTINGS}
+    read = _configuration(arguments)
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(values).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(read.values).decode() + "\n")
         return 0
     rows = [
-        (name, _shown(value.value), value.source, value.where) for name, value in values.items()
+        (name, _shown(value.value), value.source, value.where)
+        for name, value in read.values.items()
     ]
-    rows += [
-        (name, _shown(value), "user", "not known here") for name, value in found.others().items()
-    ]
+    rows += [(name, _shown(value), "user", "not known here") for name, value in read.others.items()]
     for name, shown, source, where in rows:
         sys.stdout.write(f"{name:24} {shown:24} {source:12} {where}".rstrip() + "\n")
     return 0

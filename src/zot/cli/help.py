@@ -1,20 +1,24 @@
-"""What `zot --help` prints: examples first, then every flag of the table in flags.py."""
+"""What `zot --help` prints: examples first, then the flags of the table of settings."""
 
 from __future__ import annotations
 
-from zot.settings.flags import FLAGS, Flag
+from collections.abc import Iterator
+
+from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
 zot: a coding agent that other programs embed.
 
-  zot rpc                             a program drives it: one JSON object a line, both ways
-  zot -p "why does the test fail?"    answer once, print the answer
-  git diff | zot -p "review this"     the same, with piped text before the prompt
-  zot --json "list the TODOs"         answer once, print every event as a JSON line
+  zot -p "why does the test fail?"        answer once, print the answer
+  git diff | zot -p "review this"         the same, with piped text before the prompt
+  zot rpc                                 a program drives it: one JSON object a line, both ways
+  zot --json "list the TODOs"             answer once, print every event as a JSON line
 
-  zot -p --provider openai --model gpt-5 "..."       choose provider and model
-  zot -p --tools read,grep,glob "..."                only tools that change nothing
-  zot -p --provider local "..."                      a model on this machine, no key needed
+  zot -p -c "and now fix it"              go on with the latest session
+  zot -p --tools read,grep,glob "..."     only tools that change nothing
+  zot -p --provider openai --model gpt-5 "..."
+  zot -p --provider local "..."           a model on this machine, no key needed
+  zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
   rpc, ext, local, sessions, skills, config, login, logout, auth, schema, conformance, watch
@@ -32,14 +36,24 @@ Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wron
 
 def help_text() -> str:
     parts = [_HEAD]
-    for group in dict.fromkeys(flag.group for flag in FLAGS):
-        rows = [_row(flag) for flag in FLAGS if flag.group == group]
-        parts.append(f"\n{group}:\n" + "".join(rows))
+    for group, settings in GROUPS.items():
+        shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
+        parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))
     return "".join(parts) + _TAIL
 
 
-def _row(flag: Flag) -> str:
-    left = ", ".join(flag.names) + (f" {flag.value}" if flag.value else "")
-    if len(left) > 30:
-        return f"  {left}\n{'':34}{flag.help}\n"
-    return f"  {left:<32}{flag.help}\n"
+def _rows(setting: Setting) -> Iterator[str]:
+    if setting.default is not True:  # what is so anyway needs no flag
+        default = f" ({setting.default})" if setting.default else ""
+        yield _row(f"{', '.join(setting.words)} {setting.value}", setting.help + default)
+    if setting.kind == "switch" and setting.fixed:
+        yield _row(", ".join(setting.fixed), f"do not {setting.help}")
+    elif setting.fixed:
+        ((word, value),) = setting.fixed.items()
+        text = ",".join(value) if isinstance(value, tuple) else value
+        yield _row(word, f"the same as {setting.words[-1]} {text}")
+
+
+def _row(left: str, right: str) -> str:
+    left = left.rstrip()
+    return f"  {left:<32}{right}\n" if len(left) <= 30 else f"  {left}\n{'':34}{right}\n"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from zot.errors import ZotError
+from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN
-from zot.settings.flags import Options, UsageError, parse
+from zot.settings.flags import Options, parse
 
 if TYPE_CHECKING:
     from zot.settings.resolve import Setup

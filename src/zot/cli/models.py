@@ -12,7 +12,7 @@ from zot.provider.catalog import price_date
 from zot.provider.providers import ProviderInfo, env_base_url
 from zot.provider.types import Model
 from zot.settings.flags import Options
-from zot.settings.known import Known, configured, find_key, with_token
+from zot.settings.known import Known, configured, with_token
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
 
 ASK_SECONDS = 3.0
@@ -46,7 +46,8 @@ def _price_dates(models: Sequence[Model]) -> dict[str, str]:
 def _models(options: Options) -> Sequence[Model]:
     known = Known()
     try:
-        wanted, _ = configured(options, os.environ, working_directory(options.cwd))
+        cwd = working_directory(options.cwd)
+        wanted, _ = configured(options, os.environ, cwd, known.home)
         choice = choose_provider(wanted, os.environ, known)
     except AuthError:  # the list needs no key
         return known.all(DEFAULT_PROVIDER)
@@ -57,13 +58,13 @@ def _models(options: Options) -> Sequence[Model]:
         return local_models()
     base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
     try:
-        return _told(info, wanted.api_key, base_url) or known.all(info.name)
+        return _told(known, info, wanted.api_key, base_url) or known.all(info.name)
     except (ProviderError, ConfigError) as error:
         sys.stderr.write(f"zot: {error}; this is what is known without asking\n")
         return known.all(info.name)
 
 
-def _told(info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
+def _told(known: Known, info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
     """What the server says it has: to be shown when it is another host, else to be remembered.
 
     Raises:
@@ -72,19 +73,19 @@ def _told(info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
     from zot.provider.discover import live_models
     from zot.settings.models import read_cache, write_cache  # deferred: only for this flag
 
-    key = find_key(info, flag, os.environ)
+    key = known.key(info, flag, os.environ)
     askable = bool(base_url or info.base_url) and info.api != "scripted"
     if not askable or not (key.text or info.key_optional):
         return ()
     if key.is_token:
         info = with_token(info, key.text)
     elsewhere = bool(base_url) and base_url.rstrip("/") != info.base_url
-    if not elsewhere and read_cache(info.name):
+    if not elsewhere and read_cache(known.home, info.name):
         return ()
     models = live_models(info, key.text, base_url, seconds=ASK_SECONDS)
     if elsewhere:
         return models
-    write_cache(info.name, models)
+    write_cache(known.home, info.name, models)
     return ()
 
 

@@ -9,9 +9,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from zot.errors import SessionError
+from zot.errors import SessionError, UsageError
 from zot.sessions.library import Summary, summaries
-from zot.settings.flags import Options, UsageError
+from zot.settings.flags import Options
 from zot.settings.resolve import working_directory
 
 SHOWN = 20

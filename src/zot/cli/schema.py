@@ -8,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from zot.errors import ConfigError
-from zot.settings.flags import UsageError
+from zot.errors import ConfigError, UsageError
 from zot.wire.schema import DOCUMENTS, breaking_changes, text_of
 
 HELP = f"""\

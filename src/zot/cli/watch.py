@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from zot.errors import ConfigError
+from zot.errors import ConfigError, UsageError
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
-from zot.settings.flags import UsageError
 
 HELP = """\
 usage: zot watch [-f] [FILE|-]

@@ -15,8 +15,7 @@ from zot.conformance.fields import field_points
 from zot.conformance.kit import Kit, Point
 from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
-from zot.errors import ConfigError
-from zot.settings.flags import UsageError
+from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
 
 SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE)

@@ -9,18 +9,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from zot.errors import UsageError
 from zot.provider.providers import PROVIDERS
-from zot.settings.flags import LEVEL_WORDS, Options, UsageError, known_flags, parse
+from zot.settings.flags import FLAGS, Options, parse, takes_value
+from zot.settings.table import LEVEL_WORDS, SETTINGS
 
 MODES = ("text", "json", "rpc")
-ALIASES = {
-    "-t": "--tools",
-    "-nt": "--no-tools",
-    "-n": "--name",
-    "-ne": "--no-extensions",
-    "-ns": "--no-skills",
-    "--extension": "--ext",
-}
+ALIASES = {word: flag for setting in SETTINGS.values() for word, flag in setting.pi.items()}
 WITH_VALUE = (
     "--theme",
     "--prompt-template",
@@ -59,7 +54,6 @@ def parse_pi(argv: Sequence[str]) -> Options:
 
 
 def _translated(words: Iterator[str]) -> Iterator[str]:
-    known = known_flags()
     for word in words:
         if word == "--":
             yield word
@@ -74,14 +68,12 @@ def _translated(words: Iterator[str]) -> Iterator[str]:
                 next(words, None)
         elif name == "--approve" and not equals:
             continue  # pi's own, about trusting a folder; ours needs the names of tools
-        elif name in known:
-            yield from _known(name, equals, value, words, takes_value=known[name])
+        elif name in FLAGS:
+            yield from _known(name, equals, value, words)
 
 
-def _known(
-    name: str, equals: str, value: str, words: Iterator[str], *, takes_value: bool
-) -> Iterator[str]:
-    if not takes_value:
+def _known(name: str, equals: str, value: str, words: Iterator[str]) -> Iterator[str]:
+    if not takes_value(name):
         yield name
         return
     if not equals:

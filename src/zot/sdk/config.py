@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
 
 from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.provider.providers import ProviderInfo
-from zot.provider.types import LEVELS, Level, Model, Provider
+from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
 from zot.settings.flags import Options
 from zot.settings.known import Known
 from zot.settings.resolve import Setup, resolve, working_directory
+from zot.settings.table import SETTINGS, Setting, WrongValue, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -24,54 +25,10 @@ FEATURES = ("codes", "queue", "retries", "thinking")
 """Those of the wire's features that are about events; the others are about commands."""
 
 
-class Config(Struct, frozen=True, kw_only=True):
-    """How a Runtime is to work. What is left out is as in `zot rpc` without flags."""
-
-    provider: str | Provider = ""
-    """A provider's name, or an object that is one."""
-    model: str | Model = ""
-    cwd: str | os.PathLike[str] = ""
-    system_prompt: str | None = None
-    """Instead of the built-in one."""
-    append_system_prompt: str | Sequence[str] = ()
-    context_files: bool = True
-    """Read AGENTS.md files."""
-    reasoning: Level | None = None
-    api_key: str = ""
-    base_url: str = ""
-    fallback_models: Sequence[str] = ()
-    script: str | os.PathLike[str] = ""
-    """The turns of `provider="scripted"`: for tests."""
-    tools: Tools | None = None
-    """Exactly these: names of built-in tools, Tool objects, typed functions. None: all built-in."""
-    no_tools: bool = False
-    jail: bool = False
-    """Keep the built-in tools in the working directory, without network; see docs/tools.md."""
-    hooks: Sequence[Hook | Guard] = ()
-    """Guards, in order; a plain function is asked before each tool call (see `guard`)."""
-    extensions: Sequence[str | os.PathLike[str]] = ()
-    """Directories of extensions to load; none are searched for."""
-    session: str | os.PathLike[str] | None = None
-    """A session file to go on with, or to begin. None: the transcript lives in memory."""
-    max_steps: int | None = None
-    max_cost: float | None = None
-    """US dollars for one prompt."""
-    max_tokens: int | None = None
-    max_seconds: float | None = None
-    idle_timeout: float | None = None
-    """Seconds without a byte after which a model call fails."""
-    compact_at: float | None = None
-    """Percent of the model's window that starts a compaction; 0: never."""
-    record: str | os.PathLike[str] = ""
-    """Write a cassette of all runs to this file."""
-    replay: str | os.PathLike[str] = ""
-    """Answer from such a file: no network, no key, and no tool runs."""
-    features: Sequence[str] = ()
-    """More kinds of events, as a client of `zot rpc` asks for them in `hello`."""
-
-
 class Settings(TypedDict, total=False):
-    """The fields of Config as keyword arguments, for type checkers."""
+    """The keyword arguments of a Runtime, and the fields of Config, for type checkers. What each
+    one means is in the table of settings; a test compares the names.
+    """
 
     provider: str | Provider
     model: str | Model
@@ -101,6 +58,42 @@ class Settings(TypedDict, total=False):
     features: Sequence[str]
 
 
+_OWN_HELP = {
+    "hooks": "guards, in order; a plain function is asked before each tool call (see `guard`)",
+    "features": "more kinds of events, as a client of `zot rpc` asks for them in `hello`",
+    "provider": "a provider's name, or an object that is one",
+    "tools": "exactly these: names of built-in tools, Tool objects, typed functions",
+    "extensions": "directories of extensions to load; none are searched for",
+    "session": "a session file to go on with, or to begin; None: the transcript lives in memory",
+    "api_key": "default: the provider's variable, or what `zot login` stored",
+}
+"""Where the SDK means more than the command line, or has what it has not."""
+_ROWS = {setting.keyword or name: setting for name, setting in SETTINGS.items() if setting.sdk}
+_DEFAULTS: dict[str, Any] = {
+    **{word: getattr(Options(), row.name) for word, row in _ROWS.items() if row.kind != "switch"},
+    **{word: bool(row.default) for word, row in _ROWS.items() if row.kind == "switch"},
+    **{"hooks": (), "features": (), "session": None},
+}
+_DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without flags.\n\n" + "".join(
+    f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in Settings.__annotations__
+)
+if TYPE_CHECKING:
+
+    class Config(Struct, frozen=True):
+        def __init__(self, **settings: Unpack[Settings]) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Config = defstruct(
+        "Config",
+        [(word, Any, _DEFAULTS[word]) for word in Settings.__annotations__],
+        frozen=True,
+        kw_only=True,
+        module=__name__,
+        namespace={"__doc__": _DOC},
+    )
+
+
 def setup_of(config: Config) -> Setup:
     """Find out what to run with.
 
@@ -108,7 +101,7 @@ def setup_of(config: Config) -> Setup:
         ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
         AuthError: no key.
     """
-    options = _options(config)
+    options = options_of(config)
     if isinstance(config.provider, str) or options.replay:
         return resolve(options, os.environ)
     provider = config.provider
@@ -160,72 +153,49 @@ def hooks_of(config: Config) -> list[Hook]:
     return [hook if isinstance(hook, Hook) else guard(hook) for hook in config.hooks]
 
 
-_NUMBERS = ("max_steps", "max_cost", "max_tokens", "max_seconds", "idle_timeout")
-
-
-def _check(config: Config) -> None:
-    """What a type checker would say, for those who use none.
-
-    Raises:
-        ConfigError: names the setting and its value.
-    """
-    if isinstance(config.tools, str):
-        raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
-    if config.reasoning is not None:
-        check_level(config.reasoning)
-    for name in _NUMBERS:
-        value = getattr(config, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-        if value is not None and not number:
-            raise ConfigError(f"{name} must be a positive number, not {value!r}")
-    for hook in config.hooks:
-        if not isinstance(hook, Hook) and not callable(hook):
-            raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
-
-
 def check_level(level: str) -> None:
     """Raises ConfigError when there is no such level of reasoning."""
     if level not in LEVELS:
         raise ConfigError(f"reasoning must be one of {', '.join(LEVELS)}, not {level!r}")
 
 
-def _options(config: Config) -> Options:
-    _check(config)
-    unknown = [name for name in config.features if name not in FEATURES]
-    if unknown:
-        raise ConfigError(f"unknown feature {unknown[0]!r}: use some of {', '.join(FEATURES)}")
+def options_of(config: Config) -> Options:
+    """What a type checker would say too, for those who use none.
+
+    Raises:
+        ConfigError: names the setting and its value.
+    """
+    for feature in config.features:
+        if feature not in FEATURES:
+            raise ConfigError(f"unknown feature {feature!r}: use some of {', '.join(FEATURES)}")
+    for hook in config.hooks:
+        if not isinstance(hook, Hook) and not callable(hook):
+            raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
+    if isinstance(config.tools, str):
+        raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
     if config.no_tools and config.tools:
         raise ConfigError("no_tools and tools contradict each other: leave one of them out")
-    names = None
-    if config.tools is not None:
-        names = tuple(item for item in config.tools if isinstance(item, str))
-    appended = config.append_system_prompt
-    model, provider = config.model, config.provider
-    return Options(
-        provider=provider if isinstance(provider, str) else "",
-        model=model if isinstance(model, str) else model.id,
-        api_key=config.api_key,
-        base_url=config.base_url,
-        reasoning=config.reasoning,
-        fallback_model=tuple(config.fallback_models),
-        script=os.fspath(config.script),
-        cwd=os.fspath(config.cwd),
-        system_prompt=config.system_prompt,
-        append_system_prompt=(appended,) if isinstance(appended, str) else tuple(appended),
-        no_context_files=not config.context_files,
-        tools=names,
-        no_tools=config.no_tools,
-        jail=config.jail,
-        max_steps=config.max_steps,
-        max_cost=config.max_cost,
-        max_tokens=config.max_tokens,
-        max_seconds=config.max_seconds,
-        idle_timeout=config.idle_timeout,
-        compact_at=config.compact_at or None,
-        no_auto_compact=config.compact_at == 0,
-        record=os.fspath(config.record),
-        replay=os.fspath(config.replay),
-        ext=tuple(os.fspath(path) for path in config.extensions),
-        no_ext=True,
-        session=os.fspath(config.session) if config.session is not None else "",
-    )
+    said: dict[str, Json] = {"extensions": False}
+    for word, setting in _ROWS.items():
+        value = getattr(config, word)
+        if value is None or value == _DEFAULTS[word]:
+            continue
+        try:
+            said[setting.name] = checked(setting, _plain(setting, value))
+        except WrongValue as error:
+            raise ConfigError(f"{word} {error}") from error
+    return Options(**said)
+
+
+def _plain(setting: Setting, value: Any) -> Json:
+    """The value as a command line would say it."""
+    if setting.name == "provider" and not isinstance(value, str):
+        return ""
+    if isinstance(value, Model):
+        return value.id
+    if setting.kind == "words":  # tools: the others of them are handed to the runtime
+        return tuple(item for item in value if isinstance(item, str))
+    if setting.kind == "list":
+        items = (value,) if isinstance(value, str) else value
+        return tuple(os.fspath(item) for item in items)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

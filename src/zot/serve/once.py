@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from zot.build import build_runtime
 from zot.core import events
 from zot.core.events import Event
-from zot.errors import CommandError, SessionError, ZotError
+from zot.errors import CommandError, SessionError, UsageError, ZotError
 from zot.lines import LineWriter, encode_line, write_all
 from zot.provider.types import Message, Text
 from zot.runtime.approval import Approval, approval_for_person
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.serve.ask_terminal import ask_terminal, has_terminal
-from zot.settings.flags import UsageError
 from zot.settings.resolve import Setup
 from zot.text import whole_characters
 from zot.wire import frames

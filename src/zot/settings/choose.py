@@ -68,26 +68,26 @@ CANDIDATES = (
 
 
 def choose(
-    provider: str,
     environ: Mapping[str, str],
     *,
     stored: Callable[[], Sequence[str]] = tuple,
     candidates: Sequence[Candidate] = CANDIDATES,
 ) -> Choice:
-    """The provider to use; `provider` is what the user set, `stored` names those with credentials.
+    """The provider to use; `stored` names those with credentials.
 
     Raises:
-        ConfigError: the user named one that does not exist.
         AuthError: there is none at all; says how to get one.
     """
-    if provider:
-        return Choice(find_provider(provider))
     for info in PROVIDERS.values():
         if env_key(info, environ) and not info.key_optional:
-            return Choice(info, because=f"{_key_variable(info, environ)} is set")
+            variable = next(name for name in info.env if environ.get(name))
+            return Choice(info, because=f"{variable} is set")
     for name in stored():
         return Choice(find_provider(name), because="you are logged in")
-    return _on_this_machine(environ, candidates) or _pulled() or _none()
+    choice = _on_this_machine(environ, candidates) or _pulled()
+    if choice is None:
+        raise AuthError(THREE_WAYS)
+    return choice
 
 
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
@@ -124,19 +124,14 @@ def _pulled() -> Choice | None:
     return Choice(PROVIDERS["local"], name, because="the model on this machine")
 
 
-def _none() -> Choice:
-    raise AuthError(THREE_WAYS)
-
-
-def _key_variable(info: ProviderInfo, environ: Mapping[str, str]) -> str:
-    return next(name for name in info.env if environ.get(name))
-
-
 # --- asking the machine ----------------------------------------------------------------------
 
 
 def is_loopback(url: str) -> bool:
-    return _address(url)[0] in ("127.0.0.1", "localhost", "::1")
+    host = _address(url)[0]
+    return host in ("localhost", "::1") or (
+        host.startswith("127.") and host.replace(".", "").isdigit()
+    )
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -1,12 +1,11 @@
-"""Settings from flags, environment, project and user, each with where it came from.
-
-On the start-up path: a file is read only if it exists, and nothing but msgspec is loaded.
+"""Settings from flags, environment, project and user, each with where it came from; the files
+they stand in. Loaded only where there is such a file or variable.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -14,28 +13,15 @@ from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.home import home_dir
 from zot.provider.types import Json
-from zot.settings.flags import LEVEL_WORDS
+from zot.settings.flags import Options, with_defaults
+from zot.settings.table import FILE_SETTINGS, Setting, WrongValue, checked, from_text
 from zot.settings.trust import is_trusted
 
-Kind = Literal["text", "number", "whole", "switch", "list"]
 Source = Literal["flag", "environment", "project", "user", "default"]
-
-
-class Setting(Struct, frozen=True):
-    """One key of config.json."""
-
-    name: str
-    kind: Kind
-    help: str
-    default: Json = None
-    env: str = ""
-    """Variable that sets it; empty: none does."""
-    project: bool = False
-    """A project may set it without being trusted."""
-    words: tuple[str, ...] = ()
-    """The values it may have; empty: any of its kind."""
+_OUR_NAMES = {old: setting.name for setting in FILE_SETTINGS.values() for old in setting.old}
+_NOTHING_SAID = Options()
+_DEFAULTS = with_defaults(_NOTHING_SAID)
 
 
 class Value(Struct, frozen=True):
@@ -45,111 +31,111 @@ class Value(Struct, frozen=True):
     """The variable or file."""
 
 
-_SETTINGS = (
-    Setting("provider", "text", "Model provider.", "", "ZOT_PROVIDER", True),
-    Setting("model", "text", "Model id.", "", "ZOT_MODEL", True),
-    Setting("reasoning", "text", "Reasoning level.", "", "ZOT_REASONING", True, ("", *LEVEL_WORDS)),
-    Setting("base_url", "text", "Where the provider's API is.", "", "ZOT_BASE_URL"),
-    Setting(
-        "auto_compact_threshold",
-        "whole",
-        "Percent of the window that starts a compaction; 0: never.",
-        85,
-        "ZOT_AUTO_COMPACT_THRESHOLD",
-        True,
-    ),
-    Setting("max_steps", "whole", "Model calls of one prompt.", None, "ZOT_MAX_STEPS"),
-    Setting("max_cost", "number", "US dollars of one run.", None, "ZOT_MAX_COST"),
-    Setting("max_tokens", "whole", "Tokens of one run.", None, "ZOT_MAX_TOKENS"),
-    Setting("max_seconds", "number", "Seconds of one run.", None, "ZOT_MAX_SECONDS"),
-    Setting("fallback_models", "list", "Models to try when the first one fails.", []),
-    Setting("idle_timeout", "number", "Seconds of silence that end a stream.", None),
-    Setting("approve", "list", "Tools that ask before they run.", []),
-    Setting("jail", "switch", "Keep tools in the working directory.", False, "ZOT_JAIL"),
-    Setting("context_files", "switch", "Read AGENTS.md files.", True),
-    Setting("skills", "switch", "Offer skills.", True),
-    Setting("extensions", "switch", "Load extensions.", True),
-)
-SETTINGS: Mapping[str, Setting] = {setting.name: setting for setting in _SETTINGS}
-GO_NAMES = {"jail_by_default": "jail"}
-"""What the Go program calls a setting; ours wins where a file has both."""
-
-
-class Config:
-    """The layers of settings, the strongest first. `warnings` says what was not used, and why."""
-
-    def __init__(
-        self, cwd: str, flags: Mapping[str, Json] | None = None, *, trusted: bool = False
-    ) -> None:
-        self.cwd = cwd
-        self._trusted = trusted
-        self.warnings: list[str] = []
-        self._flags = {name: value for name, value in (flags or {}).items() if value is not None}
-        self._project = self._read(project_path(cwd), project=True)
-        self._user = self._read(user_path())
-
-    def find(self, name: str) -> Value:
-        """The value of a setting, and who set it."""
-        setting = SETTINGS[name]
-        if name in self._flags:
-            return Value(self._flags[name], "flag")
-        if setting.env and (text := os.environ.get(setting.env)):
-            try:
-                return Value(parse(setting, text), "environment", setting.env)
-            except ConfigError as error:
-                raise ConfigError(f"{setting.env}: {error}") from error
-        if name in self._project:
-            return Value(self._project[name], "project", project_path(self.cwd))
-        if name in self._user:
-            return Value(self._user[name], "user", user_path())
-        return Value(setting.default, "default")
+class Configuration(Struct, frozen=True):
+    values: Mapping[str, Value]
+    """Of every setting that may stand in a file."""
+    others: Mapping[str, Json]
+    """Keys of the user's file that this version does not know; they are kept as they are."""
+    warnings: list[str]
+    """What was not used, and why."""
 
     def __getitem__(self, name: str) -> Json:
-        return self.find(name).value
+        return self.values[name].value
 
-    def others(self) -> Mapping[str, Json]:
-        """Keys of the user's file that this version does not know; they are kept as they are."""
-        return {name: value for name, value in self._user.items() if name not in SETTINGS}
 
-    def _read(self, path: str, project: bool = False) -> dict[str, Json]:
-        try:
-            values = _with_our_names(read_file(path))
-        except ConfigError as error:
-            self.warnings.append(str(error))
-            return {}
-        if project and values:
-            values = self._allowed(path, values)
-        kept = {}
-        for name, value in values.items():
-            if name not in SETTINGS and (near := _near(name)):
-                self.warnings.append(f"{path!r}: {name} is no setting; did you mean {near}?")
-            if name in SETTINGS and (wrong := mismatch(SETTINGS[name], value)):
-                self.warnings.append(f"{path!r}: {name} {wrong}; it is not used")
-            else:
-                kept[name] = value
-        return kept
+def read_configuration(
+    options: Options, environ: Mapping[str, str], cwd: str, home: str
+) -> Configuration:
+    """Each setting from the strongest that names it: flag, environment, project, user, default.
 
-    def _allowed(self, path: str, values: dict[str, Json]) -> dict[str, Json]:
-        refused = [name for name in values if name in SETTINGS and not SETTINGS[name].project]
-        if not refused or self._trusted or is_trusted(self.cwd):
-            return values
-        self.warnings.append(
-            f"{path!r} sets {', '.join(sorted(refused))}, which a project may do only in a trusted "
-            f"directory; it is not used (to trust it: zot config trust {self.cwd})"
+    Raises:
+        ConfigError: a variable holds a value that cannot be used.
+    """
+    warnings: list[str] = []
+    project, user = project_path(cwd), user_path(home)
+    of_project = _usable(project, warnings)
+    refused = sorted(
+        name for name in of_project if name in FILE_SETTINGS and FILE_SETTINGS[name].file == "user"
+    )
+    if refused and not (options.trust or is_trusted(cwd, home)):
+        warnings.append(
+            f"{project!r} sets {', '.join(refused)}, which a project may do only in a trusted "
+            f"directory; it is not used (to trust it: zot config trust {cwd})"
         )
-        return {name: value for name, value in values.items() if name not in refused}
+        of_project = {name: value for name, value in of_project.items() if name not in refused}
+    of_user = _usable(user, warnings)
+    layers = (
+        _from_flags(options),
+        _from_variables(environ),
+        {name: Value(value, "project", project) for name, value in of_project.items()},
+        {name: Value(value, "user", user) for name, value in of_user.items()},
+        {name: Value(getattr(_DEFAULTS, name), "default") for name in FILE_SETTINGS},
+    )
+    return Configuration(
+        {name: _strongest(name, layers) for name in FILE_SETTINGS},
+        {name: value for name, value in of_user.items() if name not in FILE_SETTINGS},
+        warnings,
+    )
 
 
-def _with_our_names(values: dict[str, Json]) -> dict[str, Json]:
-    renamed = {GO_NAMES[name]: value for name, value in values.items() if name in GO_NAMES}
-    return renamed | {name: value for name, value in values.items() if name not in GO_NAMES}
+def _strongest(name: str, layers: Sequence[Mapping[str, Value]]) -> Value:
+    if name in ("model", "base_url"):
+        # They belong to the provider they were set with.
+        below = [_strongest("provider", layers[start:]).value for start in range(len(layers))]
+        rows = zip(layers[:-1], below, strict=False)
+        layers = [*(layer for layer, provider in rows if provider == below[0]), layers[-1]]
+    return next(layer[name] for layer in layers if name in layer)
+
+
+def _from_flags(options: Options) -> Mapping[str, Value]:
+    return {
+        name: Value(value, "flag")
+        for name in FILE_SETTINGS
+        if (value := getattr(options, name)) != getattr(_NOTHING_SAID, name)
+    }
+
+
+def _from_variables(environ: Mapping[str, str]) -> Mapping[str, Value]:
+    layer = {}
+    for name, setting in FILE_SETTINGS.items():
+        variable = next((word for word in setting.variables if environ.get(word)), "")
+        if not variable:
+            continue
+        try:
+            layer[name] = Value(from_text(setting, environ[variable]), "environment", variable)
+        except WrongValue as error:
+            raise ConfigError(f"{variable} {error}") from error
+    return layer
+
+
+def _usable(path: str, warnings: list[str]) -> dict[str, Json]:
+    """What of a file can be used, under our names."""
+    try:
+        content = read_file(path)
+    except ConfigError as error:
+        warnings.append(str(error))
+        return {}
+    values = {}
+    # Old names first: ours wins where a file has both.
+    for name in sorted(content, key=lambda name: name not in _OUR_NAMES):
+        setting = FILE_SETTINGS.get(_OUR_NAMES.get(name, name))
+        if setting is None:
+            values[name] = content[name]
+            if near := _near(name):
+                warnings.append(f"{path!r}: {name} is no setting; did you mean {near}?")
+            continue
+        try:
+            values[setting.name] = checked(setting, content[name])
+        except WrongValue as error:
+            warnings.append(f"{path!r}: {name} {error}; it is not used")
+    return values
 
 
 # --- files -----------------------------------------------------------------------------------
 
 
-def user_path() -> str:
-    return os.path.join(home_dir(), "config.json")
+def user_path(home: str) -> str:
+    return os.path.join(home, "config.json")
 
 
 def project_path(cwd: str) -> str:
@@ -167,11 +153,9 @@ def read_file(path: str) -> dict[str, Json]:
         if data is None or not data.strip():
             return {}
         return msgspec.json.decode(data, type=dict[str, Json])
-    except OSError as error:
-        why = error.strerror or error
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        why = getattr(error, "strerror", "") or error
         raise ConfigError(f"{path!r} cannot be read and is not used: {why}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path!r} cannot be read and is not used: {error}") from error
 
 
 def change(path: str, edit: Callable[[dict[str, Json]], None]) -> None:
@@ -190,69 +174,31 @@ def change(path: str, edit: Callable[[dict[str, Json]], None]) -> None:
         raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error
 
 
-# --- values ----------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------
 
 
-def known(name: str) -> Setting:
-    """The setting of that name.
+def find_setting(name: str) -> Setting:
+    """The setting of that name, or that had it.
 
     Raises:
         ConfigError: there is none.
     """
-    if name not in SETTINGS:
+    name = _OUR_NAMES.get(name, name)
+    if name not in FILE_SETTINGS:
         hint = f" (did you mean {near}?)" if (near := _near(name)) else ""
         raise ConfigError(f"unknown setting {name!r}{hint}; `zot config list` shows all")
-    return SETTINGS[name]
+    return FILE_SETTINGS[name]
+
+
+def remove(values: dict[str, Json], name: str) -> None:
+    """Take a setting out of what a file holds, also under its older names."""
+    setting = FILE_SETTINGS.get(_OUR_NAMES.get(name, name))
+    for word in (setting.name, *setting.old) if setting else (name,):
+        values.pop(word, None)
 
 
 def _near(name: str) -> str:
     """The setting that was meant; a key of another version or program is like none of them."""
     import difflib  # deferred: only for a mistake
 
-    return next(iter(difflib.get_close_matches(name, list(SETTINGS), n=1, cutoff=0.8)), "")
-
-
-def parse(setting: Setting, text: str) -> Json:
-    """A value from a command line or variable.
-
-    Raises:
-        ConfigError: the text is no such value.
-    """
-    value: Json = text
-    match setting.kind:
-        case "text":
-            pass
-        case "list":
-            value = [part.strip() for part in text.split(",") if part.strip()]
-        case "switch":
-            words = {"true": True, "on": True, "1": True, "yes": True}
-            words |= {"false": False, "off": False, "0": False, "no": False}
-            value = words.get(text.lower(), text)
-        case "number" | "whole":
-            try:
-                value = msgspec.json.decode(text)
-            except (msgspec.MsgspecError, UnicodeEncodeError):
-                pass
-    if wrong := mismatch(setting, value):
-        raise ConfigError(f"{setting.name} {wrong}")
-    return value
-
-
-def mismatch(setting: Setting, value: Json) -> str:
-    """Why a value does not fit; empty if it does."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = {
-        "text": isinstance(value, str),
-        "number": number,
-        "whole": isinstance(value, int) and not isinstance(value, bool),
-        "switch": isinstance(value, bool),
-        "list": isinstance(value, list) and all(isinstance(each, str) for each in value),
-    }[setting.kind]
-    if not fits:
-        word = {"whole": "whole number", "switch": "true or false"}.get(setting.kind, setting.kind)
-        return f"is {value!r}, not a {word}".replace("a true", "true")
-    if number and value < 0:
-        return f"is {value!r}, less than nothing"
-    if setting.words and value not in setting.words:
-        return f"is {value!r}; use {', '.join(word for word in setting.words if word)}"
-    return ""
+    return next(iter(difflib.get_close_matches(name, list(FILE_SETTINGS), n=1, cutoff=0.8)), "")

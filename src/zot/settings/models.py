@@ -16,13 +16,14 @@ from msgspec.structs import replace
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.home import home_dir
 from zot.provider import catalog
 from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
 from zot.provider.types import Api, Json, Model, Price
 
 CACHE_SECONDS = 6 * 3600
 """How long a list of models that a server told is used."""
+COMMAND_SECONDS = 10.0
+"""How long a command may take to print a key."""
 
 _APIS: dict[str, Api] = {
     "anthropic": "anthropic",
@@ -35,6 +36,7 @@ _APIS: dict[str, Api] = {
     "gemini": "google",
     "google-generative-ai": "google",
 }
+_API_WORDS = "anthropic, openai-chat, openai-responses or google"
 _KEY_HEADER: dict[Api, Auth] = {"anthropic": "x-api-key", "google": "x-goog-api-key"}
 _ALIASES = {
     "anthropic-messages": "anthropic",
@@ -85,26 +87,26 @@ class ProviderRow(Struct, frozen=True, rename="camel"):
     auth: str = ""
     api_key_env: str = ""
     """The variable that holds its key."""
+    api_key: str = ""
+    """As in pi: the name of a variable that is set, `!command`, or the key itself."""
     headers: dict[str, str] | None = None
     compat: dict[str, Json] | None = None
 
 
-def models_path() -> str:
-    return os.path.join(home_dir(), "models.json")
-
-
-def cache_path() -> str:
-    return os.path.join(home_dir(), "models-cache.json")
+def cache_path(home: str) -> str:
+    return os.path.join(home, "models-cache.json")
 
 
 class Models:
     """Every provider and model, by name. `warnings` says what of models.json was not used."""
 
-    def __init__(self, path: str | None = None) -> None:
-        self.path = path or models_path()
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.path = os.path.join(home, "models.json")
         self.warnings: list[str] = []
         self._providers: dict[str, ProviderInfo] = {}
         self._models: dict[str, dict[str, ModelRow]] = {}
+        self._keys: dict[str, str] = {}
         for name, row in self._read().items():
             self._take(_ALIASES.get(name, name), row)
 
@@ -125,7 +127,7 @@ class Models:
     def all(self, provider: str) -> tuple[Model, ...]:
         """The models of a provider: the user's words over the server's over the catalog's."""
         found = {model.id: model for model in self._listed(provider)}
-        for model in read_cache(provider):
+        for model in read_cache(self.home, provider):
             found[model.id] = _told(model, found.get(model.id))
         for id, row in self._models.get(provider, {}).items():
             found[id] = self._overridden(provider, row, found.get(id))
@@ -142,7 +144,9 @@ class Models:
         if row is not None:
             return self._overridden(provider, row, listed)
         if listed is None:
-            cached = next((model for model in read_cache(provider) if model.id == id), None)
+            cached = next(
+                (model for model in read_cache(self.home, provider) if model.id == id), None
+            )
             if cached is not None:
                 return _told(cached, None)
         if provider not in PROVIDERS:
@@ -156,6 +160,19 @@ class Models:
             return self.find(provider, info.default_model)
         first = next(iter(self._models.get(provider, {})), None)
         return None if first is None else self.find(provider, first)
+
+    def own_key(self, provider: str, environ: Mapping[str, str]) -> str:
+        """The key that models.json gives the provider; empty when it gives none.
+
+        Raises:
+            AuthError: its command failed.
+        """
+        text = self._keys.get(provider, "")
+        if not text.startswith("!"):
+            return environ.get(text) or text
+        from zot.provider.auth.resolve import key_from_command  # start-up budget
+
+        return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -192,11 +209,11 @@ class Models:
         api = self._api(row.api, f"provider {name!r}")
         if known is None:
             if not row.base_url or api is None:
-                self._warn(f"provider {name!r} needs a baseUrl and an api of {_words()}")
+                self._warn(f"provider {name!r} needs a baseUrl and an api of {_API_WORDS}")
                 return
-            self._providers[name] = _own_provider(name, row, api)
-        else:
-            self._providers[name] = _changed(known, row, api)
+            known = _own_provider(name, row, api)
+        self._providers[name] = _changed(known, row, api)
+        self._keys[name] = row.api_key
         models = self._models.setdefault(name, {})
         for position, each in enumerate(row.models):
             where = f"model {position + 1} of provider {name!r}"
@@ -210,7 +227,7 @@ class Models:
 
     def _api(self, word: str, where: str) -> Api | None:
         if word and word not in _APIS:
-            self._warn(f"{where} has the unknown api {word!r}; use {_words()}")
+            self._warn(f"{where} has the unknown api {word!r}; use {_API_WORDS}")
         return _APIS.get(word)
 
     def _read(self) -> dict[str, ProviderRow]:
@@ -237,23 +254,15 @@ class Models:
         self.warnings.append(f"{self.path!r}: {text}; it is not used")
 
 
-def _words() -> str:
-    return "anthropic, openai-chat, openai-responses or google"
-
-
 def _own_provider(name: str, row: ProviderRow, api: Api) -> ProviderInfo:
-    free = row.auth == "none"
-    variable = row.api_key_env or name.upper().replace("-", "_").replace(".", "_") + "_API_KEY"
+    variable = name.upper().replace("-", "_").replace(".", "_") + "_API_KEY"
     return ProviderInfo(
         name=name,
         title=row.title or name,
         api=api,
-        base_url=row.base_url,
-        env=(variable,),
-        auth="none" if free else _KEY_HEADER.get(api, "bearer"),
-        key_optional=free,
-        headers=row.headers or {},
-        quirks=row.compat or {},
+        env=() if row.api_key_env else (variable,),
+        auth=_KEY_HEADER.get(api, "bearer"),
+        key_optional=True,  # its server says when it wants one
         open_models=True,
     )
 
@@ -302,17 +311,17 @@ class Cache(Struct, frozen=True):
     models: tuple[CachedModel, ...] = ()
 
 
-def read_cache(provider: str) -> tuple[CachedModel, ...]:
+def read_cache(home: str, provider: str) -> tuple[CachedModel, ...]:
     """What the provider's server told lately; a cache that cannot be read is an empty one."""
     now = time.time()
     return tuple(
         model
-        for model in _cached()
+        for model in _cached(home)
         if model.provider == provider and now - model.fetched < CACHE_SECONDS
     )
 
 
-def write_cache(provider: str, models: Iterable[Model]) -> None:
+def write_cache(home: str, provider: str, models: Iterable[Model]) -> None:
     """Keep what a provider's server told."""
     now = time.time()
     fresh = [
@@ -328,15 +337,16 @@ def write_cache(provider: str, models: Iterable[Model]) -> None:
         )
         for model in models
     ]
-    with locked(cache_path()):
-        others = [model for model in _cached() if model.provider != provider]
+    path = cache_path(home)
+    with locked(path):
+        others = [model for model in _cached(home) if model.provider != provider]
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
-        write_atomic(cache_path(), msgspec.json.encode(Cache(stamp, (*others, *fresh))))
+        write_atomic(path, msgspec.json.encode(Cache(stamp, (*others, *fresh))))
 
 
-def _cached() -> tuple[CachedModel, ...]:
+def _cached(home: str) -> tuple[CachedModel, ...]:
     try:
-        data = read_bytes(cache_path())
+        data = read_bytes(cache_path(home))
         cache = Cache() if data is None else msgspec.json.decode(data, type=Cache)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return ()

@@ -6,7 +6,8 @@ Nothing here changes a file, whatever the user typed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -14,17 +15,10 @@ from msgspec import Struct
 from zot.errors import AuthError, ConfigError
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
-from zot.settings.choose import Choice, choose
+from zot.settings.choose import Choice, choose, is_loopback
 from zot.settings.flags import Options
-from zot.settings.known import (
-    Known,
-    configured,
-    current_token,
-    find_key,
-    resumed,
-    stored_providers,
-    with_token,
-)
+from zot.settings.known import Known, configured, resumed, stored_providers, with_token
+from zot.settings.table import SETTINGS
 
 DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
@@ -43,7 +37,7 @@ class Setup(Struct, frozen=True):
     notice: str = ""
     """Which provider was chosen and why, when the user named none."""
     warnings: tuple[str, ...] = ()
-    """What of the user's and the project's files was not used."""
+    """What of the user's and the project's files was not used, and what is not safe."""
     renew: Callable[[], str] | None = None
     """Gives a token that is good for a while, where the key is one."""
 
@@ -73,13 +67,13 @@ class Setup(Struct, frozen=True):
             model,
             self.renew or self.key,
             self.base_url or None,
-            idle_seconds=options.idle_timeout or 120.0,
+            idle_seconds=options.idle_timeout or SETTINGS["idle_timeout"].default,
             script=options.script,
         )
 
 
-def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
-    """Find out what to run with.
+def resolve(options: Options, environ: Mapping[str, str], home: str = "") -> Setup:
+    """Find out what to run with. `home` is zot's; empty: the usual one.
 
     Raises:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
@@ -90,22 +84,37 @@ def resolve(options: Options, environ: Mapping[str, str]) -> Setup:
 
         return replay_setup(options)
     cwd = working_directory(options.cwd)
-    known = Known()
-    options, ignored = configured(resumed(options, cwd, known), environ, cwd)
+    known = Known(home)
+    options, ignored = configured(resumed(options, cwd, known), environ, cwd, known.home)
     choice = choose_provider(options, environ, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
     model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
-    key = find_key(info, options.api_key, environ)
+    key = known.key(info, options.api_key, environ)
     if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
-    asked, renew = info, None
-    if key.is_token:
-        asked = with_token(info, key.text)
-        renew = partial(current_token, info, environ)
+    asked = with_token(info, key.text) if key.is_token else info
+    renew = partial(_current_token, known, info, environ) if key.is_token else None
     notice = choice.line(model.id) if choice.because else ""
-    warnings = (*ignored, *known.warnings)
+    url = base_url or model.base_url or info.base_url
+    warnings = (*ignored, *known.warnings, *_unsafe(known.home, url if key.text else ""))
     return Setup(options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew)
+
+
+def _current_token(known: Known, info: ProviderInfo, environ: Mapping[str, str]) -> str:
+    """Before each request: the token of a login, renewed if it ends soon, or an AuthError."""
+    return known.key(info, "", environ).text
+
+
+def _unsafe(home: str, url: str) -> Iterator[str]:
+    """Warnings of a home that others can change, and of a key sent to `url` for all to read."""
+    try:
+        if os.stat(home).st_mode & stat.S_IWOTH:
+            yield f"every user can write to {home!r}, where keys are kept: chmod 700 {home}"
+    except OSError:
+        pass  # there is none yet
+    if url.lower().startswith("http://") and not is_loopback(url):
+        yield f"the key is sent to {url} without encryption: use https://, or a tunnel"
 
 
 def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:
@@ -117,7 +126,7 @@ def choose_provider(options: Options, environ: Mapping[str, str], known: Known) 
         provider = DEFAULT_PROVIDER
     if provider:
         return Choice(known.provider(provider))
-    return choose("", environ, stored=stored_providers)
+    return choose(environ, stored=partial(stored_providers, known.home))
 
 
 def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:

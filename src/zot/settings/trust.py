@@ -1,13 +1,13 @@
 """Which directories the user trusts: only there may files of a project change what is dangerous.
 
 A project comes from somebody else. Until the user says otherwise, its `.zot` may choose a model
-or a theme, but not where requests (and keys) go or which programs run.
+or a theme, but not where requests (and keys) go or which programs run. Trust is for the `.zot` of
+that directory: one below it may be of another project.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import msgspec
 
@@ -16,47 +16,45 @@ from zot.files import locked, read_bytes, write_atomic
 from zot.home import home_dir
 
 
-def trust_path() -> str:
-    return os.path.join(home_dir(), "trust.json")
+def trust_path(home: str) -> str:
+    return os.path.join(home, "trust.json")
 
 
-def trusted_directories() -> tuple[str, ...]:
+def trusted_directories(home: str) -> tuple[str, ...]:
     """What the user trusts; a file that cannot be read trusts nothing.
 
     Raises:
         ConfigError: the file is broken.
     """
-    data = read_bytes(trust_path())
+    path = trust_path(home)
+    data = read_bytes(path)
     if data is None:
         return ()
     try:
         return tuple(msgspec.json.decode(data, type=dict[str, list[str]])["directories"])
     except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
-        raise ConfigError(f"{trust_path()!r} cannot be read: {error}; repair it") from error
+        raise ConfigError(f"{path!r} cannot be read: {error}; repair it") from error
 
 
-def is_trusted(directory: str) -> bool:
-    """Whether the user trusts this directory or one above it."""
-    here = os.path.realpath(directory)
+def is_trusted(directory: str, home: str = "") -> bool:
+    """Whether the user trusts the `.zot` of this directory."""
     try:
-        trusted = trusted_directories()
+        return os.path.realpath(directory) in trusted_directories(home or home_dir())
     except (ConfigError, OSError):
         return False  # a guard that is broken must not be an open door
-    return any(here == each or here.startswith(each.rstrip(os.sep) + os.sep) for each in trusted)
 
 
-def trust(directory: str) -> None:
-    """Trust a directory and all below it."""
-    here = os.path.realpath(directory)
-    _change(lambda trusted: [*(each for each in trusted if each != here), here])
+def trust(directory: str, home: str = "") -> None:
+    _change(directory, home or home_dir(), trusted=True)
 
 
-def distrust(directory: str) -> None:
-    here = os.path.realpath(directory)
-    _change(lambda trusted: [each for each in trusted if each != here])
+def distrust(directory: str, home: str = "") -> None:
+    _change(directory, home or home_dir(), trusted=False)
 
 
-def _change(change: Callable[[tuple[str, ...]], list[str]]) -> None:
-    with locked(trust_path()):
-        data = msgspec.json.encode({"directories": change(trusted_directories())})
-        write_atomic(trust_path(), msgspec.json.format(data, indent=2) + b"\n")
+def _change(directory: str, home: str, *, trusted: bool) -> None:
+    here, path = os.path.realpath(directory), trust_path(home)
+    with locked(path):
+        others = [place for place in trusted_directories(home) if place != here]
+        data = msgspec.json.encode({"directories": [*others, here] if trusted else others})
+        write_atomic(path, msgspec.json.format(data, indent=2) + b"\n")

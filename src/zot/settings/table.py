@@ -1,0 +1,216 @@
+"""Every setting, declared once: flags, variables, config files, SDK keywords, `--help` and the
+table of docs/config.md are made from these rows. On the start-up path: loads only msgspec.
+
+`Options` in flags.py and `Settings` in sdk/config.py repeat the names for type checkers; tests
+compare them with this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, assert_never
+
+from msgspec import Struct
+
+from zot.provider.types import LEVELS, Json, Level
+
+Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "level"]
+"""list: the flag may be repeated; words: its value is split at commas."""
+Place = Literal["", "user", "project"]
+
+LEVEL_WORDS: dict[str, Level] = {
+    **{level: level for level in LEVELS},
+    "none": "off",
+    "min": "minimum",
+    "minimal": "minimum",
+    "med": "medium",
+    "hi": "high",
+    "maximum": "xhigh",
+}
+"""What people and other programs call the levels."""
+_SWITCH_WORDS: dict[str, Json] = {
+    **dict.fromkeys(("true", "on", "1", "yes"), True),
+    **dict.fromkeys(("false", "off", "0", "no"), False),
+}
+_WANTED: dict[Kind, str] = {
+    "switch": "true or false",
+    "text": "a text",
+    "list": "a list of texts",
+    "words": "a list of texts",
+    "whole": "a positive whole number",
+    "number": "a positive number",
+    "percent": "a percentage from 1 to 100, or 0 for never",
+    "level": f"one of {', '.join(LEVELS)}",
+}
+
+
+class Setting(Struct, frozen=True):
+    name: str
+    """The field of Options, the key in config.json and the SDK's keyword."""
+    kind: Kind
+    help: str
+    value: str = ""
+    """What stands for the value in the help."""
+    flags: tuple[str, ...] | None = None
+    """Its words on the command line; None: `--` and the name."""
+    fixed: Mapping[str, Json] = {}
+    """Flags without a value, and what each one sets."""
+    pi: Mapping[str, str] = {}
+    """pi's words that ours has not, and our flag for each."""
+    file: Place = ""
+    """May stand in config.json and in a variable. "user": in a project's only if it is trusted."""
+    default: Json = None
+    old: tuple[str, ...] = ()
+    """Names that files and variables of before, and the Go program's, have for it."""
+    sdk: bool = False
+    keyword: str = ""
+    """The SDK's keyword, where it is not the name."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("--" + self.name.replace("_", "-"),) if self.flags is None else self.flags
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        names = (self.name, *self.old) if self.file else ()
+        return tuple(f"ZOT_{name.upper()}" for name in names)
+
+
+# One setting, one or two lines.
+# fmt: off
+GROUPS: dict[str, tuple[Setting, ...]] = {
+    "Modes": (
+        Setting("print", "switch", "answer once, print the final text", flags=("-p", "--print")),
+        Setting("json", "switch", "answer once, print every event as a JSON line"),
+        Setting("rpc", "switch", "the same as `zot rpc`: commands in, events out"),
+        Setting("list_models", "switch", "the models of the provider"),
+        Setting("help", "switch", "this text", flags=("-h", "--help")),
+        Setting("version", "switch", "the version", flags=("-v", "--version")),
+    ),
+    "Model": (
+        Setting("provider", "text", "anthropic, openai, local, ...", "NAME",
+                file="project", sdk=True),
+        Setting("model", "text", "a model of that provider", "ID", file="project", sdk=True),
+        Setting("reasoning", "level", f"how much to think: {', '.join(LEVELS)}", "LEVEL",
+                flags=("--reasoning", "--thinking"), file="project", sdk=True),
+        Setting("api_key", "text", "better: the provider's variable (others can see arguments)",
+                "KEY", sdk=True),
+        Setting("base_url", "text", "another server for the same API", "URL",
+                file="user", sdk=True),
+        Setting("fallback_models", "list", "when the model fails for good; may be repeated",
+                "[PROVIDER/]ID", flags=("--fallback-model",), file="user", sdk=True),
+        Setting("script", "text", "turns for `--provider scripted`", "FILE", sdk=True),
+    ),
+    "Agent": (
+        Setting("cwd", "text", "work in this directory", "DIR", sdk=True),
+        Setting("system_prompt", "text", "instead of the built-in one", "TEXT", sdk=True),
+        Setting("append_system_prompt", "list", "add to the system prompt; may be repeated",
+                "TEXT", sdk=True),
+        Setting("context_files", "switch", "read AGENTS.md files", flags=(), default=True,
+                fixed={"-nc": False, "--no-context-files": False}, file="user", sdk=True),
+        Setting("tools", "words", "only these tools", "a,b", pi={"-t": "--tools"}, sdk=True),
+        Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
+        Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
+                fixed={"--no-yolo": ("all",)}, file="user"),
+        Setting("yolo", "switch", "never ask"),
+        Setting("jail", "switch", "keep the built-in tools in the working directory, offline",
+                file="user", default=False, old=("jail_by_default",), sdk=True),
+        Setting("ext", "list", "load an extension; may be repeated", "DIR", flags=("-e", "--ext"),
+                pi={"--extension": "--ext"}, sdk=True, keyword="extensions"),
+        Setting("extensions", "switch", "load the extensions that are installed", flags=(),
+                fixed={"--no-ext": False, "--no-extensions": False}, pi={"-ne": "--no-ext"},
+                file="user", default=True),
+        Setting("trust", "switch", "use the project's .zot/ (extensions, settings) for this run"),
+        Setting("skills", "switch", "offer skills", flags=("--with-skills", "--with-skill"),
+                fixed={"--no-skills": False, "--no-skill": False}, pi={"-ns": "--no-skills"},
+                file="user", default=True),
+    ),
+    "Limits": (
+        Setting("max_steps", "whole", "model calls for one prompt", "N", file="user", sdk=True),
+        Setting("max_cost", "number", "US dollars for one prompt", "USD", file="user", sdk=True),
+        Setting("max_tokens", "whole", "tokens for one prompt", "N", file="user", sdk=True),
+        Setting("max_seconds", "number", "time for one prompt", "S", file="user", sdk=True),
+        Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
+                file="user", default=120, sdk=True),
+        Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",
+                "PERCENT", fixed={"--no-auto-compact": 0}, file="project", default=85,
+                old=("auto_compact_threshold",), sdk=True),
+    ),
+    "Sessions": (
+        Setting("continue_", "switch", "go on with the latest session", flags=("-c", "--continue")),
+        Setting("resume", "switch", "choose a session to go on with", flags=("-r", "--resume")),
+        Setting("session", "text", "use this session file", "PATH", sdk=True),
+        Setting("no_session", "switch", "keep nothing"),
+    ),
+    "Testing": (
+        Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),
+        Setting("replay", "text", "answer from a cassette", "FILE", sdk=True),
+    ),
+    "pi": (
+        Setting("mode", "text", "speak pi's protocol; docs/pi.md has its flags", "rpc|json|text"),
+        Setting("pi_protocol", "text", "pin its generation", "a|b|c"),
+        Setting("models", "text", "what cycle_model goes through", "a,b"),
+        Setting("session_dir", "text", "where sessions are kept", "DIR"),
+        Setting("session_id", "text", "the id of a new session", "ID"),
+        Setting("session_name", "text", "its name", "TEXT", flags=("--name",), pi={"-n": "--name"}),
+        Setting("fork", "text", "start with a copy of a session", "PATH|ID"),
+        Setting("export", "text", "make a page of a session file", "FILE [OUT]"),
+    ),
+}
+# fmt: on
+SETTINGS = {setting.name: setting for group in GROUPS.values() for setting in group}
+FILE_SETTINGS = {name: setting for name, setting in SETTINGS.items() if setting.file}
+"""Those that config.json and variables may hold."""
+VARIABLES = {name for setting in FILE_SETTINGS.values() for name in setting.variables}
+
+
+class WrongValue(ValueError):
+    """Says what the value must be."""
+
+
+def from_text(setting: Setting, text: str) -> Json:
+    """The value that a flag, a variable or `zot config set` names. Raises WrongValue."""
+    value: Json = text
+    match setting.kind:
+        case "list" | "words":
+            value = tuple(part.strip() for part in text.split(",") if part.strip())
+        case "switch":
+            value = _SWITCH_WORDS.get(text.lower(), text)
+        case "whole" | "number" | "percent":
+            try:
+                value = float(text)
+            except ValueError:
+                pass
+            else:
+                value = int(value) if value.is_integer() else value
+    return checked(setting, value)
+
+
+def checked(setting: Setting, value: Json) -> Json:
+    """The value as Options holds it. Raises WrongValue."""
+    if not _fits(setting.kind, value):
+        raise WrongValue(f"must be {_WANTED[setting.kind]}, not {value!r}")
+    if setting.kind == "level":
+        return LEVEL_WORDS[value]
+    return tuple(value) if setting.kind in ("list", "words") else value
+
+
+def _fits(kind: Kind, value: Json) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match kind:
+        case "switch":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+        case "level":
+            return isinstance(value, str) and value in LEVEL_WORDS
+        case "list" | "words":
+            return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+        case "whole":
+            return is_number and isinstance(value, int) and 0 < value < 1e15
+        case "number":
+            return is_number and 0 < value < 1e15
+        case "percent":
+            return is_number and (value == 0 or 1 <= value <= 100)
+        case _:
+            assert_never(kind)

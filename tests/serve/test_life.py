@@ -19,6 +19,7 @@ from support.rpc import (
     types,
     write_script,
 )
+from support.tools import eventually
 
 SLOW = {"match": "slow", "text": ["a"] * 4000, "delay_ms": 5, "repeat": True}
 BASH = {
@@ -27,7 +28,9 @@ BASH = {
 }
 QUICK = {"text": "ok", "repeat": True}
 TURNS = [SLOW, BASH, QUICK]
-SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "HUP": signal.SIGHUP}
+SIGNALS = {
+    name: getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "USR2", "ALRM")
+}
 
 
 # --- auth --------------------------------------------------------------------------------------
@@ -361,6 +364,42 @@ def test_a_client_that_closes_stdout_ends_the_process(tmp_path):
         assert zot.process.wait(PATIENCE) == 0
         assert "Traceback" not in zot.stderr()
         assert marked(zot.mark) == []
+
+
+QUIET = {"tools": [{"name": "bash", "args": {"command": "touch on; setsid sleep 60 & sleep 60"}}]}
+HANGS = {"text": ["a"], "delay_ms": 60_000}
+
+
+@pytest.mark.parametrize("turn", [QUIET, HANGS], ids=["command", "provider"])
+@pytest.mark.parametrize(
+    ("mode", "stdin"),
+    [("rpc", "open"), ("rpc", "ended"), ("--mode rpc", "open")]
+    + [(f"{mode} x", "ended") for mode in ("--json", "-p", "--mode json")],
+)
+def test_a_client_that_leaves_while_all_is_quiet_is_noticed(tmp_path, mode, stdin, turn):
+    with Zot(tmp_path, [turn], prefix=mode.split(), read=False) as zot:
+        if "rpc" in mode:
+            zot.write(b'{"id":"p","type":"prompt","message":"x"}\n')
+        if stdin == "ended":
+            zot.process.stdin.close()
+        if turn is QUIET:
+            assert eventually((zot.cwd / "on").exists, PATIENCE)
+        elif mode != "-p x":
+            assert any(b"message" in line for line in zot.process.stdout)
+        zot.process.stdout.close()
+        started = time.monotonic()
+        zot.process.wait(PATIENCE)
+        assert eventually(lambda: marked(zot.mark) == [])
+        assert time.monotonic() - started < 5
+        assert "Traceback" not in zot.stderr()
+
+
+def test_the_end_of_input_does_not_end_a_quiet_turn_whose_client_still_reads(tmp_path):
+    quiet = {"tools": [{"name": "bash", "args": {"command": "sleep 1; echo slept"}}]}
+    with Zot(tmp_path, [quiet, "ok"]) as zot:
+        zot.send("prompt", message="x")
+        assert zot.close()[0] == 0
+        assert texts(zot.frames) == "ok"
 
 
 def test_stdin_may_be_closed_from_the_start(tmp_path):

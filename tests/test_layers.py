@@ -5,7 +5,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"errors", "cancel", "bugs", "files", "home", "lines", ""}
+SMALL = {"errors", "cancel", "bugs", "files", "home", "lines", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -16,6 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "bugs": {"errors"},
     "files": {"errors"},
     "home": {"errors", "files"},
+    "trees": set(),
     "lines": {"errors", "cancel", "bugs", "provider"},
     "provider": SMALL,
     "core": SMALL | {"provider"},

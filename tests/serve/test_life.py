@@ -1,10 +1,13 @@
 """Start, end and the pipes between: auth, end of input, signals, readers that stop or leave."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
+from pathlib import Path
 
 import pytest
 from support.rpc import (
@@ -288,6 +291,45 @@ def test_kill_leaves_no_process_behind(tmp_path):
         while marked(zot.mark) and time.monotonic() < end:
             time.sleep(0.02)  # nothing tells when somebody else's children are gone
         assert marked(zot.mark) == []
+
+
+HELPER = "$(awk '{print $4}' /proc/$PPID/stat)"
+
+
+def test_a_command_without_an_environment_does_not_survive_its_supervisors(tmp_path):
+    nap = f"6{uuid.uuid4().int % 10**9}"
+    command = f"env -i setsid sleep {nap} & sleep 0.2; kill -9 {HELPER} $PPID; sleep {nap}"
+    turn = {"tools": [{"name": "bash", "args": {"command": command}}], "repeat": True}
+    with Zot(tmp_path, [{"match": "kill", **turn}, QUICK], args=["--max-steps", "2"]) as zot:
+        zot.prompt("kill")
+        assert processes_named(nap) == []
+        assert texts(zot.prompt("quick")) == "ok"
+
+
+def processes_named(word):
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and f"sleep\0{word}\0" in (folder / "cmdline").read_text():
+                found.append(folder.name)
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def test_a_command_cannot_look_into_the_memory_of_zot(tmp_path):
+    # Root may look into everything, unless it gives up its powers.
+    wrapper = ["setpriv", "--bounding-set", "-all"] if os.getuid() == 0 else []
+    if wrapper and shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    look = f"zot=$(awk '{{print $4}}' /proc/{HELPER}/stat); for f in mem environ maps; do"
+    look += " head -c 1 /proc/$zot/$f >/dev/null 2>&1 && echo read $f; done; echo looked"
+    turn = {"tools": [{"name": "bash", "args": {"command": look}}]}
+    with Zot(tmp_path, [turn, "ok"], wrapper=wrapper) as zot:
+        [result] = [each for each in zot.prompt() if each["type"] == "tool_result"]
+        said = result["content"][0]["text"].rpartition("done; echo looked")[2]
+        assert "looked" in said
+        assert "read" not in said
 
 
 def test_stopped_and_continued_it_carries_on(tmp_path):

@@ -31,7 +31,7 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
     directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
     sessions = PiSessions(setup.cwd, None if options.no_session else directory)
     session = pi_actions.first_session(options, sessions)
-    runtime = build_runtime(setup, session=session)
+    runtime = build_runtime(setup, session=session, owns_process=True)
     runtime.agent.settings = pi_actions.compacting_as_pi(runtime.agent.settings)
 
     def reader_gone() -> None:

@@ -1,10 +1,13 @@
 """Start, end and the pipes between: auth, end of input, signals, readers that stop or leave."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import uuid
+from pathlib import Path
 
 import pytest
 from support.rpc import (
@@ -19,6 +22,7 @@ from support.rpc import (
     types,
     write_script,
 )
+from support.tools import eventually
 
 SLOW = {"match": "slow", "text": ["a"] * 4000, "delay_ms": 5, "repeat": True}
 BASH = {
@@ -27,7 +31,9 @@ BASH = {
 }
 QUICK = {"text": "ok", "repeat": True}
 TURNS = [SLOW, BASH, QUICK]
-SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "HUP": signal.SIGHUP}
+SIGNALS = {
+    name: getattr(signal, f"SIG{name}") for name in ("TERM", "INT", "HUP", "USR1", "USR2", "ALRM")
+}
 
 
 # --- auth --------------------------------------------------------------------------------------
@@ -287,6 +293,45 @@ def test_kill_leaves_no_process_behind(tmp_path):
         assert marked(zot.mark) == []
 
 
+HELPER = "$(awk '{print $4}' /proc/$PPID/stat)"
+
+
+def test_a_command_without_an_environment_does_not_survive_its_supervisors(tmp_path):
+    nap = f"6{uuid.uuid4().int % 10**9}"
+    command = f"env -i setsid sleep {nap} & sleep 0.2; kill -9 {HELPER} $PPID; sleep {nap}"
+    turn = {"tools": [{"name": "bash", "args": {"command": command}}], "repeat": True}
+    with Zot(tmp_path, [{"match": "kill", **turn}, QUICK], args=["--max-steps", "2"]) as zot:
+        zot.prompt("kill")
+        assert processes_named(nap) == []
+        assert texts(zot.prompt("quick")) == "ok"
+
+
+def processes_named(word):
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and f"sleep\0{word}\0" in (folder / "cmdline").read_text():
+                found.append(folder.name)
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def test_a_command_cannot_look_into_the_memory_of_zot(tmp_path):
+    # Root may look into everything, unless it gives up its powers.
+    wrapper = ["setpriv", "--bounding-set", "-all"] if os.getuid() == 0 else []
+    if wrapper and shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    look = f"zot=$(awk '{{print $4}}' /proc/{HELPER}/stat); for f in mem environ maps; do"
+    look += " head -c 1 /proc/$zot/$f >/dev/null 2>&1 && echo read $f; done; echo looked"
+    turn = {"tools": [{"name": "bash", "args": {"command": look}}]}
+    with Zot(tmp_path, [turn, "ok"], wrapper=wrapper) as zot:
+        [result] = [each for each in zot.prompt() if each["type"] == "tool_result"]
+        said = result["content"][0]["text"].rpartition("done; echo looked")[2]
+        assert "looked" in said
+        assert "read" not in said
+
+
 def test_stopped_and_continued_it_carries_on(tmp_path):
     slow = {"text": ["a"] * 100, "delay_ms": 5}
     with Zot(tmp_path, [slow]) as zot:
@@ -363,6 +408,42 @@ def test_a_client_that_closes_stdout_ends_the_process(tmp_path):
         assert zot.process.wait(PATIENCE) == 0
         assert "Traceback" not in zot.stderr()
         assert marked(zot.mark) == []
+
+
+QUIET = {"tools": [{"name": "bash", "args": {"command": "touch on; setsid sleep 60 & sleep 60"}}]}
+HANGS = {"text": ["a"], "delay_ms": 60_000}
+
+
+@pytest.mark.parametrize("turn", [QUIET, HANGS], ids=["command", "provider"])
+@pytest.mark.parametrize(
+    ("mode", "stdin"),
+    [("rpc", "open"), ("rpc", "ended"), ("--mode rpc", "open")]
+    + [(f"{mode} x", "ended") for mode in ("--json", "-p", "--mode json")],
+)
+def test_a_client_that_leaves_while_all_is_quiet_is_noticed(tmp_path, mode, stdin, turn):
+    with Zot(tmp_path, [turn], prefix=mode.split(), read=False) as zot:
+        if "rpc" in mode:
+            zot.write(b'{"id":"p","type":"prompt","message":"x"}\n')
+        if stdin == "ended":
+            zot.process.stdin.close()
+        if turn is QUIET:
+            assert eventually((zot.cwd / "on").exists, PATIENCE)
+        elif mode != "-p x":
+            assert any(b"message" in line for line in zot.process.stdout)
+        zot.process.stdout.close()
+        started = time.monotonic()
+        zot.process.wait(PATIENCE)
+        assert eventually(lambda: marked(zot.mark) == [])
+        assert time.monotonic() - started < 5
+        assert "Traceback" not in zot.stderr()
+
+
+def test_the_end_of_input_does_not_end_a_quiet_turn_whose_client_still_reads(tmp_path):
+    quiet = {"tools": [{"name": "bash", "args": {"command": "sleep 1; echo slept"}}]}
+    with Zot(tmp_path, [quiet, "ok"]) as zot:
+        zot.send("prompt", message="x")
+        assert zot.close()[0] == 0
+        assert texts(zot.frames) == "ok"
 
 
 def test_stdin_may_be_closed_from_the_start(tmp_path):

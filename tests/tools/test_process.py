@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support.tools import eventually, marked, none_left
 
+from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ToolError
-from zot.tools import process
 from zot.tools.process import Result, Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
@@ -351,9 +351,11 @@ def test_a_python_that_does_not_start_is_a_clear_error(
 
 @pytest.fixture
 def without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = process.LAUNCH.replace("supervisor.main", "supervisor.TREES = False; supervisor.main")
-    assert patched != process.LAUNCH
-    monkeypatch.setattr(process, "LAUNCH", patched)
+    patched = trees.LAUNCH.replace(
+        "; main()", "; from zot import trees; trees.TREES = False; main()"
+    )
+    assert patched != trees.LAUNCH
+    monkeypatch.setattr(trees, "LAUNCH", patched)
 
 
 @pytest.mark.usefixtures("without_proc")

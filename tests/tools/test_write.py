@@ -1,5 +1,7 @@
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,56 @@ def test_a_large_replacement_has_a_short_diff(write: Write, tmp_path: Path) -> N
     output = text(call(write, path="f", content="".join(f"new {n}\n" for n in range(20_000))))
     assert "rows left out]" in output
     assert output.count("\n") < 210
+
+
+@pytest.mark.parametrize("parts", [1500, 5000])
+def test_a_path_of_many_parts_is_made_or_refused(write: Write, tmp_path: Path, parts: int) -> None:
+    path = "a/" * parts + "f"
+    if parts == 1500:
+        call(write, path=path, content="deep")
+        assert (tmp_path / path).read_text() == "deep"
+        subprocess.run(["rm", "-r", tmp_path / "a"], check=True)  # too deep for what cleans up
+    else:
+        with pytest.raises(ToolError, match="cannot write .*: file name too long"):
+            call(write, path=path, content="deep")
+
+
+FULL = """
+import os, subprocess, sys
+from pathlib import Path
+from zot.cancel import Cancel
+from zot.core.tool import ToolContext
+from zot.errors import ToolError
+from zot.tools import files
+from zot.tools.place import Place
+from zot.tools.write import Write
+folder = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=True)
+if sys.argv[2] == "fills up meanwhile":
+    files._reserve = lambda fd, size: None
+old = "old\\n" * 10_000
+(folder / "f").write_text(old)
+(folder / "g").hardlink_to(folder / "f")
+for size in (300_000, 270_000, 60_000):
+    try:
+        context = ToolContext("1", Cancel(), lambda text: None)
+        Write(Place(str(folder))).run({"path": "f", "content": "new!" * (size // 4)}, context)
+        print("written", (folder / "g").stat().st_size)
+    except ToolError as error:
+        print(error, (folder / "g").read_text() == old)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("moment", ["was full before", "fills up meanwhile"])
+def test_a_file_with_two_names_survives_a_full_disk(tmp_path: Path, moment: str) -> None:
+    ran = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", FULL, tmp_path, moment],
+        capture_output=True,
+        text=True,
+    )
+    if "Operation not permitted" in ran.stderr:
+        pytest.skip("no mounts here")
+    path = str(tmp_path / "f")
+    lost = f"cannot write {path!r}: no space left on device True"
+    assert ran.stdout.splitlines() == [lost, lost, "written 60000"], ran.stderr

@@ -9,13 +9,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
+from zot import trees
 from zot.extensions import keeper
-
-LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); import keeper; keeper.main()"
 
 
 class ChildProcess:
@@ -32,10 +30,7 @@ class ChildProcess:
         self._control, theirs = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", "-c", LAUNCH, str(Path(keeper.__file__).parent)),
-                    *(str(theirs.fileno()), *command),
-                ],
+                trees.launch("extensions.keeper", str(theirs.fileno()), *command),
                 stdin=child_in,
                 stdout=child_out,
                 stderr=child_err,
@@ -53,6 +48,7 @@ class ChildProcess:
             theirs.close()
             for fd in (child_in, child_out, child_err):
                 os.close(fd)
+        trees.own.add(self._popen.pid)
         os.set_blocking(self.stdin, False)
         self._lock = threading.Lock()
         self._said = b""
@@ -95,11 +91,10 @@ class ChildProcess:
 
     def close(self) -> None:
         """Let go of the keeper. If somebody killed it, its extension is ended from here."""
+        trees.own.discard(self._popen.pid)
         if self._report(keeper.ENDED) is None and (pid := self.pid) is not None:
-            try:
-                os.killpg(pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass  # nobody is left
+            trees.kill_group(pid, signal.SIGKILL)
+            trees.end_strays()
         self._control.close()
 
     def _tell(self, what: bytes) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
 from zot.files import ensure_dir, lock_file
@@ -218,6 +219,7 @@ class LocalServer:
             )
         finally:
             os.close(log)
+        trees.own.add(child.pid)  # it serves others too, and outlives this process
         assert child.stdin is not None
         try:
             with child.stdin as pipe:

@@ -31,13 +31,14 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
     directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
     sessions = PiSessions(setup.cwd, None if options.no_session else directory)
     session = pi_actions.first_session(options, sessions)
-    runtime = build_runtime(setup, session=session)
+    runtime = build_runtime(setup, session=session, owns_process=True)
     runtime.agent.settings = pi_actions.compacting_as_pi(runtime.agent.settings)
 
     def reader_gone() -> None:
         runtime.abort()
 
-    writer = LineWriter(claim_stdout(), gone=reader_gone)
+    wire = claim_stdout()
+    writer = LineWriter(wire, gone=reader_gone)
     encoder = EventEncoder(Peer(pinned(generation or "c")))
     model = runtime.agent.model
     encoder.use_model(model.provider, model.id, model.api)
@@ -57,7 +58,7 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
     runtime.wait_for_listeners = writer.wait
     runtime.listeners.append(listen)
     running = runtime.prompt(prompt)
-    finish(running, runtime, stopped_by)
+    finish(running, runtime, stopped_by, wire)
     runtime.close()
     runtime.release()
     writer.close(STOP_SECONDS)

@@ -78,7 +78,7 @@ class PiServer(LineServer):
         self.sessions = PiSessions(setup.cwd, None if options.no_session else directory)
         self.approval = Approval(options.approve) if options.approve else None
         session = pi_actions.first_session(options, self.sessions)
-        runtime = build_runtime(setup, session=session, approval=self.approval)
+        runtime = build_runtime(setup, session=session, approval=self.approval, owns_process=True)
         super().__init__()
         self.peer = Peer(pi.pinned(options.pi_protocol))
         self.encoder = EventEncoder(self.peer)

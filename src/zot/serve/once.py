@@ -117,7 +117,7 @@ def _as_text(runtime: Runtime, prompt: str, fd: int) -> int:
         elif isinstance(event, events.ExtensionNotify):
             sys.stderr.write(f"zot: [{event.extension}] {event.message}\n")
 
-    code = _finish(runtime, prompt, listen)
+    code = _finish(runtime, prompt, fd, listen)
     if last:
         shown.append("\n".join(part.text for part in last[0].content if isinstance(part, Text)))
     if code == 0 and shown:
@@ -148,7 +148,7 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
     runtime.wait_for_listeners = writer.wait
     done = encode_line(frames.Done())
     try:
-        code = _finish(runtime, prompt, listen, lambda: writer.put(done))
+        code = _finish(runtime, prompt, fd, listen, lambda: writer.put(done))
     except ZotError as error:
         writer.put(encode_line(frames.Error(str(error))) + done)
         writer.close(STOP_SECONDS)
@@ -163,6 +163,7 @@ def _as_json(runtime: Runtime, prompt: str, fd: int) -> int:
 def _finish(
     runtime: Runtime,
     prompt: str,
+    wire: int,
     listen: Callable[[Event, Run | None], None],
     say_done: Callable[[], None] = lambda: None,
 ) -> int:
@@ -174,7 +175,7 @@ def _finish(
         return EXIT_OK
     stopped_by = note_signals()
     run = runtime.prompt(asked)
-    finish(run, runtime, stopped_by)
+    finish(run, runtime, stopped_by, wire)
     if stopped_by:
         return 128 + stopped_by[0]
     if run.error is not None:

@@ -222,21 +222,29 @@ class Beneath(Disk):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
     def _folder(self, relative: str, path: str, create: bool) -> int:
-        try:
-            return self._open(relative, FOLDER, path)
-        except FileNotFoundError:
-            if not create:
-                raise
-        above, _, name = relative.rstrip("/").rpartition("/")
-        parent = self._folder(above or ".", path, create)
-        try:
-            self._guard_place(parent, name, path)
-            os.mkdir(name, dir_fd=parent)
-        except FileExistsError:
-            pass  # somebody was faster; what it is shows when it is opened
-        finally:
-            os.close(parent)
-        return self._open(relative, FOLDER, path)
+        """The open directory; what is missing of it is made, from the last part that exists on."""
+        missing: list[str] = []
+        folder = -1
+        while folder < 0:
+            try:
+                folder = self._open(relative or ".", FOLDER, path)
+            except FileNotFoundError:
+                if not create or relative in ("", "."):
+                    raise
+                relative, _, name = relative.rstrip("/").rpartition("/")
+                missing.append(name)
+        while missing:
+            name = missing.pop()
+            relative = os.path.join(relative, name)
+            try:
+                self._guard_place(folder, name, path)
+                os.mkdir(name, dir_fd=folder)
+            except FileExistsError:
+                pass  # somebody was faster; what it is shows when it is opened
+            finally:
+                os.close(folder)
+            folder = self._open(relative, FOLDER, path)
+        return folder
 
     def _guard_place(self, folder: int, name: str, path: str) -> None:
         """Refuse what git or zot would obey, by its real place: symlinks cannot hide it."""

@@ -118,7 +118,7 @@ def _write_beside(target: Target, old: int | None, before: bytes | None, after: 
     try:
         fd = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
     except PermissionError:
-        if old is None:
+        if old is None or before is None:
             raise
         return _write_in_place(target, before, after)
     try:
@@ -127,7 +127,7 @@ def _write_beside(target: Target, old: int | None, before: bytes | None, after: 
             file.flush()
             kept = old is None or _keep(fd, old)
             os.fsync(fd)
-        if not kept:
+        if not kept and before is not None:
             return _write_in_place(target, before, after)
         return _move(temporary, target, before)
     finally:
@@ -176,14 +176,51 @@ def _keep(fd: int, old: int) -> bool:
     return True
 
 
-def _write_in_place(target: Target, before: bytes | None, after: bytes) -> bool:
+def _write_in_place(target: Target, before: bytes, after: bytes) -> bool:
+    """Write over the old content. It is the only copy: what fails on the way (a full disk, a quota)
+    must leave it as it was."""
     fd = _open(target, os.O_RDWR)
-    with os.fdopen(fd, "r+b") as file:
-        if file.read() != before:
-            return False
-        file.seek(0)
-        file.write(after)
-        file.truncate()
-        file.flush()
-        os.fsync(fd)
+    try:
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            if file.read() != before:
+                return False
+        try:
+            _reserve(fd, len(after))
+            _write_over(fd, after)
+        except OSError as error:
+            _write_back(fd, before, error)
+            raise
+    finally:
+        os.close(fd)
     return True
+
+
+def _reserve(fd: int, size: int) -> None:
+    """Take the space for the new content while the old one is still there."""
+    try:
+        if size:
+            os.posix_fallocate(fd, 0, size)
+    except AttributeError:
+        return  # macOS
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENODEV):
+            raise
+
+
+def _write_over(fd: int, data: bytes) -> None:
+    written = 0
+    while written < len(data):
+        written += os.pwrite(fd, data[written : written + (1 << 20)], written)
+    os.ftruncate(fd, len(data))
+    os.fsync(fd)
+
+
+def _write_back(fd: int, before: bytes, failure: OSError) -> None:
+    """The blocks of the old content are still the file's own, so this needs no space."""
+    try:
+        _write_over(fd, before)
+    except OSError as error:
+        raise OSError(
+            failure.errno,
+            f"{failure.strerror}, and its old content was lost on the way: {error.strerror}",
+        ) from failure

@@ -86,7 +86,13 @@ class Place:
     def _folder(self, path: Path, create: bool) -> tuple[int, str]:
         real = Path(os.path.realpath(path))
         if create:
-            real.parent.mkdir(parents=True, exist_ok=True)
+            missing = []
+            folder = real.parent
+            while not os.path.lexists(folder):  # not mkdir(parents=True): it calls itself a part
+                missing.append(folder)
+                folder = folder.parent
+            for folder in reversed(missing):
+                folder.mkdir(exist_ok=True)
         return os.open(real.parent, FOLDER), real.name
 
     def missing(self, path: Path) -> str:

@@ -21,6 +21,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.tools import supervisor
@@ -37,7 +38,6 @@ DRAIN = 4 << 20
 MARK = "ZOT_COMMAND"
 """A variable that every process of a command has, unless it empties its environment."""
 SWEEP_SECONDS = 1.0
-LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); import supervisor; supervisor.main()"
 
 End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
 Report = tuple[int, int, list[str], list[str], str]
@@ -123,6 +123,7 @@ class Supervisor:
             # A helper that was just killed may take a command with it; then nothing has run.
             if command.started or cancel.is_set():
                 if report is None:
+                    trees.end_strays()
                     _sweep(f"{MARK}={mark}")
                 return _result(report, time.monotonic() - started)
         raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
@@ -158,7 +159,7 @@ class Supervisor:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         with self._lock:
             helper = self._started()
-            _signal(self._pid, signal.SIGCONT)  # an earlier command may have stopped it
+            trees.send([self._pid], signal.SIGCONT)  # an earlier command may have stopped it
             try:
                 helper.sendmsg([len(body).to_bytes(4, "big")], rights)
                 helper.sendall(body)
@@ -177,12 +178,11 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         ours.settimeout(PATIENCE)
         with theirs:
-            folder = str(Path(supervisor.__file__).parent)
             # No secret may stand in its environment: a command can read that of its parents.
             try:
                 self._pid = os.posix_spawn(
                     sys.executable,
-                    [sys.executable, "-I", "-S", "-c", LAUNCH, folder, "3"],
+                    trees.launch("tools.supervisor", "3"),
                     {},
                     setsigmask=[],
                     file_actions=[
@@ -195,6 +195,7 @@ class Supervisor:
             except OSError:
                 ours.close()
                 raise
+        trees.own.add(self._pid)
         self._socket = ours
         return ours
 
@@ -203,8 +204,9 @@ class Supervisor:
             self._socket.close()
             self._socket = None
         if self._pid:
-            _signal(self._pid, signal.SIGCONT)  # a command may have stopped it
+            trees.send([self._pid], signal.SIGCONT)  # a command may have stopped it
             _wait(self._pid, PATIENCE)
+            trees.own.discard(self._pid)
             self._pid = 0
 
     def _force(self) -> None:
@@ -321,8 +323,7 @@ def _sweep(mark: str) -> None:
     deadline = time.monotonic() + SWEEP_SECONDS
     while (found := _marked(mark.encode())) and time.monotonic() < deadline:
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in found:
-                _signal(pid, number)
+            trees.send(found, number)
 
 
 def _marked(mark: bytes) -> list[int]:
@@ -363,14 +364,9 @@ def _signal_name(number: int) -> str:
 
 def _alive(connection: socket.socket) -> bool:
     """The helper never writes on this socket: readable means that it is gone."""
-    return not select.select([connection], [], [], 0)[0]
-
-
-def _signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+    poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
+    poll.register(connection, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _wait(pid: int, seconds: float) -> None:
@@ -384,7 +380,7 @@ def _wait(pid: int, seconds: float) -> None:
         except ChildProcessError:
             return  # somebody else collected it
         if time.monotonic() > deadline:
-            _signal(pid, signal.SIGKILL)
+            trees.send([pid], signal.SIGKILL)
             deadline += seconds
         time.sleep(pause)
         pause = min(0.02, pause * 2)

@@ -48,11 +48,13 @@ class SharedSupervisor:
         return supervisor
 
     def hide(self) -> None:
-        """Wipe what no other program may see, before one is started."""
+        """Hide what no other program may see, before one is started."""
         if self.hidden_names or self.hidden_values:
-            from zot.tools.hide import hide_secrets  # start-up budget
+            from zot import trees  # start-up budget, as the next one
+            from zot.tools.hide import hide_secrets
 
             hide_secrets(self.hidden_names, self.hidden_values)
+            trees.own_process()
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""

@@ -1,4 +1,4 @@
-"""The helper process that runs commands for zot and leaves nothing behind. Imports nothing of zot.
+"""The helper process that runs commands for zot and leaves nothing behind. Of zot it imports trees.
 
 Three kinds of process live in this file:
 
@@ -26,163 +26,16 @@ import select
 import sys
 import time
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing and collections.abc would double the time to start
-    from collections.abc import Callable
+from zot import trees
 
-TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
-"""Whether process trees can be followed here; if not, process groups must do."""
 NATURAL_END = 0.1
 """Seconds that what a shell left behind may take to finish by itself: `cmd > >(tee log)`."""
 TERM_GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL."""
-GIVE_UP = 3.0
-"""Seconds after which a process that cannot be killed is reported instead of waited for."""
 TASKS_CHECK = 0.25
-NAMED = 5
 
 # How a command ended; zot's side reads the same words.
 EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
-
-
-def subreaper() -> Callable[[], object]:
-    """A function that makes its caller the one who inherits orphans; looked up once, because
-    every keeper calls it."""
-    if not TREES:
-        return lambda: None
-    import ctypes  # only in the helper: zot itself imports this file too
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-class Wake:
-    """A descriptor that becomes readable when a child ends."""
-
-    def __init__(self) -> None:
-        self.fd, self._write = os.pipe()
-        os.set_blocking(self.fd, False)
-        os.set_blocking(self._write, False)
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-    def drain(self) -> None:
-        try:
-            while os.read(self.fd, 4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def close(self) -> None:
-        signal.set_wakeup_fd(-1)
-        os.close(self.fd)
-        os.close(self._write)
-
-
-# --- the process tree ------------------------------------------------------------------------
-
-
-def parents() -> dict[int, tuple[int, str]]:
-    """pid to (parent, state) of every process; nothing where there is no /proc."""
-    found: dict[int, tuple[int, str]] = {}
-    if not TREES:
-        return found
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name in brackets may hold anything; what follows the last one is fixed.
-                    fields = file.read().rpartition(b")")[2].split()
-                found[int(name)] = int(fields[1]), fields[0].decode()
-            except (OSError, IndexError, ValueError):
-                continue  # it ended while we looked
-    return found
-
-
-def descendants(spared: set[int]) -> list[int]:
-    """Live processes below this one, without those (and theirs) that are spared."""
-    table = parents()
-    below: dict[int, list[int]] = {}
-    for pid, (parent, _) in table.items():
-        below.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    waiting = [os.getpid()]
-    while waiting:
-        for pid in below.get(waiting.pop(), ()):
-            if pid not in spared:
-                waiting.append(pid)
-                if table[pid][1] not in "ZX":
-                    found.append(pid)
-    return found
-
-
-def send(pids: list[int], number: int) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-
-
-def kill_group(group: int, number: int) -> bool:
-    """Signal a process group; False if nobody is in it."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def names(pids: list[int]) -> list[str]:
-    """Command lines, shortened, for the report."""
-    found = []
-    for pid in pids[:NAMED]:
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                line = file.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()
-        except OSError:
-            line = ""
-        found.append(line[:80] or f"process {pid}")
-    return found
-
-
-def reap(statuses: dict[int, int], stopped: int = 0) -> bool:
-    """Collect the children that ended, with their statuses; True while there are others."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG | stopped)
-        except ChildProcessError:
-            return False
-        if pid == 0:
-            return True
-        statuses[pid] = status
-
-
-def kill_all(spared: set[int], statuses: dict[int, int]) -> list[str]:
-    """Kill every descendant: stop them all first, so that none forks away; names of survivors."""
-    deadline = time.monotonic() + GIVE_UP
-    while True:
-        stopped: set[int] = set()
-        while fresh := [pid for pid in descendants(spared) if pid not in stopped]:
-            send(fresh, signal.SIGSTOP)
-            stopped.update(fresh)
-            if time.monotonic() > deadline:
-                break
-        send(list(stopped), signal.SIGKILL)
-        left = wait_gone(spared, statuses, 0.05)
-        if not left:
-            return []
-        if time.monotonic() > deadline:
-            return names(left)
-
-
-def wait_gone(spared: set[int], statuses: dict[int, int], seconds: float) -> list[int]:
-    """Reap until no descendant is left, at most so long; those that are."""
-    until = time.monotonic() + seconds
-    left: list[int] = []
-    while reap(statuses) and (left := descendants(spared)) and time.monotonic() < until:
-        time.sleep(0.001)
-    return left if reap(statuses) else []
 
 
 # --- the keeper: one command -----------------------------------------------------------------
@@ -193,7 +46,7 @@ class Keeper:
         self.control = control
         self.watched = watched
         """Descriptors that become readable when zot or the helper is gone."""
-        self.wake = Wake()
+        self.wake = trees.Wake()
         self.statuses: dict[int, int] = {}
         self.shell = 0
 
@@ -208,7 +61,7 @@ class Keeper:
         self.control.send(b"+")  # from here on it may have run
         try:
             os.chdir(cwd)
-            self.shell = spawn(argv, env)
+            self.shell = trees.spawn(argv, env)
         except OSError as error:
             said = f"{error.filename or argv[0]!r}: {error.strerror}"
             report(self.control, NOT_STARTED, 0, [], [], said)
@@ -233,58 +86,33 @@ class Keeper:
             ready = {fd for fd, _ in poll.poll(left * 1000)}
             if self.wake.fd in ready:
                 self.wake.drain()
-                reap(self.statuses)
+                trees.reap(self.statuses)
                 if self.shell in self.statuses:
                     return EXITED
             if ready - {self.wake.fd}:
                 return ABORTED  # zot asks by closing its side; a zot that died does the same
             if deadline is not None and time.monotonic() >= deadline:
                 return TIMED_OUT
-            if tasks() > many and len(descendants(set())) > max_processes:
+            if tasks() > many and len(trees.descendants()) > max_processes:
                 return TOO_MANY
 
     def finish(self, why: int) -> tuple[list[str], list[str]]:
         """Leave no process; the names of those the shell had left running, and of survivors."""
         if why == EXITED:
-            self.settle(NATURAL_END)
-        if not TREES:
-            return self.finish_group(why), []
-        if not reap(self.statuses):
+            trees.settle(self.wake, self.statuses, NATURAL_END)
+        if not trees.TREES:
+            some = trees.end_group(self.shell, self.wake, self.statuses, TERM_GRACE)
+            return ["the rest of its process group"] if some and why == EXITED else [], []
+        if not trees.reap(self.statuses):
             return [], []
-        left = descendants(set())
-        leftovers = names(left) + [""] * max(0, len(left) - NAMED) if why == EXITED else []
+        left = trees.descendants()
+        unnamed = max(0, len(left) - trees.NAMED)
+        leftovers = trees.names(left) + [""] * unnamed if why == EXITED else []
         if why != TOO_MANY:
-            send(left, signal.SIGTERM)
-            send(left, signal.SIGCONT)  # a stopped process gets the signal only when it goes on
-            self.settle(TERM_GRACE)
-        return leftovers, kill_all(set(), self.statuses)
-
-    def finish_group(self, why: int) -> list[str]:
-        """Where nobody inherits orphans, the best there is: the process group. A process that
-        made a session of its own gets away."""
-        left = kill_group(self.shell, signal.SIGTERM)
-        if left:
-            self.settle(TERM_GRACE)
-            kill_group(self.shell, signal.SIGKILL)
-            self.settle(TERM_GRACE)
-        return ["the rest of its process group"] if left and why == EXITED else []
-
-    def settle(self, seconds: float) -> None:
-        """Wait until all children are gone, at most so long."""
-        deadline = time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(self.wake.fd, select.POLLIN)
-        while reap(self.statuses) and (left := deadline - time.monotonic()) > 0:
-            poll.poll(left * 1000)
-            self.wake.drain()
-
-
-def spawn(argv: list[str], env: dict[str, str]) -> int:
-    """Start a program in a session of its own, with signals as a login shell has them."""
-    default = [each for each in range(1, 32) if each not in (signal.SIGKILL, signal.SIGSTOP)]
-    if TREES:
-        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
-    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
+            trees.send(left, signal.SIGTERM)
+            trees.send(left, signal.SIGCONT)  # a stopped one gets the signal only when it goes on
+            trees.settle(self.wake, self.statuses, TERM_GRACE)
+        return leftovers, trees.kill_all((), self.statuses)
 
 
 def tasks() -> int:
@@ -317,14 +145,14 @@ def report(
 class Helper:
     def __init__(self, main: socket.socket) -> None:
         self.main = main
-        self.wake = Wake()
+        self.wake = trees.Wake()
         self.keepers: dict[int, socket.socket] = {}
         """pid to our copy of the keeper's socket, to answer in its place if it is killed."""
         self.ending: dict[int, float] = {}
         """pid to when its keeper was told to end."""
         self.statuses: dict[int, int] = {}
         self.watched = watch(os.getppid())
-        self.become_subreaper = subreaper()
+        self.become_subreaper = trees.subreaper()
         self.become_subreaper()
 
     def serve(self) -> None:
@@ -360,12 +188,19 @@ class Helper:
         if body is None:
             return False
         me = watch(os.getpid())
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # the user may have no more processes
+            control.send(b"+")
+            report(control, NOT_STARTED, 0, [], [], f"cannot start a process: {error.strerror}")
+            control.close()
+            pid = -1
         if pid == 0:
             self.become_keeper(output, control, me, body)
         for fd in (output, *me):
             os.close(fd)
-        self.keepers[pid] = control
+        if pid > 0:
+            self.keepers[pid] = control
         return True
 
     def become_keeper(
@@ -387,14 +222,14 @@ class Helper:
 
     def collect(self) -> None:
         """Has a keeper ended? If not by itself, the command killed it: its tree is ours now."""
-        reap(self.statuses, os.WUNTRACED)
+        trees.reap(self.statuses, os.WUNTRACED)
         self.thaw()
         while ended := self.statuses.keys() & self.keepers.keys():
             for pid in ended:
                 control = self.keepers.pop(pid)
                 self.ending.pop(pid, None)
                 if self.statuses[pid] != 0:
-                    survivors = kill_all(set(self.keepers), self.statuses)
+                    survivors = trees.kill_all(set(self.keepers), self.statuses)
                     report(control, KEEPER_KILLED, self.statuses[pid], [], survivors)
                 control.close()
         self.statuses.clear()
@@ -402,7 +237,7 @@ class Helper:
     def thaw(self) -> None:
         """A command may have stopped its keeper; that must not keep it from ending."""
         for pid in [pid for pid, status in self.statuses.items() if os.WIFSTOPPED(status)]:
-            send([pid], signal.SIGCONT)
+            trees.send([pid], signal.SIGCONT)
             del self.statuses[pid]
 
     def hurry(self, ready: set[int]) -> None:
@@ -412,8 +247,8 @@ class Helper:
         for pid, control in self.keepers.items():
             if control.fileno() in ready:
                 self.ending.setdefault(pid, now)
-            if now - self.ending.get(pid, now) > TERM_GRACE + GIVE_UP + 1.0:
-                send([pid], signal.SIGKILL)
+            if now - self.ending.get(pid, now) > TERM_GRACE + trees.GIVE_UP + 1.0:
+                trees.send([pid], signal.SIGKILL)
 
     def close(self) -> None:
         """zot is gone, or done: end the keepers, then kill whatever is left."""
@@ -428,7 +263,7 @@ class Helper:
             self.wake.drain()
             self.collect()
             self.hurry(set())
-        kill_all(set(), self.statuses)
+        trees.kill_all((), self.statuses)
 
 
 def watch(pid: int) -> list[int]:
@@ -469,7 +304,6 @@ def main() -> None:
     os.chdir("/")
     close_others(fd)
     os.set_inheritable(fd, False)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    trees.ignore_polite_signals()
     gc.disable()  # nothing here makes cycles, and a collection would unshare memory after a fork
     Helper(socket.socket(fileno=fd)).serve()

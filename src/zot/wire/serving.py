@@ -39,10 +39,10 @@ class LineServer:
     """At the end of input: whether what was accepted finishes, or is aborted."""
 
     def __init__(self) -> None:
-        wire = claim_stdout()
+        self._stdout = claim_stdout()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
-        self.writer = LineWriter(wire, self._client_gone, lambda: self._wake(b"\0"))
+        self.writer = LineWriter(self._stdout, self._client_gone, lambda: self._wake(b"\0"))
         self.built: Runtime | None = None
         self._gone = False
         self._drained = threading.Event()
@@ -100,12 +100,11 @@ class LineServer:
     def _read(self) -> int:
         """Answer line after line; the exit code when there are no more."""
         splitter = LineSplitter()
-        poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
-        poll.register(self._wake_read, select.POLLIN)
+        poll = self._poll()
         poll.register(0, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poll.poll()]
-            if self._wake_read in ready and (code := self._woken()) is not None:
+            ready = {fd for fd, _ in poll.poll()}
+            if (code := self._over(ready)) is not None:
                 return code
             if 0 in ready:
                 data = read_stdin()
@@ -117,6 +116,14 @@ class LineServer:
                         if (code := self._woken()) is not None:
                             return code
                     self.take_line(line)
+
+    def _poll(self) -> select.poll:
+        """What can end the process: a byte on the pipe, and a client that no longer reads. The
+        latter must be watched: while a command or a provider is quiet, nothing is written."""
+        poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(self._stdout, 0)
+        return poll
 
     def _end_of_input(self, splitter: LineSplitter) -> int:
         """Accept nothing more; what was accepted finishes, unless a signal comes."""
@@ -148,14 +155,18 @@ class LineServer:
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         while poll.poll(0):
-            if (code := self._woken()) is not None:
+            if (code := self._over({self._wake_read})) is not None:
                 return code
         return 0
 
     def _woken(self) -> int | None:
-        """Wait for a byte on the pipe, and why: a signal or a lost client ends the process."""
-        received = os.read(self._wake_read, 64)
-        if self._gone:
+        """Wait until there is something to look at; the exit code if it ends the process."""
+        return self._over({fd for fd, _ in self._poll().poll()})
+
+    def _over(self, ready: set[int]) -> int | None:
+        """Whether what is ready ends the process, by a signal or a lost client: the exit code."""
+        received = os.read(self._wake_read, 64) if self._wake_read in ready else b""
+        if self._gone or self._stdout in ready:
             self.abort_everything()
             return 0
         number = next((byte for byte in received if byte in SIGNALS), None)
@@ -187,15 +198,17 @@ def note_signals() -> list[int]:
     return noted
 
 
-def finish(run: Run, runtime: Runtime, signals: Sequence[int]) -> None:
-    """Wait for a run to end; a signal aborts it.
+def finish(run: Run, runtime: Runtime, signals: Sequence[int], wire: int) -> None:
+    """Wait for a run to end; a signal aborts it, and so does a client that no longer reads.
 
     Not in the handler: it may run while this very thread holds a lock that the abort needs, and
     a second signal would find the first one's abort half done, with its lock held.
     """
     aborted = False
+    poll = select.poll()
+    poll.register(wire, 0)
     while not run.ended.wait(0.1):
-        if signals and not aborted:
+        if not aborted and (signals or poll.poll(0)):
             aborted = True
             runtime.abort()
 

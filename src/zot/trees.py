@@ -1,0 +1,251 @@
+"""Process trees: who descends from this process, and how to end all of them. Standard library only.
+
+A subreaper inherits the orphans below it, so a process that leaves its parent (setsid, double
+fork, nohup) is still found. Used by the small processes that run commands and extensions, which
+start as `python -I -S`: every import here is on the way to a result.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing and collections.abc would double the time to start
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
+"""Whether process trees can be followed here; if not, process groups must do."""
+GIVE_UP = 3.0
+"""Seconds after which a process that cannot be killed is reported instead of waited for."""
+NAMED = 5
+LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); from zot.{} import main; main()"
+
+own: set[int] = set()
+"""Children that this process started and ends itself; see `end_strays`."""
+_owned = False
+
+
+def launch(module: str, *words: str) -> list[str]:
+    """What starts `main` of one of the small processes: nothing of the user's is loaded in it."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return [sys.executable, "-I", "-S", "-c", LAUNCH.format(module), folder, *words]
+
+
+def prctl() -> Callable[..., int]:
+    """Looked up once by those who call it after every fork."""
+    import ctypes  # only where it is needed: zot itself imports this file too
+
+    call: Callable[..., int] = ctypes.CDLL(None).prctl
+    return call
+
+
+def subreaper() -> Callable[[], object]:
+    """A function that makes its caller the one who inherits orphans."""
+    if not TREES:
+        return lambda: None
+    call = prctl()
+    return lambda: call(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+class Wake:
+    """A descriptor that becomes readable when a child ends."""
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def drain(self) -> None:
+        try:
+            while os.read(self.fd, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self.fd)
+        os.close(self._write)
+
+
+def ignore_polite_signals() -> None:
+    """Who ends others must not be ended before them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def spawn(argv: list[str], env: Mapping[str, str]) -> int:
+    """Start a program in a session of its own, with signals as a login shell has them."""
+    default = [each for each in range(1, 32) if each not in (signal.SIGKILL, signal.SIGSTOP)]
+    if TREES:
+        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
+    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
+
+
+# --- who is there ----------------------------------------------------------------------------
+
+
+def parents() -> dict[int, tuple[int, str]]:
+    """pid to (parent, state) of every process; nothing where there is no /proc."""
+    table: dict[int, tuple[int, str]] = {}
+    if not TREES:
+        return table
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name in brackets may hold anything; what follows the last one is fixed.
+                    fields = file.read().rpartition(b")")[2].split()
+                table[int(name)] = int(fields[1]), fields[0].decode()
+            except (OSError, IndexError, ValueError):
+                continue  # it ended while we looked
+    return table
+
+
+def descendants(spared: Collection[int] = ()) -> list[int]:
+    """Live processes below this one, without those (and theirs) that are spared."""
+    table = parents()
+    below: dict[int, list[int]] = {}
+    for pid, (parent, _) in table.items():
+        below.setdefault(parent, []).append(pid)
+    pids: list[int] = []
+    waiting = [os.getpid()]
+    while waiting:
+        for pid in below.get(waiting.pop(), ()):
+            if pid not in spared:
+                waiting.append(pid)
+                if table[pid][1] not in "ZX":
+                    pids.append(pid)
+    return pids
+
+
+def names(pids: list[int]) -> list[str]:
+    """Command lines, shortened, for a report."""
+    lines = []
+    for pid in pids[:NAMED]:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                line = file.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        except OSError:
+            line = ""
+        lines.append(line[:80] or f"process {pid}")
+    return lines
+
+
+# --- to end them -----------------------------------------------------------------------------
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def reap(statuses: dict[int, int], stopped: int = 0) -> bool:
+    """Collect the children that ended, with their statuses; True while there are others."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG | stopped)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+        statuses[pid] = status
+
+
+def settle(wake: Wake, statuses: dict[int, int], seconds: float) -> None:
+    """Wait until all children are gone, at most so long."""
+    deadline = time.monotonic() + seconds
+    poll = select.poll()
+    poll.register(wake.fd, select.POLLIN)
+    while reap(statuses) and (left := deadline - time.monotonic()) > 0:
+        poll.poll(left * 1000)
+        wake.drain()
+
+
+def freeze(spared: Collection[int], deadline: float) -> set[int]:
+    """Stop every descendant, also those that are made meanwhile: afterwards none forks away."""
+    stopped: set[int] = set()
+    while fresh := [pid for pid in descendants(spared) if pid not in stopped]:
+        send(fresh, signal.SIGSTOP)
+        stopped.update(fresh)
+        if time.monotonic() > deadline:
+            break
+    return stopped
+
+
+def kill_all(spared: Collection[int], statuses: dict[int, int]) -> list[str]:
+    """Kill every descendant; names of survivors."""
+    deadline = time.monotonic() + GIVE_UP
+    while True:
+        send(freeze(spared, deadline), signal.SIGKILL)
+        left = wait_gone(spared, statuses, 0.05)
+        if not left:
+            return []
+        if time.monotonic() > deadline:
+            return names(left)
+
+
+def wait_gone(spared: Collection[int], statuses: dict[int, int], seconds: float) -> list[int]:
+    """Reap until no descendant is left, at most so long; those that are."""
+    until = time.monotonic() + seconds
+    left: list[int] = []
+    while reap(statuses) and (left := descendants(spared)) and time.monotonic() < until:
+        time.sleep(0.001)
+    return left if reap(statuses) else []
+
+
+def end_group(group: int, wake: Wake, statuses: dict[int, int], grace: float) -> bool:
+    """Where nobody inherits orphans, the best there is: the process group. A process that made a
+    session of its own gets away. False if nobody was in it."""
+    if not kill_group(group, signal.SIGTERM):
+        return False
+    settle(wake, statuses, grace)
+    kill_group(group, signal.SIGKILL)
+    settle(wake, statuses, grace)
+    return True
+
+
+def kill_group(group: int, number: int) -> bool:
+    """Signal a process group; False if nobody is in it."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+# --- the process at the top ------------------------------------------------------------------
+
+
+def own_process() -> None:
+    """This process is zot's own: it inherits what outlives its keepers, so that `end_strays` finds
+    it, and no other process of the user can look into its memory, where the keys are."""
+    global _owned
+    if TREES and not _owned:
+        call = prctl()
+        call(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        call(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        _owned = True
+
+
+def end_strays() -> None:
+    """End what killed keepers left: the children that this process did not start itself. Nothing
+    in a process of somebody else's, who may have children that nobody here knows of."""
+    deadline = time.monotonic() + GIVE_UP
+    while _owned and (strays := freeze(own, deadline)) and time.monotonic() < deadline:
+        send(strays, signal.SIGKILL)
+        for pid in strays:
+            try:
+                os.waitpid(pid, os.WNOHANG)  # only these: others wait for their own children
+            except ChildProcessError:
+                pass
+        time.sleep(0.001)

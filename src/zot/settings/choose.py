@@ -92,9 +92,9 @@ def choose(
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
     """The first server that answers, of all that listen."""
     wanted = [_moved(candidate, environ) for candidate in candidates]
-    for candidate in _listening([each for each in wanted if is_loopback(each.base_url)]):
+    for candidate in _listening([server for server in wanted if is_loopback(server.base_url)]):
         if model := first_model(candidate.base_url):
-            port = _address(candidate.base_url)[1]
+            port = host_and_port(candidate.base_url)[1]
             return Choice(
                 PROVIDERS[candidate.provider],
                 model,
@@ -127,13 +127,13 @@ def _pulled() -> Choice | None:
 
 
 def is_loopback(url: str) -> bool:
-    host = _address(url)[0]
+    host = host_and_port(url)[0]
     return host in ("localhost", "::1") or (
         host.startswith("127.") and host.replace(".", "").isdigit()
     )
 
 
-def _address(url: str) -> tuple[str, int]:
+def host_and_port(url: str) -> tuple[str, int]:
     from urllib.parse import urlsplit  # start-up budget: not needed when a key is set
 
     parts = urlsplit(url)
@@ -150,35 +150,35 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     trying: dict[socket.socket, Candidate] = {}
     for candidate in candidates:
-        host, port = _address(candidate.base_url)
+        host, port = host_and_port(candidate.base_url)
         family = socket.AF_INET6 if host == "::1" else socket.AF_INET
         try:
-            one = socket.socket(family, socket.SOCK_STREAM)
+            tried = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
             continue
-        one.setblocking(False)
-        one.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
-        trying[one] = candidate
-    found = set()
+        tried.setblocking(False)
+        tried.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
+        trying[tried] = candidate
+    answered = set()
     waiting = list(trying)
     while waiting:
         _, ready, _ = select.select([], waiting, [], CONNECT_SECONDS)
         if not ready:
             break
-        for one in ready:
-            waiting.remove(one)
-            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                found.add(trying[one])
-    for one in trying:
-        one.close()
-    return [candidate for candidate in candidates if candidate in found]
+        for tried in ready:
+            waiting.remove(tried)
+            if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                answered.add(trying[tried])
+    for tried in trying:
+        tried.close()
+    return [candidate for candidate in candidates if candidate in answered]
 
 
 def first_model(base_url: str) -> str:
     """The first model a server offers for conversation; empty when it is not a model server."""
     from http.client import HTTPConnection, HTTPException  # as above
 
-    host, port = _address(base_url)
+    host, port = host_and_port(base_url)
     path = "/" + base_url.split("://", 1)[1].partition("/")[2].strip("/") + "/models"
     connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
     try:
@@ -190,7 +190,7 @@ def first_model(base_url: str) -> str:
         return ""  # something else lives on that port
     finally:
         connection.close()
-    talking = [each.id for each in listed.data or () if "embed" not in each.id.lower()]
+    talking = [row.id for row in listed.data or () if "embed" not in row.id.lower()]
     return talking[0] if talking else ""
 
 

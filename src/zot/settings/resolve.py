@@ -15,7 +15,7 @@ from msgspec import Struct
 from zot.errors import AuthError, ConfigError
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
-from zot.settings.choose import Choice, choose, is_loopback
+from zot.settings.choose import Choice, choose, host_and_port, is_loopback
 from zot.settings.flags import Options
 from zot.settings.known import Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
@@ -72,7 +72,7 @@ class Setup(Struct, frozen=True):
         )
 
 
-def resolve(options: Options, environ: Mapping[str, str], home: str = "") -> Setup:
+def resolve(options: Options, environ: Mapping[str, str], *, home: str = "") -> Setup:
     """Find out what to run with. `home` is zot's; empty: the usual one.
 
     Raises:
@@ -114,7 +114,8 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
     except OSError:
         pass  # there is none yet
     if url.lower().startswith("http://") and not is_loopback(url):
-        yield f"the key is sent to {url} without encryption: use https://, or a tunnel"
+        host = host_and_port(url)[0]
+        yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
 def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:

@@ -17,7 +17,7 @@ from zot.sdk.function import Guard, function_tool, guard
 from zot.settings.flags import Options
 from zot.settings.known import Known
 from zot.settings.resolve import Setup, resolve, working_directory
-from zot.settings.table import SETTINGS, Setting, WrongValue, checked
+from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -182,7 +182,7 @@ def _options(config: Config) -> Options:
             continue
         try:
             said[setting.name] = checked(setting, _plain(setting, value))
-        except WrongValue as error:
+        except ValueError as error:
             raise ConfigError(f"{word} {error}") from error
     return Options(**said)
 

@@ -10,13 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import AuthError
-from zot.provider.providers import (
-    PROVIDERS,
-    ProviderInfo,
-    env_base_url,
-    env_key,
-    find_provider,
-)
+from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
+from zot.settings.known import Choice
 
 CONNECT_SECONDS = 0.05
 """A loopback port answers or refuses within a millisecond; this is for a machine under load."""
@@ -31,21 +26,6 @@ no model is set up. Three ways to get one:
                machine; zot finds it
   3. no key, no network: pip install 'zot[local]' && zot local pull
                (1.1 GB; `zot local list` shows a smaller one)"""
-
-
-class Choice(Struct, frozen=True):
-    info: ProviderInfo
-    model: str = ""
-    """Empty: the provider's default."""
-    base_url: str = ""
-    because: str = ""
-    """Why this one; empty when the user named it."""
-
-    def line(self, model: str) -> str:
-        """What the user is told."""
-        return (
-            f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
-        )
 
 
 class Candidate(Struct, frozen=True):

@@ -13,7 +13,7 @@ from zot.errors import AuthError, CommandError, ConfigError, ProviderError
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
-from zot.sdk.config import Settings, options_of
+from zot.sdk.config import Settings, _options
 from zot.settings.flags import Options
 from zot.settings.table import SETTINGS
 
@@ -477,9 +477,9 @@ def test_what_a_config_says_becomes_options_and_the_rest_says_nothing(tmp_path):
     wanted = Options(
         cwd=str(tmp_path), max_seconds=2.5, compact_at=0, tools=("read",), extensions=False
     )
-    assert options_of(config) == wanted
-    assert options_of(Config()) == Options(extensions=False)
-    assert options_of(Config(append_system_prompt="a")).append_system_prompt == ("a",)
+    assert _options(config) == wanted
+    assert _options(Config()) == Options(extensions=False)
+    assert _options(Config(append_system_prompt="a")).append_system_prompt == ("a",)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
 def key_of(place, row, environ) -> str:
     base = {"baseUrl": "http://127.0.0.1:9", "api": "openai-chat", "models": [{"id": "m"}]}
     write(place, {"providers": {"mine": {**base, **row}}})
-    return resolve(parse(["--provider", "mine", "--cwd", str(place)]), environ, str(place)).key
+    return resolve(parse(["--provider", "mine", "--cwd", str(place)]), environ, home=str(place)).key
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_login_is_stronger_than_a_key_in_models_json(place):
 def test_a_key_that_travels_unencrypted_to_another_machine_is_warned_of(place, url, key, warned):
     row = {"baseUrl": url, "api": "openai-chat", "apiKey": key, "models": [{"id": "m"}]}
     write(place, {"providers": {"mine": row}})
-    setup = resolve(parse(["--provider", "mine", "--cwd", str(place)]), {}, str(place))
+    setup = resolve(parse(["--provider", "mine", "--cwd", str(place)]), {}, home=str(place))
     assert any("without encryption" in warning for warning in setup.warnings) is warned
     assert not any("sk-x" in warning for warning in setup.warnings)
 

@@ -7,7 +7,7 @@ Runtime(provider=7)  # arg-type
 Runtime(no_such_setting=1)  # call-arg
 Config(provider=7)  # arg-type
 Config(no_such_setting=1)  # call-arg
-Config(provider="x").model = "y"  # misc
+Config(provider="x").model = "y"  # attr-defined
 Runtime(provider="x").prompt(7)  # arg-type
 Runtime(provider="x").set_reasoning("enormous")  # arg-type
 Runtime(provider="x").no_such_method()  # attr-defined

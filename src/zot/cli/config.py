@@ -16,7 +16,7 @@ from zot.provider.types import Json
 from zot.settings import config, trust
 from zot.settings.config import Configuration
 from zot.settings.flags import Options
-from zot.settings.table import WrongValue, from_text
+from zot.settings.table import from_text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -90,7 +90,7 @@ def _set(arguments: argparse.Namespace) -> int:
     setting = config.find_setting(arguments.name)
     try:
         value = from_text(setting, arguments.value)
-    except WrongValue as error:
+    except ValueError as error:
         raise ConfigError(f"{setting.name} {error}") from error
     config.change(_file(arguments), lambda values: values.update({setting.name: value}))
     return 0

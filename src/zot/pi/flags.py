@@ -77,11 +77,11 @@ def _known(name: str, equals: str, value: str, words: Iterator[str]) -> Iterator
         yield name
         return
     if not equals:
-        given = next(words, None)
-        if given is None:
+        following = next(words, None)
+        if following is None:
             yield name  # the parser says what is missing
             return
-        value = given
+        value = following
     if name == "--thinking" and value not in LEVEL_WORDS:
         return  # pi warns and goes on
     if name == "--tools":

@@ -17,7 +17,7 @@ from zot.sdk.function import Guard, function_tool, guard
 from zot.settings.flags import Options
 from zot.settings.known import Known
 from zot.settings.resolve import Setup, resolve, working_directory
-from zot.settings.table import SETTINGS, Setting, WrongValue, checked
+from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -101,7 +101,7 @@ def setup_of(config: Config) -> Setup:
         ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
         AuthError: no key.
     """
-    options = options_of(config)
+    options = _options(config)
     if isinstance(config.provider, str) or options.replay:
         return resolve(options, os.environ)
     provider = config.provider
@@ -159,7 +159,7 @@ def check_level(level: str) -> None:
         raise ConfigError(f"reasoning must be one of {', '.join(LEVELS)}, not {level!r}")
 
 
-def options_of(config: Config) -> Options:
+def _options(config: Config) -> Options:
     """What a type checker would say too, for those who use none.
 
     Raises:
@@ -182,7 +182,7 @@ def options_of(config: Config) -> Options:
             continue
         try:
             said[setting.name] = checked(setting, _plain(setting, value))
-        except WrongValue as error:
+        except ValueError as error:
             raise ConfigError(f"{word} {error}") from error
     return Options(**said)
 

@@ -11,13 +11,8 @@ from msgspec import Struct
 
 from zot.errors import AuthError
 from zot.lines import ready
-from zot.provider.providers import (
-    PROVIDERS,
-    ProviderInfo,
-    env_base_url,
-    env_key,
-    find_provider,
-)
+from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
+from zot.settings.known import Choice
 
 CONNECT_SECONDS = 0.05
 """A loopback port answers or refuses within a millisecond; this is for a machine under load."""
@@ -32,21 +27,6 @@ no model is set up. Three ways to get one:
                machine; zot finds it
   3. no key, no network: pip install 'zot-agent[local]' && zot local pull
                (1.1 GB; `zot local list` shows a smaller one)"""
-
-
-class Choice(Struct, frozen=True):
-    info: ProviderInfo
-    model: str = ""
-    """Empty: the provider's default."""
-    base_url: str = ""
-    because: str = ""
-    """Why this one; empty when the user named it."""
-
-    def line(self, model: str) -> str:
-        """What the user is told."""
-        return (
-            f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
-        )
 
 
 class Candidate(Struct, frozen=True):
@@ -93,9 +73,9 @@ def choose(
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
     """The first server that answers, of all that listen."""
     wanted = [_moved(candidate, environ) for candidate in candidates]
-    for candidate in _listening([each for each in wanted if is_loopback(each.base_url)]):
+    for candidate in _listening([server for server in wanted if is_loopback(server.base_url)]):
         if model := first_model(candidate.base_url):
-            port = _address(candidate.base_url)[1]
+            port = host_and_port(candidate.base_url)[1]
             return Choice(
                 PROVIDERS[candidate.provider],
                 model,
@@ -128,13 +108,13 @@ def _pulled() -> Choice | None:
 
 
 def is_loopback(url: str) -> bool:
-    host = _address(url)[0]
+    host = host_and_port(url)[0]
     return host in ("localhost", "::1") or (
         host.startswith("127.") and host.replace(".", "").isdigit()
     )
 
 
-def _address(url: str) -> tuple[str, int]:
+def host_and_port(url: str) -> tuple[str, int]:
     from urllib.parse import urlsplit  # start-up budget: not needed when a key is set
 
     parts = urlsplit(url)
@@ -150,35 +130,35 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     trying: dict[socket.socket, Candidate] = {}
     for candidate in candidates:
-        host, port = _address(candidate.base_url)
+        host, port = host_and_port(candidate.base_url)
         family = socket.AF_INET6 if host == "::1" else socket.AF_INET
         try:
-            one = socket.socket(family, socket.SOCK_STREAM)
+            tried = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
             continue
-        one.setblocking(False)
-        one.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
-        trying[one] = candidate
-    found = set()
+        tried.setblocking(False)
+        tried.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
+        trying[tried] = candidate
+    answered = set()
     waiting = list(trying)
     while waiting:
-        usable = ready(writing=[one.fileno() for one in waiting], timeout=CONNECT_SECONDS)
+        usable = ready(writing=[each.fileno() for each in waiting], timeout=CONNECT_SECONDS)
         if not usable:
             break
-        for one in [one for one in waiting if one.fileno() in usable]:
-            waiting.remove(one)
-            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                found.add(trying[one])
-    for one in trying:
-        one.close()
-    return [candidate for candidate in candidates if candidate in found]
+        for tried in [each for each in waiting if each.fileno() in usable]:
+            waiting.remove(tried)
+            if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                answered.add(trying[tried])
+    for tried in trying:
+        tried.close()
+    return [candidate for candidate in candidates if candidate in answered]
 
 
 def first_model(base_url: str) -> str:
     """The first model a server offers for conversation; empty when it is not a model server."""
     from http.client import HTTPConnection, HTTPException  # as above
 
-    host, port = _address(base_url)
+    host, port = host_and_port(base_url)
     path = "/" + base_url.split("://", 1)[1].partition("/")[2].strip("/") + "/models"
     connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
     try:
@@ -190,7 +170,7 @@ def first_model(base_url: str) -> str:
         return ""  # something else lives on that port
     finally:
         connection.close()
-    talking = [each.id for each in listed.data or () if "embed" not in each.id.lower()]
+    talking = [row.id for row in listed.data or () if "embed" not in row.id.lower()]
     return talking[0] if talking else ""
 
 

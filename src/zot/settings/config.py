@@ -15,7 +15,7 @@ from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import Json
 from zot.settings.flags import Options, with_defaults
-from zot.settings.table import FILE_SETTINGS, Setting, WrongValue, checked, from_text
+from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
 from zot.settings.trust import is_trusted
 
 Source = Literal["flag", "environment", "project", "user", "default"]
@@ -103,7 +103,7 @@ def _from_variables(environ: Mapping[str, str]) -> Mapping[str, Value]:
             continue
         try:
             layer[name] = Value(from_text(setting, environ[variable]), "environment", variable)
-        except WrongValue as error:
+        except ValueError as error:
             raise ConfigError(f"{variable} {error}") from error
     return layer
 
@@ -126,7 +126,7 @@ def _usable(path: str, warnings: list[str]) -> dict[str, Json]:
             continue
         try:
             values[setting.name] = checked(setting, content[name])
-        except WrongValue as error:
+        except ValueError as error:
             warnings.append(f"{path!r}: {name} {error}; it is not used")
     return values
 

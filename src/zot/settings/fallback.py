@@ -26,7 +26,7 @@ def connect_fallback(setup: Setup, name: str, environ: Mapping[str, str]) -> tup
     options = replace(
         setup.options, provider=provider, model=id, api_key="", base_url="", script=""
     )
-    other = resolve(options, environ, setup.known.home)
+    other = resolve(options, environ, home=setup.known.home)
     return other.connect(other.model), other.model
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from zot.errors import UsageError
 from zot.provider.types import Json, Level
-from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, WrongValue, from_text
+from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, from_text
 
 
 class Options(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True):
     no_tools: bool = False
     approve: tuple[str, ...] | None = None
     yolo: bool = False
-    jail: bool | None = None
+    jail: bool = False
     max_steps: int | None = None
     max_cost: float | None = None
     max_tokens: int | None = None
@@ -135,7 +135,7 @@ def _take(word: str, rest: Iterator[str], said: dict[str, Json]) -> None:
             said[setting.name] = (*said.get(setting.name, ()), text)
         else:
             said[setting.name] = from_text(setting, text)
-    except WrongValue as error:
+    except ValueError as error:
         raise UsageError(f"{name} {error}") from error
 
 

@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from zot.settings.models import Models
 
 
+class Choice(Struct, frozen=True):
+    info: ProviderInfo
+    model: str = ""
+    """Empty: the provider's default."""
+    base_url: str = ""
+    because: str = ""
+    """Why this one; empty when the user named it."""
+
+    def line(self, model: str) -> str:
+        """What the user is told."""
+        return (
+            f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
+        )
+
+
 class Key(Struct, frozen=True):
     """What opens a provider."""
 

@@ -126,12 +126,12 @@ class Models:
 
     def all(self, provider: str) -> tuple[Model, ...]:
         """The models of a provider: the user's words over the server's over the catalog's."""
-        found = {model.id: model for model in self._listed(provider)}
+        by_id = {model.id: model for model in self._listed(provider)}
         for model in read_cache(self.home, provider):
-            found[model.id] = _told(model, found.get(model.id))
+            by_id[model.id] = _told(model, by_id.get(model.id))
         for id, row in self._models.get(provider, {}).items():
-            found[id] = self._overridden(provider, row, found.get(id))
-        return tuple(found.values())
+            by_id[id] = self._overridden(provider, row, by_id.get(id))
+        return tuple(by_id.values())
 
     def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
         """One model.
@@ -215,10 +215,10 @@ class Models:
         self._providers[name] = _changed(known, row, api)
         self._keys[name] = row.api_key
         models = self._models.setdefault(name, {})
-        for position, each in enumerate(row.models):
+        for position, value in enumerate(row.models):
             where = f"model {position + 1} of provider {name!r}"
             try:
-                model = msgspec.convert(each, ModelRow)
+                model = msgspec.convert(value, ModelRow)
             except msgspec.ValidationError as error:
                 self._warn(f"{where}: {error}")
                 continue
@@ -351,7 +351,7 @@ def _cached(home: str) -> tuple[CachedModel, ...]:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return ()
     when = _seconds(cache.fetched_at)
-    return tuple(each if each.fetched else replace(each, fetched=when) for each in cache.models)
+    return tuple(row if row.fetched else replace(row, fetched=when) for row in cache.models)
 
 
 def _seconds(stamp: str) -> float:

@@ -15,9 +15,8 @@ from msgspec import Struct
 from zot.errors import AuthError, ConfigError
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
-from zot.settings.choose import Choice, choose, is_loopback
 from zot.settings.flags import Options
-from zot.settings.known import Known, configured, resumed, stored_providers, with_token
+from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
 
 DEFAULT_PROVIDER = "anthropic"
@@ -72,7 +71,7 @@ class Setup(Struct, frozen=True):
         )
 
 
-def resolve(options: Options, environ: Mapping[str, str], home: str = "") -> Setup:
+def resolve(options: Options, environ: Mapping[str, str], *, home: str = "") -> Setup:
     """Find out what to run with. `home` is zot's; empty: the usual one.
 
     Raises:
@@ -113,8 +112,13 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
             yield f"every user can write to {home!r}, where keys are kept: chmod 700 {home}"
     except OSError:
         pass  # there is none yet
-    if url.lower().startswith("http://") and not is_loopback(url):
-        yield f"the key is sent to {url} without encryption: use https://, or a tunnel"
+    if not url.lower().startswith("http://"):
+        return
+    from zot.settings.choose import host_and_port, is_loopback  # start-up budget
+
+    if not is_loopback(url):
+        host = host_and_port(url)[0]
+        yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
 def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:
@@ -126,6 +130,8 @@ def choose_provider(options: Options, environ: Mapping[str, str], known: Known) 
         provider = DEFAULT_PROVIDER
     if provider:
         return Choice(known.provider(provider))
+    from zot.settings.choose import choose  # start-up budget
+
     return choose(environ, stored=partial(stored_providers, known.home))
 
 

@@ -8,15 +8,17 @@ compare them with this table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import Struct
 
 from zot.provider.types import LEVELS, Json, Level
 
-Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "level"]
-"""list: the flag may be repeated; words: its value is split at commas."""
-Place = Literal["", "user", "project"]
+if TYPE_CHECKING:  # making a Literal takes longer than making the table
+    from typing import Literal
+
+    Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "level"]
+    """list: the flag may be repeated; words: its value is split at commas."""
 
 LEVEL_WORDS: dict[str, Level] = {
     **{level: level for level in LEVELS},
@@ -57,7 +59,7 @@ class Setting(Struct, frozen=True):
     """Flags without a value, and what each one sets."""
     pi: Mapping[str, str] = {}
     """pi's words that ours has not, and our flag for each."""
-    file: Place = ""
+    file: Literal["", "user", "project"] = ""
     """May stand in config.json and in a variable. "user": in a project's only if it is trusted."""
     default: Json = None
     old: tuple[str, ...] = ()
@@ -164,12 +166,8 @@ FILE_SETTINGS = {name: setting for name, setting in SETTINGS.items() if setting.
 VARIABLES = {name for setting in FILE_SETTINGS.values() for name in setting.variables}
 
 
-class WrongValue(ValueError):
-    """Says what the value must be."""
-
-
 def from_text(setting: Setting, text: str) -> Json:
-    """The value that a flag, a variable or `zot config set` names. Raises WrongValue."""
+    """The value that a flag, a variable or `zot config set` names. Raises ValueError."""
     value: Json = text
     match setting.kind:
         case "list" | "words":
@@ -187,9 +185,9 @@ def from_text(setting: Setting, text: str) -> Json:
 
 
 def checked(setting: Setting, value: Json) -> Json:
-    """The value as Options holds it. Raises WrongValue."""
+    """The value as Options holds it. Raises ValueError."""
     if not _fits(setting.kind, value):
-        raise WrongValue(f"must be {_WANTED[setting.kind]}, not {value!r}")
+        raise ValueError(f"must be {_WANTED[setting.kind]}, not {value!r}")
     if setting.kind == "level":
         return LEVEL_WORDS[value]
     return tuple(value) if setting.kind in ("list", "words") else value

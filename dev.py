@@ -24,6 +24,7 @@ BIN = VENV / "bin"
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
+INTERRUPTED = 130
 # What depends on the version of Python: types and annotations, files, threads, the doors.
 MATRIX = ("core", "provider", "runtime", "sdk", "sessions", "settings", "tools", "wire")
 
@@ -41,7 +42,7 @@ def exit_code(*command: object, **variables: str) -> int:
             code = child.wait()
         except KeyboardInterrupt:  # the terminal told the child as well, and it may need a moment
             child.wait()
-            code = 130
+            code = INTERRUPTED
     return code if code >= 0 else 128 - code
 
 
@@ -66,7 +67,10 @@ def setup(folder: Path = VENV, python: str = "") -> None:
     shutil.rmtree(folder, ignore_errors=True)
     run(python, "-m", "venv", folder)
     install = (folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "-e")
-    if exit_code(*install, ".[dev,local]") not in (0, 130):
+    code = exit_code(*install, ".[dev,local]")
+    if code == INTERRUPTED:
+        sys.exit(code)
+    if code:  # there is no model runtime for every machine
         print("without the extra `local`: its tests will be skipped", file=sys.stderr)
         run(*install, ".[dev]")
     stamp.write_text(wanted, encoding="utf-8")

@@ -94,7 +94,7 @@ def test_a_program_that_ends_at_once_gets_a_whole_report():
 
 def test_frames_of_other_shapes_are_told_and_not_a_crash():
     only = ("commands", "image", "auth", "end_of_input")
-    points = check_wire([sys.executable, "-c", ODD, "{url}"], only=only, seconds=1)
+    points = check_wire([sys.executable, "-c", ODD, "{url}"], only=only, seconds=5)
     failed = {point.id: point.detail for point in points if not point.holds}
     said = "a frame is missing or not as documented"
     assert failed["commands.completes"].startswith(f"{said} (AttributeError: 'list' object has")

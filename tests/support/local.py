@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.environment import alone
 
 from zot.local.models import DEFAULT, SMALL, known_model, pulled_path
 from zot.local.pull import PullError, pull
@@ -30,8 +31,9 @@ def small_model_file() -> Path:
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("the extra `local` (xllamacpp) is not installed")
     path = cache_dir() / f"{SMALL}.gguf"
-    if not path.is_file():
-        _pull_into(cache_dir())
+    with alone(cache_dir()):
+        if not path.is_file():
+            _pull_into(cache_dir())
     return path
 
 
@@ -52,7 +54,6 @@ def _pull_into(folder: Path) -> None:
     os.environ["ZOT_HOME"] = str(folder.parent)
     try:
         found = pull(known_model(SMALL), lambda have, total: None)
-        folder.mkdir(parents=True, exist_ok=True)
         if found.parent != folder:
             found.replace(folder / found.name)
     except PullError as failed:

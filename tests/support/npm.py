@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.environment import alone
 
 
 def node() -> str:
@@ -28,12 +29,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def unpacked(package: str, cache: Path) -> Path:
     """A published package, fetched once; nothing of it is kept here."""
     folder = cache / package.rpartition("/")[2].replace("@", "-")
-    if (folder / "package").exists():
-        return folder / "package"
+    with alone(folder):
+        if not (folder / "package").exists():
+            _fetch(package, folder)
+    return folder / "package"
+
+
+def _fetch(package: str, folder: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("npm is not installed")
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         packed = subprocess.run(
             [npm, "pack", package, "--silent", "--pack-destination", str(folder)],
@@ -47,4 +52,3 @@ def unpacked(package: str, cache: Path) -> Path:
         pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
     with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
         archive.extractall(folder, filter="data")
-    return folder / "package"

@@ -114,7 +114,7 @@ def _notes(result: Result, timeout: float | None) -> list[str]:
         )
     if result.survivors:
         said.append(_counted(result.survivors, "process", "not possible to kill"))
-    return [each for each in said if each]
+    return [note for note in (*said, *result.notes) if note]
 
 
 def _counted(names: tuple[str, ...], noun: str, what: str) -> str:

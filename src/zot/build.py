@@ -58,6 +58,7 @@ def build_runtime(
     extensions, tools = tools_for(setup, supervisor, skills, warn, own_tools)
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)
     redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
+    supervisor.secrets = redactor.secrets
     agent = Agent(
         provider=setup.connect(setup.model),
         model=setup.model,

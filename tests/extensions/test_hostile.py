@@ -2,8 +2,10 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from random import Random
@@ -375,6 +377,61 @@ def test_a_restarted_guard_is_waited_for(tmp_path):
     with running_host(tmp_path, hanging_guard(tmp_path, True, do), limits=limits) as (host, _):
         assert isinstance(host.hook().before_tool(BASH, hook_context()), Block)
         assert host.hook().before_tool(BASH, hook_context()) == ALLOW
+
+
+SLOW_GUARD = """
+BEFORE
+while os.path.exists("slow") and not os.path.exists("go"): time.sleep(0.01)
+AFTER
+emit("subscribe", intercept=["tool_call"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        emit("event_intercept_response", id=frame["id"], block=True, reason="never")
+"""
+SLOW = Limits(grace=0.3, guard=20)
+
+
+def slow_guard(tmp_path, hello_at, **manifest):
+    before, after = ("hello()", "") if hello_at == "once" else ("", "hello()")
+    body = SLOW_GUARD.replace("BEFORE", before).replace("AFTER", after)
+    return write_extension(tmp_path, "guard", body, **manifest)
+
+
+@pytest.mark.parametrize("told", ["manifest", "earlier run"])
+@pytest.mark.parametrize("hello_at", ["once", "the end"])
+def test_a_guard_that_is_slow_to_start_is_waited_for(tmp_path, told, hello_at):
+    folder = slow_guard(tmp_path, hello_at, guard=told == "manifest")
+    if told == "earlier run":
+        with running_host(tmp_path, folder, limits=SLOW) as (host, _):
+            wait_for(lambda: isinstance(host.hook().before_tool(BASH, hook_context()), Block))
+    (folder / "slow").touch()
+    with running_host(tmp_path, folder, limits=SLOW) as (host, _):
+        threading.Timer(1.0, (folder / "go").touch).start()
+        verdict = host.hook().before_tool(BASH, hook_context())
+        assert verdict == Block("blocked by extension guard: never")
+
+
+def test_a_guard_that_does_not_start_in_time_blocks_what_it_guards(tmp_path):
+    folder = slow_guard(tmp_path, "the end", guard=True)
+    (folder / "slow").touch()
+    with running_host(tmp_path, folder, limits=Limits(grace=0.1, guard=0.3)) as (host, _):
+        verdict = host.hook().before_tool(BASH, hook_context())
+        assert isinstance(verdict, Block)
+        assert "guards this, and it has not started yet after waiting 0.3 s" in verdict.reason
+        assert host.hook().before_turn(1, hook_context()) == ALLOW
+
+
+def test_what_no_longer_guards_is_forgotten(tmp_path):
+    guards = tmp_path / "home" / "guards"
+    folder = slow_guard(tmp_path, "once")
+    with running_host(tmp_path, folder, limits=SLOW) as (host, _):
+        wait_for(lambda: (guards / "guard").exists())
+    assert stat.S_IMODE((guards / "guard").stat().st_mode) == 0o600
+    (folder / "main.py").write_text((folder / "main.py").read_text().replace("tool_call", "none"))
+    with running_host(tmp_path, folder, limits=SLOW) as (host, _):
+        assert host.hook().before_tool(BASH, hook_context()) == ALLOW
+        wait_for(lambda: not (guards / "guard").exists())
 
 
 def test_abort_ends_a_wait_for_an_interceptor(tmp_path):

@@ -1,4 +1,6 @@
 import os
+import pwd
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,10 +16,11 @@ from support.tools import call, eventually, marked, none_left, text
 from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
-from zot.tools import beneath, jail
+from zot.tools import beneath, jail, obeyed
 from zot.tools.beneath import PROTECTED
 from zot.tools.jail import Jail, check, held, own_names, protected
 from zot.tools.registry import SharedSupervisor, builtin_tools
+from zot.tools.seccomp import filter_for
 
 Tools = dict[str, Tool]
 
@@ -220,12 +223,18 @@ def test_a_write_that_races_with_a_symlink_stays_inside(
 
 
 def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) -> None:
-    for wrong in (Path("/"), home, home.parent):
+    for wrong in (home, home.parent):
         with pytest.raises(ConfigError, match="holds your home directory"):
+            builtin_tools(str(wrong), jail=str(zot_home))
+    for wrong in (Path("/"), Path("/etc")):
+        with pytest.raises(ConfigError, match="belongs to the system"):
             builtin_tools(str(wrong), jail=str(zot_home))
     for own in (root, root / "state"):
         with pytest.raises(ConfigError, match="must not lie in each other"):
             builtin_tools(str(root), jail=str(own))
+    subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
+    with pytest.raises(ConfigError, match="is a bare repository"):
+        builtin_tools(str(root / "bare"), jail=str(zot_home))
     check(str(root), str(zot_home))
 
 
@@ -556,5 +565,202 @@ def test_hidden_are_only_secrets_that_exist_and_do_not_hold_the_project(
     project.mkdir(parents=True)
     (home / ".aws").mkdir()
     place = Jail(str(project), str(zot_home))
+    real = str(home.parent / "real")
+    Path(real, ".ssh").mkdir(parents=True)
+    entry = list(pwd.getpwuid(os.getuid()))
+    entry[5] = real
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: pwd.struct_passwd(entry))
+    assert f"{real}/.ssh" in place._secrets()
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert place._secrets() == [str(home / ".aws"), str(zot_home)]
     assert beneath.is_below(place.root, str(home))
+
+
+# --- what other programs obey ----------------------------------------------------------------
+
+EVIL = "mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/main' > {0}/HEAD;"
+EVIL += r" printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = ..\n"
+EVIL += r"\tfsmonitor = \"touch {1}; false\"\n' > {0}/config"
+
+
+@needs_bwrap
+@pytest.mark.parametrize("where", [".", "sub", "deep/er/.git", "x/.GIT"])
+def test_a_repository_that_a_command_makes_is_harmless_afterwards(
+    tools: Tools, root: Path, outside: Path, where: str
+) -> None:
+    output = said(tools, "mkdir -p x deep/er; " + EVIL.format(where, outside / "ran"))
+    assert "was renamed to" in output
+    folder = root / where
+    subprocess.run(["git", "status"], cwd=folder if folder.is_dir() else folder.parent)
+    assert not (outside / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", "hooks/post-checkout"])
+def test_file_tools_neither_make_nor_change_a_repository(
+    tools: Tools, root: Path, name: str
+) -> None:
+    call(tools["write"], path="sub/objects/x", content="x")
+    call(tools["write"], path="sub/HEAD", content="ref: refs/heads/main")
+    with pytest.raises(ToolError, match="is protected"):
+        call(tools["write"], path="sub/refs/x", content="x")
+    subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
+    with pytest.raises(ToolError, match="is protected"):
+        call(tools["write"], path=f"bare/{name}", content="evil")
+
+
+@needs_bwrap
+def test_what_is_obeyed_is_read_only_at_any_depth(tools: Tools, root: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(root / "a/b")], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
+    (root / "a/.vscode").mkdir()
+    (root / "a/.vscode/tasks.json").write_text("{}")
+    output = said(
+        tools,
+        "for f in a/b/.git/config a/b/.git/hooks/x a/.vscode/tasks.json bare/config; do"
+        " echo evil >> $f; done; rm -rf a/b/.git; mv a/b a/c; mkdir a/b; "
+        + EVIL.format("a/b/.git", "/tmp/ran"),
+    )
+    assert output.count("Read-only file system") >= 4
+    assert "'a/b/.git' was renamed" in output
+    assert "evil" not in (root / "a/c/.git/config").read_text()
+    assert not (root / "a/b/.git").exists()
+    assert (root / "a/.vscode/tasks.json").read_text() == "{}"
+    with pytest.raises(ToolError, match="is protected"):
+        call(tools["write"], path="a/.mcp.json", content="{}")
+
+
+@needs_bwrap
+def test_a_file_with_another_name_outside_cannot_be_written(
+    root: Path, zot_home: Path, outside: Path, supervisor: SharedSupervisor
+) -> None:
+    (root / "linked").hardlink_to(outside / "f")
+    (root / "one").write_text("1")
+    (root / "two").hardlink_to(root / "one")
+    tools = jailed(root, zot_home, supervisor)
+    assert "Read-only" in said(tools, "echo evil > linked; echo 2 > two")
+    assert (outside / "f").read_text() == "sk-canary\n"
+    assert (root / "one").read_text() == "2\n"
+
+
+# --- the filter and its like -----------------------------------------------------------------
+
+CALLS = """
+import ctypes, os, socket
+call = ctypes.CDLL(None, use_errno=True).syscall
+x86 = os.uname().machine == "x86_64"
+def said(name, value):
+    print(name, value if value >= 0 else os.strerror(ctypes.get_errno()))
+said("keyctl", call(250 if x86 else 219, 0, -3, 0))
+said("io_uring", call(425, 1, 0))
+said("userfaultfd", call(323 if x86 else 282, 0))
+said("unshare", call(272 if x86 else 97, 0x10000000))
+try:
+    socket.socket(40, socket.SOCK_STREAM)
+    print("vsock made")
+except OSError as error:
+    print("vsock", error.strerror)
+os.open("set", os.O_CREAT | os.O_WRONLY, 0o755)
+for mode in (0o4755, 0o755):
+    try:
+        os.chmod("set", mode)
+        print("chmod", oct(mode))
+    except OSError as error:
+        print("chmod", error.strerror)
+try:
+    os.open("set2", os.O_CREAT | os.O_WRONLY, 0o4755)
+except OSError as error:
+    print("open", error.strerror)
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+server.accept()[0].sendall(b"loopback works")
+print(client.recv(99).decode())
+a, b = socket.socketpair()
+"""
+
+
+@needs_bwrap
+@pytest.mark.skipif(not filter_for(os.uname().machine), reason="no filter for this machine")
+def test_calls_that_reach_past_the_jail_are_refused(tools: Tools, root: Path) -> None:
+    (root / "calls.py").write_text(CALLS)
+    refused = "Operation not permitted"
+    python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+    lines = said(tools, f"{python} calls.py").split("\n\n")[1].splitlines()
+    assert lines[:3] == [f"{name} {refused}" for name in ("keyctl", "io_uring", "userfaultfd")]
+    assert lines[3] == "unshare No space left on device"
+    assert lines[4] == f"vsock {refused}"
+    assert lines[5:] == [
+        f"chmod {refused}",
+        "chmod 0o755",
+        f"open {refused}",
+        "loopback works",
+    ]
+
+
+@needs_bwrap
+def test_its_own_places_have_a_size(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jail, "tmp_size", lambda: 1 << 20)
+    for folder in ("/tmp", "/dev/shm", "/run"):
+        assert "No space left" in said(tools, f"head -c 2000000 /dev/zero > {folder}/x")
+
+
+def test_passwords_in_addresses_are_masked() -> None:
+    env = {"DB": "postgres://u:pw@h/x?a=b", "URL": "https://h:80/@x", "API_KEY": "k", "A": "b:c@d"}
+    assert jail.visible(env) == {
+        "DB": "postgres://u:***@h/x?a=b",
+        "URL": "https://h:80/@x",
+        "A": "b:c@d",
+    }
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", "apparmor_parser"),
+        ("echo 'bwrap: No namespaces' >&2; exit 1", "user namespaces"),
+    ],
+)
+def test_the_error_says_what_to_do(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    fake_bwrap(tmp_path, monkeypatch, body)
+    with pytest.raises(ToolError, match=words):
+        bash(tools, "true")
+
+
+@needs_bwrap
+def test_an_old_bubblewrap_is_used_and_said(
+    tools: Tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("bwrap")
+    body = 'for w in "$@"; do case $w in --disable-userns|--size)'
+    body += (
+        f" echo bwrap: Unknown option $w >&2; exit 1;; --) break;; esac; done; exec {real} "
+        + '"$@"'
+    )
+    fake_bwrap(tmp_path, monkeypatch, body)
+    output = said(tools, "echo ran")
+    assert "\nran\n" in output
+    assert "older than 0.8" in output
+    assert "older" not in said(tools, "echo ran")
+
+
+def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{body}\n")
+    (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@needs_bwrap
+def test_covers_of_a_killed_zot_are_removed_at_the_next_start(root: Path, zot_home: Path) -> None:
+    (root / ".git").mkdir(jail.COVER)
+    (root / ".zot").mkdir()
+    Jail(str(root), str(zot_home))
+    assert sorted(each.name for each in root.iterdir()) == [".zot", "f"]
+
+
+def test_too_many_covers_become_their_directories() -> None:
+    paths = [f"a/b{n}/c/f{m}" for n in range(3) for m in range(90)] + ["top"]
+    assert obeyed.few_covers(paths) == ["a/b0/c", "a/b1/c", "a/b2/c", "top"]

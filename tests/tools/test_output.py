@@ -1,5 +1,7 @@
 import os
 import re
+import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,29 @@ def test_a_gap_never_begins_inside_a_character(monkeypatch: pytest.MonkeyPatch) 
     live.feed("é".encode() * 3000 + b"x")
     live.end()
     assert "\ufffd" not in "".join(pieces)
+
+
+def test_a_secret_does_not_get_into_the_file_however_it_is_cut(tmp_path: Path) -> None:
+    secret = "sk-canary-0123456789"
+    data = b" " + secret.encode() + b" end sk-can"
+    for size in (1, 7, 19, 5000):
+        capture = Capture(tmp_path, [secret, "another-canary"])
+        capture.feed(b"x" * 60_000)
+        for at in range(0, len(data), size):
+            capture.feed(data[at : at + size])
+        capture.close()
+        assert capture.path is not None
+        assert capture.path.read_bytes() == b"x" * 60_000 + b" [secret removed] end sk-can"
+        assert stat.S_IMODE(capture.path.stat().st_mode) == 0o600
+
+
+def test_old_files_are_removed_with_the_next_one(tmp_path: Path) -> None:
+    for name, days in (("zot-bash-old.log", 8), ("zot-bash-new.log", 6), ("other.log", 8)):
+        (tmp_path / name).write_text("x")
+        then = time.time() - days * 86_400
+        os.utime(tmp_path / name, (then, then))
+    capture = Capture(tmp_path)
+    capture.feed(b"x" * 60_000)
+    capture.close()
+    left = {path.name for path in tmp_path.iterdir()} - {capture.path.name if capture.path else ""}
+    assert left == {"zot-bash-new.log", "other.log"}

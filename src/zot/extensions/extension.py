@@ -98,6 +98,8 @@ class Extension:
         self.unknown: dict[str, int] = {}
         """Frames of types this zot does not know, counted."""
         self.registered = Registered()
+        self.expected: frozenset[str] = frozenset()
+        """What an earlier run saw it guard, or its manifest says; none once it has started."""
         self.session_announced = False
         self._owner = owner
         self._secrets = secrets
@@ -306,6 +308,25 @@ class Extension:
                 self._changed.wait(seconds)
         return self.state == "ready"
 
+    def wait_guard(self, event: str, deadline: float, cancel: Cancel) -> bool:
+        """Wait until it guards the event, or says that it is ready without; False if it does not
+        even run by then. One that runs and stays quiet does not guard any more."""
+
+        def wake() -> None:
+            with self._changed:
+                self._changed.notify_all()
+
+        with cancel.calling(wake), self._changed:
+            while self.state != "stopped" and event not in self.registered.intercepts:
+                cancel.check()
+                seconds = deadline - time.monotonic()
+                if seconds <= 0 or (self.live and self.said_ready):
+                    break
+                self._changed.wait(seconds)
+            if self.live:
+                self.expected -= {event}
+        return self.live
+
     @property
     def fails_closed(self) -> bool:
         """No answer of this extension means no."""
@@ -426,6 +447,8 @@ class Extension:
                 coming.events |= set(frame.events)
                 coming.intercepts |= set(frame.intercept)
                 coming.fail_closed |= frame.fail_closed
+                with self._changed:
+                    self._changed.notify_all()
         self._owner.changed(self)
 
     def _register_tool(self, coming: Registered, frame: proto.RegisterTool) -> None:

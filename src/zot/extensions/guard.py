@@ -4,16 +4,53 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Protocol
 
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.extensions import proto
 from zot.extensions.deliver import call_fields, text_of
 from zot.extensions.extension import Extension
+from zot.extensions.manifest import Installed
 from zot.extensions.question import Gone, TimedOut
+from zot.files import write_atomic
 from zot.provider.types import Json, Message, ToolCall
 
 MAX_SYSTEM_PROMPT = 1024 * 1024
+
+
+GUARDED = frozenset({"tool_call", "turn_start", "assistant_message"})
+"""What must not happen before its guard has started."""
+
+
+class GuardMemory:
+    """What each extension guarded when it last ran: one that starts slowly is waited for. Kept in
+    files of zot's own, not in the extension's directory, which is the extension's to change."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "guards"
+
+    def expected(self, installed: Installed) -> frozenset[str]:
+        try:
+            events = (self._folder / installed.name).read_text("utf-8").split()
+        except (OSError, UnicodeDecodeError):
+            events = []
+        if installed.manifest.guard:
+            events.append("tool_call")
+        return GUARDED & set(events)
+
+    def remember(self, extension: Extension) -> None:
+        """Called when it is ready, and when it registers something more after that."""
+        events = GUARDED & extension.registered.intercepts
+        path = self._folder / extension.name
+        try:
+            if events:
+                if self.expected(extension.installed) != events:
+                    write_atomic(path, " ".join(sorted(events)).encode())
+            elif extension.said_ready:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            extension.log.note(f"what it guards could not be remembered: {error.strerror}")
 
 
 class Interceptors(Protocol):
@@ -76,9 +113,19 @@ class ExtensionHook(Hook):
     def _ask(
         self, extension: Extension, event: str, fields: dict[str, Json], context: HookContext
     ) -> Block | proto.EventInterceptResponse:
-        closed = extension.fails_closed
-        deadline = time.monotonic() + extension.limits.intercept
-        if not (extension.live or (closed and extension.wait_live(deadline, context.cancel))):
+        limits, cancel = extension.limits, context.cancel
+        if event in extension.expected and not extension.wait_guard(
+            event, time.monotonic() + limits.guard, cancel
+        ):
+            because = extension.unavailable()
+            extension.log.note(f"not there for {event}: {because}; blocked, because it is a guard")
+            return Block(
+                f"blocked: the extension {extension.name} guards this, and {because} after waiting"
+                f" {limits.guard:g} s; see `zot ext doctor`, then reload or disable it"
+            )
+        deadline = time.monotonic() + limits.intercept
+        may_wait = extension.fails_closed and not extension.live
+        if not (extension.live or (may_wait and extension.wait_live(deadline, cancel))):
             return self._missing(extension, event, extension.unavailable())
         if event not in extension.registered.intercepts:
             return proto.EventInterceptResponse("")  # it runs, and does not care for this event

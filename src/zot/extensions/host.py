@@ -28,7 +28,7 @@ from zot.extensions import deliver, proto
 from zot.extensions.calls import HostCalls, RunTool
 from zot.extensions.dialogs import Dialogs
 from zot.extensions.extension import Extension, panel_dict
-from zot.extensions.guard import ExtensionHook
+from zot.extensions.guard import ExtensionHook, GuardMemory
 from zot.extensions.limits import Limits
 from zot.extensions.logfile import LogFile, log_path
 from zot.extensions.manifest import Discovery, Installed, discover
@@ -110,6 +110,7 @@ class ExtensionHost:
         self._compactions = 0
         self._wanted: frozenset[str] = frozenset()
         self._noted: set[tuple[str, str, str]] = set()
+        self._guards = GuardMemory(settings.home)
 
     # --- life --------------------------------------------------------------------------------
 
@@ -193,7 +194,10 @@ class ExtensionHost:
     def _new_extension(self, installed: Installed) -> Extension:
         limits = self.settings.limits
         log = LogFile(log_path(self.settings.home, installed.name), limits.log_bytes)
-        return Extension(installed, self, log=log, limits=limits, secrets=self.settings.secrets)
+        secrets = self.settings.secrets
+        extension = Extension(installed, self, log=log, limits=limits, secrets=secrets)
+        extension.expected = self._guards.expected(installed)
+        return extension
 
     def _stop_all(self, reason: EndReason) -> None:
         with self._lock:
@@ -414,6 +418,7 @@ class ExtensionHost:
             each
             for each in self.extensions()
             if event in each.registered.intercepts
+            or event in each.expected
             or (each.installed.manifest.fail_closed and event == "tool_call" and not each.live)
         ]
 
@@ -448,6 +453,8 @@ class ExtensionHost:
         with self._lock:
             self._wanted = frozenset().union(*(each.registered.events for each in self._extensions))
         self._announce_session(extension)
+        if extension.live:
+            self._guards.remember(extension)
 
     def hello_ack(self, extension: Extension) -> proto.HelloAck:
         data_dir = self.settings.home / "extension-data" / extension.name

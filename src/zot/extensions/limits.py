@@ -18,6 +18,8 @@ class Limits(Struct, frozen=True):
     """A `hello` that comes after the grace is still welcome, until then."""
     quiet: float = 0.25
     """Silence after `hello` that counts as `ready`, for extensions that never say it."""
+    guard: float = 30.0
+    """What a guard guards waits so long for its start; then it is blocked."""
     intercept: float = 5.0
     command: float = 60.0
     tool: float = 60.0

@@ -37,6 +37,8 @@ class Manifest(Struct, frozen=True):
     """Variables to pass on although zot withholds them; the RPC token is never passed."""
     fail_closed: bool = False
     """Tool calls are blocked as long as this extension does not run."""
+    guard: bool = False
+    """Tool calls wait for its start, however slow; an earlier run that saw it guard says so too."""
 
 
 class Installed(Struct, frozen=True):

@@ -47,7 +47,7 @@ class Shell:
         cancel = Cancel()
         with self._lock:
             self._running.add(cancel)
-        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"))
+        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._supervisor.secrets())
         decoder = Decoder()
 
         def take(data: bytes) -> None:

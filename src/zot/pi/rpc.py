@@ -107,6 +107,7 @@ class PiServer(LineServer):
         runtime.models = self.models
         if runtime.extensions is not None:
             runtime.extensions.can_answer = lambda: self.peer.generation != "a"
+            runtime.extensions.start()
         runtime.take_all = {"steering": False, "follow_up": False}
         agent = runtime.agent
         agent.settings = pi_actions.compacting_as_pi(agent.settings)

@@ -20,6 +20,7 @@ from zot import __version__
 from zot.bugs import internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
+from zot.home import home_dir
 from zot.lines import LineTooLong
 from zot.settings.resolve import Setup
 from zot.wire import commands, zot
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 MAX_ANSWER = 16 * 1024 * 1024
 
 
+def may_have_extensions(setup: Setup) -> bool:
+    options = setup.options
+    folders = (f"{setup.cwd}/.zot/extensions", f"{home_dir()}/extensions")
+    return bool(options.ext) or (not options.no_ext and any(map(os.path.isdir, folders)))
+
+
 def serve(setup: Setup, token: str = "") -> int:
     """Serve until stdin closes or a signal comes; the exit code.
 
@@ -49,6 +56,8 @@ def serve(setup: Setup, token: str = "") -> int:
     options = setup.options
     if options.session or options.continue_ or options.record or setup.info.api == "scripted":
         _ = server.runtime  # what is wrong with the files should be known before the first prompt
+    elif not token and may_have_extensions(setup):
+        server.warm_up()  # a guard may be slow to start; it has until the first tool call
     return server.serve()
 
 
@@ -114,10 +123,10 @@ class Server(LineServer):
         match command:
             case commands.Ping():
                 self._answer(incoming, zot.Pong())
-                self._warm_up()
+                self.warm_up()
             case commands.Hello():
                 self._hello(incoming, command)
-                self._warm_up()
+                self.warm_up()
             case commands.Prompt():
                 self._prompt(incoming, command)
             case commands.Compact(instructions):
@@ -296,7 +305,7 @@ class Server(LineServer):
                     runtime.extensions.start()  # side by side with the client's thinking
             return self.built
 
-    def _warm_up(self) -> None:
+    def warm_up(self) -> None:
         """Load the agent, HTTP and TLS while the client thinks about its prompt."""
         if self.built is None:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zot.core.tool import ToolContext, ToolOutput
@@ -34,15 +35,23 @@ def child_env(secret_names: frozenset[str]) -> dict[str, str]:
 
 
 class Bash:
-    def __init__(self, place: Place, supervisor: Supervisor, secret_names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        supervisor: Supervisor,
+        secret_names: frozenset[str],
+        secrets: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`secret_names`: variables that no command sees; `secrets`: what no file of ours keeps."""
         self._place = place
         self._supervisor = supervisor
         self._secret_names = secret_names
+        self._secrets = secrets
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
-        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"))
+        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._secrets())
         live = Live(context.progress)
 
         def take(data: bytes) -> None:
@@ -116,7 +125,7 @@ def _notes(result: Result, timeout: float | None) -> list[str]:
         )
     if result.survivors:
         said.append(_counted(result.survivors, "process", "not possible to kill"))
-    return [each for each in said if each]
+    return [note for note in (*said, *result.notes) if note]
 
 
 def _counted(names: tuple[str, ...], noun: str, what: str) -> str:

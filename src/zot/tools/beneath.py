@@ -31,7 +31,13 @@ MAX_LINKS = 40
 RACED = 100
 """How often the kernel is asked again when a rename crossed its way."""
 PROTECTED = (".git", ".zot")
-"""What git and zot would run or obey later, outside of any jail. Not writable, at any depth."""
+"""What git and zot would run or obey later, outside of any jail."""
+OBEYED = frozenset(PROTECTED) | {
+    *(".mcp.json", ".vscode", ".idea", ".envrc", ".claude", ".codex", ".cursor", ".husky"),
+    ".pre-commit-config.yaml",
+}
+"""Likewise, by these and by the programs they are named after. Not writable, at any depth."""
+REPOSITORY = ("HEAD", "commondir", "objects", "refs")
 
 
 class How(ctypes.Structure):
@@ -134,6 +140,15 @@ def is_below(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
+def is_obeyed(name: str) -> bool:
+    return name[:1] == "." and name.casefold() in OBEYED  # some file systems take .GIT for .git
+
+
+def is_repository(names: Collection[str]) -> bool:
+    """Whether git takes a directory with these names for a repository, without any `.git`."""
+    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
 class Beneath(Disk):
     """`protected` are more names, of the root only, below which nothing is written."""
 
@@ -210,7 +225,10 @@ class Beneath(Disk):
             self._guard(relative, path)  # before a directory is made for it
             folder = self._folder(above or ".", path, create)
             try:
-                self._guard_place(folder, name, path)
+                real = self._guard_place(folder, name, path)
+                while real != self.root:
+                    real, _, part = real.rpartition("/")
+                    self._guard_repository(real, part, path)
                 link = read_link(name, folder)
                 if link is None:
                     return os.dup(folder), name
@@ -246,21 +264,32 @@ class Beneath(Disk):
             folder = self._open(relative, FOLDER, path)
         return folder
 
-    def _guard_place(self, folder: int, name: str, path: str) -> None:
-        """Refuse what git or zot would obey, by its real place: symlinks cannot hide it."""
+    def _guard_place(self, folder: int, name: str, path: str) -> str:
+        """Refuse what git or zot would obey, by its real place: symlinks cannot hide it. The
+        directory's place."""
         real = path_of(folder)
         if not is_below(real, self.root):
             raise self._outside(path)  # the whole directory was moved away meanwhile
         self._guard(f"{real[len(self.root) :]}/{name}", path)
+        self._guard_repository(real, name, path)
+        return real
+
+    def _guard_repository(self, folder: str, name: str, path: str) -> None:
+        """Refuse what makes a repository of a directory, or lies in one."""
+        present = {part for part in REPOSITORY if os.path.lexists(f"{folder}/{part}")}
+        if is_repository(present | {name}):
+            raise self._protected_path(path)
 
     def _guard(self, below: str, path: str) -> None:
         parts = _parts(below)
-        # Some file systems take .GIT for .git.
-        if any(part.casefold() in PROTECTED for part in parts) or parts[0] in self._protected:
-            raise Outside(
-                f"jailed: path {path!r} is protected: git or zot would run or obey what is written"
-                " there; run zot without --jail to write it"
-            )
+        if any(map(is_obeyed, parts)) or parts[0] in self._protected:
+            raise self._protected_path(path)
+
+    def _protected_path(self, path: str) -> Outside:
+        return Outside(
+            f"jailed: path {path!r} is protected: git, zot or an editor would run or obey what is"
+            " written there; run zot without --jail to write it"
+        )
 
     # --- the way in --------------------------------------------------------------------------
 

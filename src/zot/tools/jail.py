@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import re
 import stat
 import sys
@@ -22,9 +23,12 @@ from zot.cancel import Cancel
 from zot.errors import ConfigError, ToolError
 from zot.files import lock
 from zot.tools import paths
-from zot.tools.beneath import PROTECTED, Beneath, is_below
+from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
+from zot.tools.obeyed import Survey, Thing, few_covers, linked_files, make_harmless
 from zot.tools.place import Place
+from zot.tools.seccomp import filter_for
+from zot.tools.supervisor import GIVEN
 
 if TYPE_CHECKING:
     from zot.tools.process import Result, Supervisor
@@ -39,15 +43,26 @@ SECRETS = (
     ".config/chromium", ".claude", ".claude.json", ".codex", ".gemini", ".pi",
 )  # fmt: skip
 """Below the home directory: what a command in the jail does not get to read."""
-CLOSED = ("/tmp", "/var/tmp", "/run")
+CLOSED = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Empty in the jail, and writable: here are the sockets by which a command could ask a program
 outside to do what it may not."""
+SYSTEM = {
+    *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr", "/var"),
+}
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
 COVER = 0o1500
 """The mode of a directory that covers what is not there: nobody else makes one like it."""
 PROBE_SECONDS = 10.0
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
 """Variables that a command in the jail does not see."""
+PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+"""In an address, as in postgres://user:password@host."""
+APPARMOR = (
+    "AppArmor keeps user namespaces from it here, as on Ubuntu 24.04: apt install"
+    " apparmor-profiles, copy bwrap-userns-restrict from /usr/share/apparmor/extra-profiles to"
+    " /etc/apparmor.d, and load it with apparmor_parser -r"
+)
 
 
 class Jail(Place):
@@ -63,6 +78,12 @@ class Jail(Place):
         self._beneath = JailDisk(cwd, self._protected)
         self.disk = self._beneath
         self._ready = False
+        self._modern = True
+        """bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
+        self._filter = filter_for(os.uname().machine)
+        self._survey = Survey(self.root)
+        self._linked: list[str] = []
+        remove_covers(self.root)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -87,19 +108,70 @@ class Jail(Place):
         timeout: float | None,
     ) -> Result:
         program = self._bubblewrap()
-        env = {name: value for name, value in env.items() if not SECRET_NAME.search(name)}
+        env = visible(env)
+        before = self._survey.things()
         with protected(self.root, self._protected) as protections:
+            notes: list[str] = []
+            if not self._ready:
+                self._linked = linked_files(self.root)
+                self._probe(supervisor, program, protections, env, cancel)
+                self._ready = True
+                notes = self._weaknesses()
             # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
             # background process to name, nor let `cmd > >(tee log)` finish.
-            wrap = [program, *self._mounts(), *protections, "--chdir", self.root, "--"]
-            if not self._ready:
-                self._probe(supervisor, wrap, env, cancel)
-                self._ready = True
+            wrap = [*self._wrap(program), *protections, *self._covers(before.values())]
+            wrap += ["--chdir", self.root, "--"]
             root = Path(self.root)
-            result = supervisor.run([*wrap, *argv], root, env, on_output, cancel, timeout)
+            result = supervisor.run(
+                [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
+            )
         # bubblewrap's own first process outlives the shell as long as something else does.
         left = tuple(name for name in result.leftovers if not name.startswith(f"{program} "))
-        return msgspec.structs.replace(result, leftovers=left)
+        notes += self._made_harmless(before)
+        return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
+
+    def _weaknesses(self) -> list[str]:
+        """What this system cannot do for the jail."""
+        notes = []
+        if not self._modern:
+            notes.append(
+                "jailed, but this bubblewrap is older than 0.8: it cannot forbid namespaces inside"
+                " the jail, nor limit the size of its /tmp"
+            )
+        if not self._filter:
+            notes.append(f"jailed, but without a filter of system calls for {os.uname().machine}")
+        return notes
+
+    def _covers(self, things: Iterable[Thing]) -> list[str]:
+        """Arguments that make read-only what must not change, but for the outermost names, which
+        are protected anyway."""
+        paths = few_covers([*(thing.cover for thing in things), *self._linked])
+        full = [os.path.join(self.root, path) for path in paths if path not in self._protected]
+        return [
+            word
+            for path in full
+            if not os.path.islink(path)
+            for word in ("--ro-bind-try", path, path)
+        ]
+
+    def _made_harmless(self, before: Collection[int]) -> list[str]:
+        """Rename what appeared since; what to say of it."""
+        notes = []
+        for inode, thing in self._survey.things().items():
+            if inode not in before and thing.path not in PROTECTED:
+                try:
+                    notes.append(make_harmless(thing, self._beneath))
+                except OSError as error:
+                    notes.append(
+                        f"jailed: {thing.path!r} appeared, which other programs obey, and could"
+                        f" not be renamed: {paths.reason(error)}; remove it"
+                    )
+        if self._survey.unfinished:
+            notes.append(
+                f"jailed: {self.root!r} is too large to be looked through for names that"
+                " other programs obey, such as .git; check them before you use them"
+            )
+        return notes
 
     def _bubblewrap(self) -> str:
         program = paths.executable("bwrap", Path(self.root))
@@ -111,14 +183,19 @@ class Jail(Place):
             )
         return program
 
-    def _mounts(self) -> list[str]:
-        """bubblewrap's arguments, in order: what comes later lies on top."""
-        words = [*NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+    def _wrap(self, program: str) -> list[str]:
+        """bubblewrap with its arguments, in order: what comes later lies on top."""
+        words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+        if self._modern:
+            words.append("--disable-userns")
+        if self._filter:
+            words += ["--seccomp", str(GIVEN)]
         words += ["--ro-bind", "/", "/", "--dev", "/dev"]
         # Root without its powers still owns /proc/sys, where it could change the whole machine.
         words += ["--proc", "/proc", "--remount-ro", "/proc"]
         for folder in CLOSED:
             if os.path.isdir(folder) and not os.path.islink(folder):
+                words += ["--size", str(tmp_size())] if self._modern else []
                 words += ["--tmpfs", folder]
         # On NixOS every program is found through it.
         words += ["--ro-bind-try", "/run/current-system", "/run/current-system"]
@@ -128,8 +205,7 @@ class Jail(Place):
         return words
 
     def _secrets(self) -> list[str]:
-        user = os.path.expanduser("~")
-        named = [os.path.join(user, name) for name in SECRETS]
+        named = [os.path.join(user, name) for user in homes() for name in SECRETS]
         named += [self.zot_home, os.environ.get("SSH_AUTH_SOCK", "")]
         real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
         # What contains the working directory was chosen by the user; a closed place is empty.
@@ -141,21 +217,34 @@ class Jail(Place):
         )
 
     def _probe(
-        self, supervisor: Supervisor, wrap: list[str], env: dict[str, str], cancel: Cancel
+        self,
+        supervisor: Supervisor,
+        program: str,
+        protections: list[str],
+        env: dict[str, str],
+        cancel: Cancel,
     ) -> None:
         """Can it make a jail here at all? A refusal must not look like the command's own."""
         said = bytearray()
-        argv = [*wrap, paths.shell(self.cwd), "-c", "exit 0"]
+        argv = [*self._wrap(program), *protections, "--", paths.shell(self.cwd), "-c", "exit 0"]
         root = Path(self.root)
-        result = supervisor.run(argv, root, env, said.extend, cancel, PROBE_SECONDS)
+        result = supervisor.run(argv, root, env, said.extend, cancel, PROBE_SECONDS, self._filter)
         cancel.check()
-        if result.exit_code != 0:
-            words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
-            raise ToolError(
-                f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); it needs"
-                " user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container that"
-                " allows them). Use the other tools, or run zot without --jail"
-            )
+        if result.exit_code == 0:
+            return
+        words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
+        if self._modern and "nknown option" in words:
+            self._modern = False  # before 0.8
+            self._probe(supervisor, program, protections, env, cancel)
+            return
+        hint = "it needs user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container"
+        hint += " that allows them)"
+        if "setting up uid map" in words or "RTM_NEWADDR" in words:
+            hint = APPARMOR
+        raise ToolError(
+            f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); {hint}. Use the"
+            " other tools, or run zot without --jail"
+        )
 
 
 class JailDisk(Beneath):
@@ -171,10 +260,39 @@ class JailDisk(Beneath):
         return super().open(path, flags)
 
 
+def homes() -> set[str]:
+    """The user's home directory: as the variable says, and as the system says."""
+    user = os.path.expanduser("~")
+    named = {user} if os.path.isabs(user) else set()
+    try:
+        named.add(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        pass  # a user without an entry, as in a container
+    return named
+
+
+def visible(env: dict[str, str]) -> dict[str, str]:
+    """What of the environment a command may see."""
+    return {
+        name: PASSWORD.sub(r"\1***@", value)
+        for name, value in env.items()
+        if not SECRET_NAME.search(name)
+    }
+
+
+def tmp_size() -> int:
+    """Bytes for each place of its own: together they must leave the machine some memory."""
+    return max(64 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+
+
 def check(root: str, zot_home: str) -> None:
     """Raises ConfigError for a directory that cannot be a jail."""
-    user = os.path.expanduser("~")
-    if os.path.isabs(user) and is_below(os.path.realpath(user), root):
+    if root in SYSTEM:
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} belongs to the system, and a command"
+            " could write all of it; start zot in a directory of your own"
+        )
+    if any(is_below(os.path.realpath(user), root) for user in homes() if user != "/"):
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} holds your home directory, with all"
             " that your shell runs; start zot in a directory below it"
@@ -183,6 +301,11 @@ def check(root: str, zot_home: str) -> None:
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} and zot's own, {zot_home!r}, must not"
             " lie in each other; set ZOT_HOME to another place"
+        )
+    if os.path.isdir(root) and is_repository(os.listdir(root)):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} is a bare repository, whose"
+            " configuration git obeys; start zot in a clone of it"
         )
 
 
@@ -223,6 +346,15 @@ def protected(root: str, names: Iterable[str]) -> Iterator[list[str]]:
                 raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
             words += ["--ro-bind", path, path]
         yield words
+
+
+def remove_covers(root: str) -> None:
+    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
+    for path in (os.path.join(root, name) for name in PROTECTED):
+        if is_empty(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            _remove_if_last(fd, path)
+            os.close(fd)
 
 
 def is_empty(path: str) -> bool:

@@ -7,13 +7,16 @@ import codecs
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MAX_LINES = 2000
 MAX_BYTES = 51_200
 MAX_FILE = 256 << 20
 """Where the file with the complete output ends: a command can print for ever."""
+KEPT_SECONDS = 7 * 86_400
+"""How long such files stay; the next one removes those that are older."""
+SECRET_GONE = b"[secret removed]"
 SHOWN = 256 << 10
 """Bytes that are shown live in full; after that a piece now and then."""
 PAUSE = 0.1
@@ -97,8 +100,11 @@ class Live:
 class Capture:
     """Keeps the beginning and the end of the output; spills all of it once it is too long."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, secrets: Sequence[str] = ()) -> None:
+        """`secrets` do not get into the file; the text is its reader's to look through."""
         self._directory = directory
+        self._secrets = [secret.encode("utf-8", "replace") for secret in secrets]
+        self._held = b""
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
@@ -133,17 +139,30 @@ class Capture:
             if self._fd < 0:
                 self._open()
                 data = self._before(data) + data
-            data = data[: MAX_FILE - self._written]
-            while data:
-                written = os.write(self._fd, data)
-                self._written += written
-                data = data[written:]
+            self._write(self._without_secrets(data))
             if self._written >= MAX_FILE:
                 self.trouble = f"only the first {MAX_FILE} bytes"
         except OSError as error:
             self.trouble = f"not complete: {error.strerror}"
 
+    def _write(self, data: bytes) -> None:
+        data = data[: MAX_FILE - self._written]
+        while data:
+            written = os.write(self._fd, data)
+            self._written += written
+            data = data[written:]
+
+    def _without_secrets(self, data: bytes) -> bytes:
+        """What may be the beginning of a secret is held back until more is known."""
+        data = self._held + data
+        for secret in self._secrets:
+            data = data.replace(secret, SECRET_GONE)
+        keep = max((_overlap(data, secret) for secret in self._secrets), default=0)
+        self._held = data[len(data) - keep :]
+        return data[: len(data) - keep]
+
     def _open(self) -> None:
+        _remove_old(self._directory)
         path = self._directory / f"zot-bash-{os.urandom(6).hex()}.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, 0o600)
@@ -155,6 +174,10 @@ class Capture:
 
     def close(self) -> None:
         if self._fd >= 0:
+            try:
+                self._write(self._held)
+            except OSError as error:
+                self.trouble = f"not complete: {error.strerror}"
             os.close(self._fd)
             self._fd = -1
 
@@ -173,6 +196,24 @@ class Capture:
         gap = "" if first.endswith("\n") else "\n"
         note = f"... [{lines} lines, {left_out} bytes left out{where}]"
         return f"{first}{gap}\n{note}\n\n{last}"
+
+
+def _overlap(data: bytes, secret: bytes) -> int:
+    """How many bytes at the end are the beginning of a secret."""
+    longest = min(len(data), len(secret) - 1)
+    return next((size for size in range(longest, 0, -1) if data.endswith(secret[:size])), 0)
+
+
+def _remove_old(directory: Path) -> None:
+    """Remove files of ours that nobody has looked for in a week."""
+    oldest = time.time() - KEPT_SECONDS
+    try:
+        for path in directory.glob("zot-bash-*.log"):
+            status = path.lstat()
+            if status.st_mtime < oldest and status.st_uid == os.getuid():
+                path.unlink()
+    except OSError:
+        return  # another zot was faster, or the directory is not ours to look through
 
 
 def _first(data: bytes, lines: int, size: int) -> bytes:

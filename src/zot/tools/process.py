@@ -61,6 +61,8 @@ class Result(Struct, frozen=True):
     survivors: tuple[str, ...] = ()
     """Processes that could not be killed."""
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What else whoever asked for it should know."""
 
     @property
     def timed_out(self) -> bool:
@@ -93,8 +95,10 @@ class Supervisor:
         on_output: Callable[[bytes], None],
         cancel: Cancel,
         timeout: float | None = None,
+        given: bytes = b"",
     ) -> Result:
-        """Run a program to its end. `on_output` gets stdout and stderr as they come.
+        """Run a program to its end. `on_output` gets stdout and stderr as they come; what is
+        `given` it can read from descriptor supervisor.GIVEN.
 
         The program is over when its first process exits; what that left behind is stopped. An
         abort is not an exception here: the result says so, and nothing is left running.
@@ -105,7 +109,7 @@ class Supervisor:
         started = time.monotonic()
         mark = os.urandom(8).hex()
         marked = {**env, MARK: mark}
-        body = marshal.dumps((list(argv), str(cwd), marked, timeout, self._max_processes))
+        body = marshal.dumps((list(argv), str(cwd), marked, timeout, self._max_processes, given))
         for _ in range(ATTEMPTS):
             try:
                 control, output = self._start(body)

@@ -31,6 +31,8 @@ class SharedSupervisor:
         Set only by a program that owns the whole process: see hide.py."""
         self.hidden_values: tuple[str, ...] = ()
         """Likewise, parts of its command line."""
+        self.secrets: Callable[[], Sequence[str]] = tuple
+        """What must not get into a file with a command's output."""
 
     def get(self) -> Supervisor:
         with self._lock:
@@ -218,7 +220,7 @@ def bash_tool(
     def load() -> Run:
         from zot.tools import bash
 
-        return bash.Bash(place.get(), supervisor.get(), secret_names).run
+        return bash.Bash(place.get(), supervisor.get(), secret_names, supervisor.secrets).run
 
     return Builtin(
         "bash",

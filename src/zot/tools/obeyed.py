@@ -1,0 +1,159 @@
+"""What other programs obey when they merely find it in a directory: `.git`, an editor's tasks, the
+shape of a repository. A command in the jail could leave such a thing for the user's own git.
+
+Nothing can forbid a name to a process that may write the directory. So what is there before a
+command is made read-only for it (jail.py), and what appeared is renamed when the command has ended.
+By then the supervisor has left no process of it, so nothing can put it back, and zot has told
+nobody of the result yet: the next program outside does not meet it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from zot.tools.beneath import Beneath, is_obeyed, is_repository
+from zot.tools.disk import FOLDER
+
+MAX_ENTRIES = 500_000
+MAX_SECONDS = 5.0
+FRESH = 100_000_000
+"""Nanoseconds: a directory that changed this shortly before it was listed may change once more
+without its time showing it."""
+MAX_COVERS = 100
+"""Mounts are made one by one for every command."""
+
+
+class Thing(Struct, frozen=True):
+    path: str
+    """Below the root. Of a repository's shape: its HEAD, without which git does not see it."""
+    inode: int
+
+    @property
+    def cover(self) -> str:
+        """What must be read-only, so that it stays as it is."""
+        folder, _, name = self.path.rpartition("/")
+        return self.path if is_obeyed(name) else folder or self.path
+
+
+class Listed(Struct):
+    """A directory as it was when it was last listed."""
+
+    inode: int
+    changed: int
+    folders: list[str]
+    things: list[Thing]
+
+
+class Survey:
+    """Finds them in a tree. A directory that did not change is not listed again."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._known: dict[str, Listed] = {}
+        self.unfinished = False
+        """The tree was too large; what lies deeper was not looked at."""
+
+    def things(self) -> dict[int, Thing]:
+        """All of them, by inode: a directory above may be renamed."""
+        seen: dict[str, Listed] = {}
+        things: dict[int, Thing] = {}
+        waiting = deque([""])
+        deadline = time.monotonic() + MAX_SECONDS
+        entries = 0
+        while waiting:
+            if entries > MAX_ENTRIES or time.monotonic() > deadline:
+                self.unfinished = True
+                break
+            path = waiting.popleft()
+            try:
+                listed = self._listed(path)
+            except OSError:
+                continue  # it went away, or nobody can look into it
+            seen[path] = listed
+            entries += 1 + len(listed.folders)
+            waiting += [os.path.join(path, name) for name in listed.folders]
+            things |= {thing.inode: thing for thing in listed.things}
+        self._known = seen
+        return things
+
+    def _listed(self, path: str) -> Listed:
+        full = os.path.join(self._root, path)
+        now = time.time_ns()
+        status = os.stat(full, follow_symlinks=False)
+        known = self._known.get(path)
+        if known and (known.inode, known.changed) == (status.st_ino, status.st_ctime_ns):
+            return known
+        folders, things, names = [], [], set()
+        with os.scandir(full) as entries:
+            for entry in entries:
+                names.add(entry.name)
+                if is_obeyed(entry.name):
+                    things.append(Thing(os.path.join(path, entry.name), entry.inode()))
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+        if is_repository(names):
+            head = os.path.join(path, "HEAD")
+            things.append(Thing(head, os.lstat(os.path.join(self._root, head)).st_ino))
+        is_fresh = status.st_ctime_ns > now - FRESH
+        return Listed(status.st_ino, 0 if is_fresh else status.st_ctime_ns, folders, things)
+
+
+def make_harmless(thing: Thing, beneath: Beneath) -> str:
+    """Rename it, so that nothing obeys it; what to say of it."""
+    folder, _, name = thing.path.rpartition("/")
+    changed = f"{name}.jailed-{os.urandom(3).hex()}"
+    fd = beneath.open(os.path.join(beneath.root, folder), FOLDER)  # not by its path: no way out
+    try:
+        os.rename(name, changed, src_dir_fd=fd, dst_dir_fd=fd)
+    except PermissionError:
+        os.fchmod(fd, 0o700)
+        os.rename(name, changed, src_dir_fd=fd, dst_dir_fd=fd)
+    finally:
+        os.close(fd)
+    return (
+        f"jailed: {thing.path!r} was renamed to {changed!r}: other programs would run or obey it,"
+        " outside of the jail"
+    )
+
+
+def linked_files(root: str) -> list[str]:
+    """Files below the root with another name that is not: to write them is to write outside."""
+    deadline = time.monotonic() + MAX_SECONDS
+    names: dict[tuple[int, int], list[str]] = {}
+    links: dict[tuple[int, int], int] = {}
+    for folder, folders, files in os.walk(root):
+        if time.monotonic() > deadline:
+            break
+        folders[:] = [name for name in folders if not is_obeyed(name)]  # read-only as they are
+        for name in files:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                key = status.st_dev, status.st_ino
+                names.setdefault(key, []).append(os.path.relpath(os.path.join(folder, name), root))
+                links[key] = status.st_nlink
+    return [name for key, held in names.items() if len(held) < links[key] for name in held]
+
+
+def few_covers(paths: Iterable[str]) -> list[str]:
+    """Paths that hold all of these; instead of too many, the directories that they are in."""
+    covers = set(paths)
+    while len(covers) > MAX_COVERS:
+        depth = max(path.count("/") for path in covers)
+        if not depth:
+            break
+        covers = {os.path.dirname(path) if path.count("/") == depth else path for path in covers}
+    return sorted(path for path in covers if not any(above in covers for above in _above(path)))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]

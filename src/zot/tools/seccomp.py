@@ -1,0 +1,90 @@
+"""The system calls that a command in the jail does without, as a filter for bubblewrap.
+
+They reach past namespaces (keyrings, sockets of a virtual machine's host), leave a file behind that
+lends its owner's rights to others (set-user-ID), or are large and often broken parts of the kernel
+that no build or test needs. Sockets of the network stay: a server on loopback works in the jail.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+from msgspec import Struct
+
+LOAD, EQUAL, AT_LEAST, HAS_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, REFUSE, NO_SUCH_CALL, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+NUMBER, ARCH = 0, 4  # where struct seccomp_data has them
+FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+SET_USER_ID = 0o4000
+CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE: without them the mode means nothing
+X32 = 0x40000000
+
+
+class Machine(Struct, frozen=True):
+    arch: int
+    refused: tuple[int, ...]
+    """ptrace, process_vm_*, io_uring_*, keys, bpf, userfaultfd, perf_event_open."""
+    sockets: tuple[int, ...]
+    """socket, socketpair: by family, their first argument."""
+    modes: tuple[tuple[int, int], ...]
+    """chmod, mknod and their like, with the position of the mode."""
+    opens: tuple[tuple[int, int], ...]
+    """open, openat, with the position of the flags; the mode follows."""
+
+
+OPENAT2 = 437  # its mode lies in memory, which a filter cannot read; programs do without it
+MACHINES = {
+    "x86_64": Machine(
+        0xC000003E,
+        (101, 310, 311, 425, 426, 427, 248, 249, 250, 321, 323, 298),
+        (41, 53),
+        ((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)),
+        ((2, 1), (257, 2)),
+    ),
+    "aarch64": Machine(
+        0xC00000B7,
+        (117, 270, 271, 425, 426, 427, 217, 218, 219, 280, 282, 241),
+        (198, 199),
+        ((52, 1), (53, 2), (452, 2), (33, 2)),
+        ((56, 2),),
+    ),
+}
+
+
+def filter_for(machine: str) -> bytes:
+    """The compiled filter; nothing for a machine whose numbers are not known here."""
+    known = MACHINES.get(machine) if sys.byteorder == "little" else None
+    if known is None:
+        return b""
+    code = [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, known.arch), (RETURN, 0, 0, KILL)]
+    code += [(LOAD, 0, 0, NUMBER)]
+    if machine == "x86_64":
+        code += [(AT_LEAST, 0, 1, X32), (RETURN, 0, 0, REFUSE)]
+    for number in known.refused:
+        code += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
+    code += [(EQUAL, 0, 1, OPENAT2), (RETURN, 0, 0, NO_SUCH_CALL)]
+    for number in known.sockets:
+        families = [(EQUAL, len(FAMILIES) - at, 0, family) for at, family in enumerate(FAMILIES)]
+        code += _for_call(number, [_argument(0), *families, (RETURN, 0, 0, REFUSE)])
+    for number, position in known.modes:
+        code += _for_call(number, [_argument(position), *_REFUSE_SET_USER_ID])
+    for number, position in known.opens:
+        creating = [_argument(position), (HAS_BITS, 1, 0, CREATES), (RETURN, 0, 0, ALLOW)]
+        code += _for_call(number, [*creating, _argument(position + 1), *_REFUSE_SET_USER_ID])
+    code.append((RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+
+
+Instruction = tuple[int, int, int, int]
+_REFUSE_SET_USER_ID = [(HAS_BITS, 0, 1, SET_USER_ID), (RETURN, 0, 0, REFUSE)]
+
+
+def _argument(position: int) -> Instruction:
+    return LOAD, 0, 0, 16 + 8 * position  # its lower half: all of it, for what is looked at here
+
+
+def _for_call(number: int, body: list[Instruction]) -> list[Instruction]:
+    """Run the body for one call, which it ends; others skip it."""
+    body = [*body, (RETURN, 0, 0, ALLOW)]
+    return [(EQUAL, 0, len(body), number), *body]

@@ -136,7 +136,7 @@ class Grep:
             "cwd": str(self._place.cwd),
             "jail": self._place.bounds,
         }
-        package = str(Path(search.__file__).parents[3])
+        package = str(Path(search.__file__).parents[2])
         body = msgspec.json.encode(request).decode()
         return [sys.executable, "-I", "-S", "-c", LAUNCH, package, body]
 

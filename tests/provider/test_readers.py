@@ -75,7 +75,7 @@ def test_no_bytes_make_a_reader_raise_anything_else(api, events):
 def test_an_answer_without_end_is_an_error_before_it_fills_the_memory(api):
     piece = "x" * (MAX_ANSWER // 8)
     reader = load_wire(api).reader("test")
-    with pytest.raises(BadResponse, match="more than 8388608 characters"):
+    with pytest.raises(BadResponse, match="more than 16777216 characters"):
         for _ in range(9):
             reader.out.text(piece)
     reader = load_wire(api).reader("test")

@@ -35,8 +35,8 @@ from zot.text import whole_characters, whole_escapes
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
-MAX_ANSWER = 8 * 1024 * 1024
-"""Characters of one answer: no model says this much, and it still fits into a line of the wire."""
+MAX_ANSWER = 16 * 1024 * 1024
+"""Characters of one answer. No model says this much, and more would only fill the memory."""
 PART_SIZE = 100
 """What a block counts beside its text: a million empty ones fill the memory too."""
 

@@ -1,5 +1,7 @@
+import fcntl
 import json
 import os
+import resource
 import threading
 
 import msgspec
@@ -17,6 +19,7 @@ from zot.lines import (
     decode_line,
     encode_line,
     readable,
+    ready,
 )
 from zot.text import whole_characters, whole_value
 
@@ -242,3 +245,20 @@ def test_close_does_not_wait_for_a_reader_that_never_reads(pipe):
     writer.put(b"x" * 1_000_000)
     writer.close(0.05)
     assert writer._thread.is_alive()
+
+
+def test_descriptors_above_1023_can_be_waited_for(pipe):
+    read, write, _ = pipe
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < 2000:
+        pytest.skip("this system allows fewer descriptors")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), most))
+    high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 1500)
+    try:
+        assert ready(high, timeout=0) == set()
+        os.write(write, b"x")
+        assert ready(high, writing=(write,), timeout=0) == {high, write}
+    finally:
+        os.close(high)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))

@@ -16,7 +16,7 @@ from zot.errors import CommandError
 from zot.lines import encode_line
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand, Prompt
+from zot.pi.commands import AnyPiCommand, ImageContent, Prompt
 from zot.pi.dialect import Generation, Peer
 from zot.pi.events import EventEncoder, RunKind
 from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
@@ -554,6 +554,8 @@ def test_files_that_a_call_does_not_name_are_not_listed() -> None:
 def test_bad_images_are_refused() -> None:
     with pytest.raises(CommandError, match="must be one of"):
         pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
+    with pytest.raises(CommandError, match="no image that models take"):
+        pi.files(Prompt("x", images=(ImageContent("image/png", b"not a png"),)))
     with pytest.raises(CommandError, match="not base64"):
         pi.files(Prompt("x", attachments=({"type": "image", "content": "%"},)))
     with pytest.raises(CommandError, match="cannot be used"):

@@ -512,16 +512,16 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
 ) -> None:
     path = root / ".zot"
     path.mkdir(jail.COVER)
-    before = jail.fcntl.flock
+    before = jail.lock
     calls: list[int] = []
 
-    def flock(fd: int, how: int) -> None:
+    def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool:
         if not calls:
             path.rmdir()  # its maker was the last
-        calls.append(how)
-        before(fd, how)
+        calls.append(fd)
+        return before(fd, shared=shared, wait=wait)
 
-    monkeypatch.setattr(jail.fcntl, "flock", flock)
+    monkeypatch.setattr(jail, "lock", lock)
     with held(str(path)):
         assert path.is_dir()
     assert not path.exists()

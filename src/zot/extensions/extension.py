@@ -460,7 +460,8 @@ class Extension:
         except ExtensionError as error:
             self._report(f"tool {frame.name!r} was refused: {error}")
             return
-        timeout = frame.timeout if frame.timeout > 0 else self.limits.tool
+        wanted = frame.timeout if frame.timeout > 0 else self.limits.tool
+        timeout = min(wanted, threading.TIMEOUT_MAX)
         description = frame.description[:MAX_DESCRIPTION]
         coming.tools[frame.name] = ToolInfo(
             frame.name, description, checked, timeout, frame.interactive

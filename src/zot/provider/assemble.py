@@ -36,7 +36,7 @@ T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
 MAX_ANSWER = 16 * 1024 * 1024
-"""Characters of one answer, as much as one line of the wire may have. No model says this much."""
+"""Characters of one answer. No model says this much, and more would only fill the memory."""
 PART_SIZE = 100
 """What a block counts beside its text: a million empty ones fill the memory too."""
 

@@ -51,7 +51,9 @@ def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message,
         out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
     if out[-1].role == "assistant":
         out.append(Message("user", (Text(CONTINUE),), out[-1].time))
-    return tuple(out) if images else tuple(_with(each, _unseen(each.content)) for each in out)
+    if not images:
+        return tuple(_with(message, tuple(map(_unseen, message.content))) for message in out)
+    return tuple(out)
 
 
 class _Asked:
@@ -130,13 +132,9 @@ def _with(message: Message, content: tuple[Block, ...]) -> Message:
     return message if content == message.content else replace(message, content=content)
 
 
-def _unseen(content: tuple[Block, ...]) -> tuple[Block, ...]:
-    """The content with a note in the place of each image."""
-    return tuple(
-        Text(NO_IMAGES)
-        if isinstance(block, Image)
-        else replace(block, content=_unseen(block.content))
-        if isinstance(block, ToolResult)
-        else block
-        for block in content
-    )
+def _unseen(block: Block) -> Block:
+    """The block with a note in the place of each image."""
+    if isinstance(block, ToolResult):
+        said = tuple(Text(NO_IMAGES) if isinstance(part, Image) else part for part in block.content)
+        return replace(block, content=said)
+    return Text(NO_IMAGES) if isinstance(block, Image) else block

@@ -10,10 +10,12 @@ import binascii
 from collections.abc import Iterable
 
 from zot.provider.types import (
+    LEVELS,
     Block,
     Cost,
     Image,
     Json,
+    Level,
     Message,
     Origin,
     Reasoning,
@@ -36,12 +38,22 @@ _STOPS: dict[Stop, str] = {
     "aborted": "aborted",
 }
 _FROM_STOPS: dict[str, Stop] = {word: stop for stop, word in _STOPS.items()}
+LEVEL_WORDS: dict[Level, str] = {each: each for each in LEVELS} | {"minimum": "minimal"}
+WORD_LEVELS: dict[str, Level] = {word: level for level, word in LEVEL_WORDS.items()}
 _APIS = {
     "anthropic": "anthropic-messages",
     "openai-chat": "openai-completions",
     "google": "google-generative-ai",
 }
 _FROM_APIS = {theirs: ours for ours, theirs in _APIS.items()}
+
+
+def level_word(level: Level) -> str:
+    return LEVEL_WORDS[level]
+
+
+def api_word(api: str) -> str:
+    return _APIS.get(api, api)
 
 
 # --- to pi -----------------------------------------------------------------------------------
@@ -102,7 +114,7 @@ def _assistant(message: Message, stamp: int) -> dict[str, Json]:
     return {
         "role": "assistant",
         "content": _content(message.content),
-        "api": _APIS.get(origin.api, origin.api),
+        "api": api_word(origin.api),
         "provider": origin.provider,
         "model": origin.model,
         "usage": usage_to_pi(origin.usage),

@@ -13,10 +13,10 @@ from zot.core import events
 from zot.core.events import Event
 from zot.lines import LineWriter, encode_line
 from zot.pi import actions as pi_actions
-from zot.pi import format as pi_rows
 from zot.pi import replies as pi_replies
 from zot.pi.dialect import Peer, pinned
 from zot.pi.events import EventEncoder
+from zot.pi.format import PI
 from zot.pi.sessions import PiSessions, sessions_directory
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
@@ -53,7 +53,8 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
             writer.put(encode_line(frame))
 
     stopped_by = note_signals()
-    writer.put(pi_rows.header(Meta(session.id, setup.cwd, started=rfc3339(time.time()))))
+    meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
+    writer.put(PI.writer(meta).head())
     runtime.wait_for_listeners = writer.wait
     runtime.listeners.append(listen)
     running = runtime.prompt(prompt)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from zot.core import events
 from zot.core.cost import add
-from zot.core.session import Compaction, Entry, Session, Title
-from zot.pi.format import Encoder
-from zot.pi.messages import text_of, to_pi, usage_to_pi
+from zot.core.session import Compaction, Entry, Session
+from zot.pi.format import PiWriter
+from zot.pi.messages import api_word, text_of, to_pi, usage_to_pi
 from zot.provider.providers import PROVIDERS
 from zot.provider.types import (
+    LEVELS,
     Json,
     Level,
     Message,
@@ -23,22 +22,8 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.sessions.rows import Meta
 
-_APIS = {
-    "anthropic": "anthropic-messages",
-    "openai-chat": "openai-completions",
-    "google": "google-generative-ai",
-}
-LEVEL_WORDS: dict[Level, str] = {"minimum": "minimal"}
-WORD_LEVELS: dict[str, Level] = {
-    "off": "off",
-    "minimal": "minimum",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "xhigh",
-    "max": "max",
-}
 _EVERY_MODEL_THINKS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high")
 _FILE_TOOLS = {"read": "readFiles", "write": "modifiedFiles", "edit": "modifiedFiles"}
 
@@ -53,7 +38,7 @@ def model(found: Model) -> dict[str, Json]:
     shown: dict[str, Json] = {
         "id": found.id,
         "name": found.name or found.id,
-        "api": _APIS.get(found.api, found.api),
+        "api": api_word(found.api),
         "provider": found.provider,
         "baseUrl": found.base_url or (info.base_url if info else ""),
         "reasoning": found.reasoning,
@@ -70,10 +55,6 @@ def model(found: Model) -> dict[str, Json]:
     return {**shown, "headers": found.headers} if found.headers else shown
 
 
-def level(found: Level) -> str:
-    return LEVEL_WORDS.get(found, found)
-
-
 def levels(found: Model) -> list[Level]:
     """The levels a model has."""
     if not found.reasoning:
@@ -87,8 +68,7 @@ def levels(found: Model) -> list[Level]:
 
 def clamped(wanted: Level, found: Model) -> Level:
     """The level itself, or the highest one below it that the model has."""
-    order = list(WORD_LEVELS.values())
-    have = [each for each in levels(found) if order.index(each) <= order.index(wanted)]
+    have = [each for each in levels(found) if LEVELS.index(each) <= LEVELS.index(wanted)]
     return have[-1] if have else "off"
 
 
@@ -169,13 +149,11 @@ class Rows:
     """The session as rows of pi's file format."""
 
     def __init__(self, session: Session) -> None:
-        encoder = Encoder()
+        writer = PiWriter(Meta())
         self.rows: list[dict[str, Json]] = [
-            msgspec.json.decode(line)
-            for entry in list(session.entries.values())
-            for line in encoder.encode(entry).splitlines()
+            row for entry in list(session.entries.values()) for row in writer.rows(entry, session)
         ]
-        self.leaf = None if session.leaf is None else encoder.row_of(session.leaf)
+        self.leaf = None if session.leaf is None else writer.row_of(session.leaf)
 
     def since(self, id: str | None) -> list[dict[str, Json]] | None:
         """Those after the one with this id; None if there is no such row."""
@@ -198,12 +176,6 @@ class Rows:
             if node.get("label", "") is None:  # it was taken off again
                 del node["label"], node["labelTimestamp"]
         return roots
-
-
-def name(session: Session) -> str:
-    """What the user called the session, or an empty text."""
-    titles = (e.body.title for e in reversed(session.path()) if isinstance(e.body, Title))
-    return next(titles, "")
 
 
 def stats(session: Session, path: str, context: int, window: int) -> dict[str, Json]:

@@ -30,7 +30,7 @@ from zot.pi import replies as pi_replies
 from zot.pi.commands import AnyPiCommand
 from zot.pi.dialect import Incoming, Peer
 from zot.pi.events import EventEncoder, Frame
-from zot.pi.messages import from_pi
+from zot.pi.messages import from_pi, level_word
 from zot.pi.models import PiModels
 from zot.pi.sessions import PiSessions, sessions_directory
 from zot.provider.retry import RetryPolicy
@@ -356,7 +356,7 @@ class PiServer(LineServer):
         runtime = self.runtime
         if level != runtime.agent.settings.reasoning:
             runtime.set_reasoning(level, while_busy=True)
-            self.put([{"type": "thinking_level_changed", "level": pi_replies.level(level)}])
+            self.put([{"type": "thinking_level_changed", "level": level_word(level)}])
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Do it now, or when the run that is going on has ended."""

@@ -21,6 +21,7 @@ from zot.core.session import (
     ModelChange,
     Replaced,
     ResultNote,
+    Session,
     Title,
     UsageNote,
     summary_message,
@@ -29,6 +30,7 @@ from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
 from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
 
+_HEAD = b'{"type":"meta","meta":{'
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _CRC_LENGTH = len(b',"crc":"00000000"}')
 _LONE_SURROGATE = re.compile(
@@ -45,8 +47,26 @@ _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 # --- writing ---------------------------------------------------------------------------------
 
 
-def encode_meta(meta: Meta, **tree: Json) -> bytes:
-    return _line(Row("meta", meta=meta, **tree))
+class ZotWriter:
+    """Rows for the entries of one session, readable without following the tree too: they repeat
+    what came before on the branch where that is not what stands above.
+    """
+
+    def __init__(self, meta: Meta, last: str | None = None) -> None:
+        self._meta = meta
+        self.last = last
+
+    def head(self) -> bytes:
+        return _line(Row("meta", meta=self._meta))
+
+    def entry(self, entry: Entry, session: Session) -> bytes:
+        before, kept = b"", list[Message]()
+        if entry.parent != self.last:
+            before = encode_branch([m for _, m in session.context_at(entry.parent).messages()])
+        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+            context = session.context_at(entry.parent).kept(entry.body)
+            kept = [message for _, message in context]
+        return before + encode_entry(entry, self._meta, kept)
 
 
 def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
@@ -199,17 +219,15 @@ def _decode_any(line: bytes) -> dict[str, Json]:
 
 
 class Transcript:
-    """What the lines of a file add up to. Feed them in order."""
+    """What the lines of a zot file add up to; a Reader."""
 
     def __init__(self) -> None:
         self.meta: Meta | None = None
         self._entries: dict[str, Entry] = {}
         self.bad: list[tuple[int, str]] = []
-        """Line numbers and reasons of what was left out."""
         self._last: str | None = None
 
     def feed(self, line: bytes, number: int) -> bool:
-        """Take one line, without its line feed; False if it is no row."""
         try:
             row = decode_row(line)
             body = self._unknown(row) if isinstance(row, dict) else self._body(row)
@@ -222,6 +240,9 @@ class Transcript:
 
     def entries(self) -> Mapping[str, Entry]:
         return self._entries
+
+    def sealed(self) -> str:
+        return ""
 
     def _add(self, row: Row | dict[str, Json], body: Body, number: int) -> None:
         if isinstance(row, dict):
@@ -273,8 +294,13 @@ class Transcript:
                 return None
 
     def _take_meta(self, meta: Meta) -> ModelChange | None:
-        first, self.meta = self.meta is None, meta
-        return None if first else ModelChange(meta.provider, meta.model)
+        if self.meta is None:
+            self.meta = meta
+            return None
+        # A branch without a switch of its own goes on with the model that the file began with.
+        began = {"provider": self.meta.provider, "model": self.meta.model}
+        self.meta = msgspec.structs.replace(meta, **began)
+        return ModelChange(meta.provider, meta.model)
 
 
 def _compaction(row: Row) -> Compaction | Cleared | Replaced | None:
@@ -294,3 +320,20 @@ def _result_note(row: BlockRow) -> ResultNote | None:
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
+
+
+class ZotFormat:
+    name = "zot"
+    parent_is_path = False
+
+    def owns(self, line: bytes) -> bool:
+        return line.startswith(_HEAD) or _HEAD.startswith(line)
+
+    def reader(self) -> Transcript:
+        return Transcript()
+
+    def writer(self, meta: Meta, last: str | None = None) -> ZotWriter:
+        return ZotWriter(meta, last)
+
+
+ZOT = ZotFormat()

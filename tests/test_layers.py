@@ -57,7 +57,6 @@ KNOWN = {
     "skills/search.py imports extensions.manifest.discover",
     "skills/search.py imports settings.trust.is_trusted",
     "testing/__init__.py imports conformance.cli.check_wire",
-    "wire/schema.py imports pi.commands",
 }
 
 

@@ -19,7 +19,7 @@ from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.bash import Shell, message
 from zot.pi.dialect import Incoming
-from zot.pi.events import Frame
+from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, level_word
 from zot.pi.models import PiModels
 from zot.pi.sessions import PiSessions, path_of, same_file
@@ -104,7 +104,7 @@ class Actions:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def look(self, command: Look) -> dict[str, Json]:
+    def look(self, command: Look) -> Json:
         server, runtime = self._server, self._server.runtime
         session = runtime.session
         match command:
@@ -220,7 +220,7 @@ class Actions:
             server.runtime.session.append(ModelChange(model.provider, model.id))
             agent.set_model(provider, model)
             server.wanted_model = None
-            server.encoder.use_model(model.provider, model.id, model.api)
+            server.show_model()
             if before is not provider:
                 before.close()
 
@@ -294,10 +294,9 @@ class Actions:
 
     def bash(self, incoming: Incoming, command: str, hidden: bool) -> dict[str, Json]:
         server = self._server
-        with_id = {} if incoming.id is UNSET else {"id": incoming.id}
 
         def show(text: str) -> None:
-            server.put([{"type": "bash_execution_update", **with_id, "delta": text}])
+            server.put([BashUpdate(text, incoming.id)])
 
         answer = self.shell.run(command, show)
         server.add_shell_output(message(command, answer, hidden=hidden))
@@ -344,7 +343,7 @@ class Actions:
 
     # --- dialogs -----------------------------------------------------------------------------
 
-    def approval_dialog(self, event: events.ApprovalRequest) -> list[Frame]:
+    def approval_dialog(self, event: events.ApprovalRequest) -> list[PiFrame]:
         """A question of zot's own guard, as a dialog that any pi interface can show."""
         if self._server.peer.generation == "a":  # it has no dialogs: nobody would answer
             assert self._server.approval is not None

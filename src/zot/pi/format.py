@@ -30,9 +30,11 @@ from zot.core.session import (
     Title,
     UsageNote,
 )
+from zot.lines import encode_line
 from zot.pi.messages import (
     WORD_LEVELS,
     NotAMessage,
+    PiMessage,
     from_pi,
     level_word,
     result_to_pi,
@@ -41,7 +43,7 @@ from zot.pi.messages import (
     usage_to_pi,
 )
 from zot.provider.types import Json, Message, ToolResult
-from zot.sessions.jsonl import BadRow, decode_object, without_surrogates
+from zot.sessions.jsonl import BadRow, decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
 
 VERSION = 3
@@ -104,7 +106,7 @@ class PiWriter:
             "timestamp": _milliseconds(meta.started),
             "cwd": meta.cwd,
         }
-        lines = [_line({**row, "parentSession": meta.parent} if meta.parent else row)]
+        lines = [encode_line({**row, "parentSession": meta.parent} if meta.parent else row)]
         told: list[Body] = [ModelChange(meta.provider, meta.model)] if meta.model else []
         if meta.title:
             told.append(Title(meta.title))
@@ -115,7 +117,7 @@ class PiWriter:
         return b"".join(lines)
 
     def entry(self, entry: Entry, session: Session) -> bytes:
-        return b"".join(map(_line, self.rows(entry, session)))
+        return b"".join(map(encode_line, self.rows(entry, session)))
 
     def rows(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
         """The rows of an entry; perhaps none."""
@@ -199,7 +201,7 @@ class PiWriter:
             for value in self._values(msgspec.structs.replace(entry, body=body), session)
         ]
 
-    def _messages(self, message: Message, session: Session) -> list[dict[str, Json]]:
+    def _messages(self, message: Message, session: Session) -> list[PiMessage]:
         if message.role != "tool":
             self._noted.clear()
             return to_pi(message)
@@ -234,13 +236,6 @@ def _custom(kind: str, data: dict[str, Json]) -> dict[str, Json]:
 
 def _derived(id: str, position: int) -> str:
     return f"{binascii.crc32(f'{id}/{position}'.encode()):08x}"
-
-
-def _line(value: Json) -> bytes:
-    try:
-        return msgspec.json.encode(value) + b"\n"
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(value)) + b"\n"
 
 
 def _milliseconds(time: str) -> str:

@@ -15,8 +15,8 @@ from zot.lines import LineWriter, encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import replies as pi_replies
 from zot.pi.dialect import Peer, pinned
-from zot.pi.events import EventEncoder
 from zot.pi.format import PI
+from zot.pi.generations import Encoders
 from zot.pi.sessions import PiSessions, sessions_directory
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
@@ -38,15 +38,15 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
         runtime.abort()
 
     writer = LineWriter(claim_stdout(), gone=reader_gone)
-    encoder = EventEncoder(Peer(pinned(generation or "c")))
+    encoder = Encoders(Peer(pinned(generation or "c"))).current
     model = runtime.agent.model
     encoder.use_model(model.provider, model.id, model.api)
 
     def listen(event: Event, run: Run | None) -> None:
         kind = run.kind if run is not None else None
-        frames = encoder.encode(event, kind, time.monotonic())
+        frames = [*encoder.encode(event, kind, time.monotonic())]
         if isinstance(event, events.CompactDone):
-            frames += encoder.compacted(event, pi_replies.compaction(event, session))
+            frames.append(encoder.compacted(event, pi_replies.compaction(event, session)))
         if isinstance(event, events.Done):
             frames += encoder.settled(aborted=event.stop == "aborted")
         for frame in frames:

@@ -142,7 +142,7 @@ def test_rows_have_the_fields_pi_wants():
         "timestamp": "2026-01-02T03:04:05.678Z",
         "cwd": "/w",
     }
-    assert json.loads(PI.writer(Meta(parent="/old")).head())["parentSession"] == "/old"
+    assert json.loads(PI.writer(Meta(parent="/old"), None).head())["parentSession"] == "/old"
     assert (first["parentId"], second["parentId"]) == ("0000000a", first["id"])
     assert second["id"] == "0000000b"
     assert first["timestamp"] == "1970-01-01T00:00:01.000Z"

@@ -30,7 +30,8 @@ from zot.provider.types import (
     Usage,
 )
 from zot.sessions import jsonl, rows
-from zot.sessions.jsonl import BadRow, Transcript
+from zot.sessions.format import BadRow
+from zot.sessions.jsonl import Transcript
 from zot.sessions.rows import Meta
 
 META = Meta("id-1", "/w", "m", "p", "2026-01-02T03:04:05Z", "0.1")
@@ -120,7 +121,7 @@ def near(a: object, b: object) -> bool:
 @given(body=bodies, time=times)
 def test_every_entry_survives_being_written_and_read(body, time):
     entry = Entry("0000abcd", None, time, body)
-    transcript = decoded(jsonl.ZOT.writer(META).head(), jsonl.encode_entry(entry, META))
+    transcript = decoded(jsonl.ZOT.writer(META, None).head(), jsonl.encode_entry(entry, META))
     assert transcript.bad == []
     (read,) = transcript.entries().values()
     assert near(msgspec.structs.replace(read, time=time), entry), (read, entry)

@@ -33,7 +33,6 @@ from zot.core.session import (
 from zot.lines import encode_line
 from zot.pi.messages import (
     WORD_LEVELS,
-    NotAMessage,
     PiMessage,
     from_pi,
     level_word,
@@ -43,7 +42,8 @@ from zot.pi.messages import (
     usage_to_pi,
 )
 from zot.provider.types import Json, Message, ToolResult
-from zot.sessions.jsonl import BadRow, decode_object
+from zot.sessions.format import Format, Reader
+from zot.sessions.jsonl import decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
 
 VERSION = 3
@@ -60,23 +60,6 @@ _OWN_ROWS = (
     "thinking_level_change",
 )
 """Rows of pi's that ours has no word for; kept verbatim."""
-
-
-class PiFormat:
-    name = "pi"
-    parent_is_path = True
-
-    def owns(self, line: bytes) -> bool:
-        return _ANY_HEAD.match(line) is not None or _HEAD.startswith(line)
-
-    def reader(self) -> PiTranscript:
-        return PiTranscript()
-
-    def writer(self, meta: Meta, last: str | None = None) -> PiWriter:
-        return PiWriter(meta, last)
-
-
-PI = PiFormat()
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -247,29 +230,21 @@ def _milliseconds(time: str) -> str:
 # --- reading ---------------------------------------------------------------------------------
 
 
-class PiTranscript:
-    """What the lines of a pi file add up to; a Reader."""
+class PiTranscript(Reader):
+    """The rows of a pi file."""
 
     def __init__(self) -> None:
-        self.meta: Meta | None = None
+        super().__init__()
         self.version = VERSION
-        self.bad: list[tuple[int, str]] = []
-        self._entries: dict[str, Entry] = {}
         self._lines: dict[int, str] = {}
         """Line numbers to ids, for the first version, which counts lines."""
-        self._last: str | None = None
 
-    def feed(self, line: bytes, number: int) -> bool:
-        try:
-            row = decode_object(line)
-            if row["type"] == "session":
-                self._header(row, number)
-            else:
-                self._take(row, number)
-        except (BadRow, NotAMessage) as error:
-            self.bad.append((number, str(error)))
-            return False
-        return True
+    def _take(self, line: bytes, number: int) -> None:
+        row = decode_object(line)
+        if row["type"] == "session":
+            self._header(row, number)
+        else:
+            self._row(row, number)
 
     def entries(self) -> Mapping[str, Entry]:
         """All entries; results of one turn that pi has in rows of their own are put together."""
@@ -291,23 +266,14 @@ class PiTranscript:
             parent=_text(row, "parentSession") or UNSET,
         )
         if "thinkingLevel" in row:  # the first version has it here
-            self._take({**row, "type": "thinking_level_change", "id": ""}, number)
+            self._row({**row, "type": "thinking_level_change", "id": ""}, number)
 
-    def _take(self, row: dict[str, Json], number: int) -> None:
-        id = _text(row, "id") or f"{number:08x}"
-        while id in self._entries:
-            id = f"{(int(id, 16) if _is_hex(id) else 0) + 0x1000_0000:08x}"
-        parent = row.get("parentId", self._last)
-        if parent is not None and (not isinstance(parent, str) or parent not in self._entries):
-            parent = self._last  # its row was lost; the conversation goes on
-        body = self._body(row)
-        stamp = row.get("timestamp")
-        time = unix(stamp) if isinstance(stamp, str) else 0.0
-        if not time and isinstance(body, Message):
-            time = body.time
-        self._entries[id] = Entry(id, parent, time, body)
+    def _row(self, row: dict[str, Json], number: int) -> None:
+        stamp, parent = _text(row, "timestamp"), row.get("parentId", UNSET)
+        if parent is not None and not isinstance(parent, str):
+            parent = UNSET
+        id = self._add(_text(row, "id"), parent, unix(stamp), self._body(row), number)
         self._lines[number] = id
-        self._last = id
 
     def _body(self, row: dict[str, Json]) -> Body:
         match row["type"]:
@@ -408,5 +374,8 @@ def _text(row: dict[str, Json], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_hex(text: str) -> bool:
-    return len(text) <= 8 and all(letter in "0123456789abcdef" for letter in text)
+def _owns(line: bytes) -> bool:
+    return _ANY_HEAD.match(line) is not None or _HEAD.startswith(line)
+
+
+PI = Format("pi", _owns, PiTranscript, PiWriter, parent_is_path=True)

@@ -29,6 +29,7 @@ from zot.provider.types import (
     Usage,
 )
 from zot.sessions import signatures
+from zot.sessions.format import BadRow
 
 ORIGINAL = "pi"
 """Key of a message's extra: the object pi wrote, where ours cannot say it all."""
@@ -230,7 +231,7 @@ def text_of(blocks: Iterable[Block]) -> str:
 # --- from pi ---------------------------------------------------------------------------------
 
 
-class NotAMessage(Exception):
+class NotAMessage(BadRow):
     """An object that is none of pi's messages."""
 
 

@@ -54,7 +54,7 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
 
     stopped_by = note_signals()
     meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
-    writer.put(PI.writer(meta).head())
+    writer.put(PI.writer(meta, None).head())
     runtime.wait_for_listeners = writer.wait
     runtime.listeners.append(listen)
     running = runtime.prompt(prompt)

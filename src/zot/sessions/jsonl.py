@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -26,20 +26,16 @@ from zot.core.session import (
     UsageNote,
     summary_message,
 )
+from zot.lines import encode_line, readable
 from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
+from zot.sessions.format import BadRow, Format, Reader
 from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
 
 _HEAD = b'{"type":"meta","meta":{'
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _CRC_LENGTH = len(b',"crc":"00000000"}')
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
-_encoder = msgspec.json.Encoder()
 _rows = msgspec.json.Decoder(Row)
 _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 
@@ -131,41 +127,15 @@ def _compaction_meta(body: Compaction) -> dict[str, str]:
 
 
 def _raw(items: Sequence[MessageRow]) -> Raw:
-    return Raw(_encode(items))
+    return Raw(encode_line(items)[:-1])
 
 
 def _line(row: Row) -> bytes:
-    body = _encode(row)
+    body = encode_line(row)[:-1]
     return b'%b,"crc":"%08x"}\n' % (body[:-1], binascii.crc32(body))
 
 
-def _encode(value: Json) -> bytes:
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(without_surrogates(msgspec.to_builtins(value)))
-
-
-def without_surrogates(value: Json) -> Json:
-    """Half an emoji cannot be written as UTF-8; a replacement character can."""
-    match value:
-        case str():
-            return _SURROGATES.sub("\ufffd", value)
-        case dict():
-            return {
-                without_surrogates(key): without_surrogates(each) for key, each in value.items()
-            }
-        case list() | tuple():
-            return [without_surrogates(each) for each in value]
-        case _:
-            return value
-
-
 # --- reading ---------------------------------------------------------------------------------
-
-
-class BadRow(Exception):
-    """A line that is no row; the text says why."""
 
 
 def decode_row(line: bytes) -> Row | dict[str, Json]:
@@ -185,18 +155,17 @@ def decode_row(line: bytes) -> Row | dict[str, Json]:
             return row
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return _decode_odd(line, error)
-    return _decode_any(line)
+    return decode_object(line)
 
 
 def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
     """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
-    cleaned = _LONE_SURROGATE.sub(rb"\\ufffd", line)
-    if cleaned != line:
-        return decode_row(_CRC.sub(b"}", cleaned))
-    unknown = _decode_any(line)
-    if unknown["type"] in rows.KNOWN:
+    unknown = decode_object(line)
+    if unknown["type"] not in rows.KNOWN:
+        return unknown
+    if (mended := readable(line)) == line:
         raise BadRow(str(error)) from error
-    return unknown
+    return decode_row(_CRC.sub(b"}", mended))
 
 
 def decode_object(line: bytes) -> dict[str, Json]:
@@ -205,12 +174,8 @@ def decode_object(line: bytes) -> dict[str, Json]:
     Raises:
         BadRow: it is none.
     """
-    return _decode_any(_LONE_SURROGATE.sub(rb"\\ufffd", line))
-
-
-def _decode_any(line: bytes) -> dict[str, Json]:
     try:
-        value = msgspec.json.decode(line)
+        value = msgspec.json.decode(readable(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadRow(str(error)) from error
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
@@ -218,49 +183,16 @@ def _decode_any(line: bytes) -> dict[str, Json]:
     return value
 
 
-class Transcript:
-    """What the lines of a zot file add up to; a Reader."""
+class Transcript(Reader):
+    """The rows of a zot file."""
 
-    def __init__(self) -> None:
-        self.meta: Meta | None = None
-        self._entries: dict[str, Entry] = {}
-        self.bad: list[tuple[int, str]] = []
-        self._last: str | None = None
-
-    def feed(self, line: bytes, number: int) -> bool:
-        try:
-            row = decode_row(line)
-            body = self._unknown(row) if isinstance(row, dict) else self._body(row)
-        except (BadRow, msgspec.MsgspecError) as error:
-            self.bad.append((number, str(error)))
-            return False
-        if body is not None:
-            self._add(row, body, number)
-        return True
-
-    def entries(self) -> Mapping[str, Entry]:
-        return self._entries
-
-    def sealed(self) -> str:
-        return ""
-
-    def _add(self, row: Row | dict[str, Json], body: Body, number: int) -> None:
+    def _take(self, line: bytes, number: int) -> None:
+        row = decode_row(line)
         if isinstance(row, dict):
-            row = Row(row["type"], id=_text(row.get("id")))
-        id = row.id
-        if not id or id in self._entries:
-            # Rows of the Go program have none: the line number is the same at every reading.
-            id = f"{number:08x}"
-            while id in self._entries:
-                id = f"{int(id, 16) + 0x1000_0000:08x}"
-        parent = row.parent
-        if parent is UNSET or parent == self._last:
-            parent = self._last  # the same text object, not another one for each row
-        elif parent is not None and parent not in self._entries:
-            parent = self._last  # its row was lost; the conversation goes on
-        time = row.time or (body.time if isinstance(body, Message) else 0.0)
-        self._entries[id] = Entry(id, parent, time, body)
-        self._last = id
+            id = row.get("id")
+            self._add(id if isinstance(id, str) else "", UNSET, 0.0, self._unknown(row), number)
+        elif (body := self._body(row)) is not None:
+            self._add(row.id, row.parent, row.time, body, number)
 
     def _unknown(self, row: dict[str, Json]) -> Custom:
         data = {key: value for key, value in row.items() if key not in ("type", "id", "crc")}
@@ -318,22 +250,8 @@ def _result_note(row: BlockRow) -> ResultNote | None:
     return ResultNote(result) if isinstance(result, ToolResult) else None
 
 
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else ""
+def _owns(line: bytes) -> bool:
+    return line.startswith(_HEAD) or _HEAD.startswith(line)
 
 
-class ZotFormat:
-    name = "zot"
-    parent_is_path = False
-
-    def owns(self, line: bytes) -> bool:
-        return line.startswith(_HEAD) or _HEAD.startswith(line)
-
-    def reader(self) -> Transcript:
-        return Transcript()
-
-    def writer(self, meta: Meta, last: str | None = None) -> ZotWriter:
-        return ZotWriter(meta, last)
-
-
-ZOT = ZotFormat()
+ZOT = Format("zot", _owns, Transcript, ZotWriter)

@@ -18,7 +18,7 @@ from zot.home import home_dir
 from zot.provider.types import Message, Text, ToolResult
 from zot.sessions import jsonl
 from zot.sessions.files import Loaded, load, open_to_append
-from zot.sessions.format import lines
+from zot.sessions.format import BadRow, lines
 from zot.sessions.open import (
     automatic_path,
     has_messages,
@@ -153,7 +153,7 @@ def _is_named(path: str, reference: str) -> bool:
     try:
         with open(path, "rb") as file:
             row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
-    except (OSError, jsonl.BadRow):
+    except (OSError, BadRow):
         return False
     meta = row.get("meta", row)
     return isinstance(meta, dict) and str(meta.get("id", "")).startswith(reference)

@@ -18,6 +18,7 @@ from zot.errors import BusyError, CommandError, ConfigError
 from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.bash import Shell, message
+from zot.pi.commands import Choice, Look, Switch
 from zot.pi.dialect import Incoming
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, level_word
@@ -29,26 +30,6 @@ from zot.settings.flags import Options
 
 if TYPE_CHECKING:
     from zot.pi.rpc import PiServer
-
-Choice = (
-    commands.SetModel
-    | commands.CycleModel
-    | commands.SetThinkingLevel
-    | commands.CycleThinkingLevel
-)
-Switch = commands.NewSession | commands.SwitchSession | commands.Fork | commands.Clone
-Look = (
-    commands.GetState
-    | commands.GetMessages
-    | commands.GetAvailableModels
-    | commands.GetAvailableThinkingLevels
-    | commands.GetSessionStats
-    | commands.GetForkMessages
-    | commands.GetEntries
-    | commands.GetTree
-    | commands.GetLastAssistantText
-)
-
 
 RESERVE_TOKENS = 16_384
 KEEP_TOKENS = 20_000

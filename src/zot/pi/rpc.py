@@ -27,7 +27,7 @@ from zot.pi import actions as pi_actions
 from zot.pi import commands
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand
+from zot.pi.commands import AnyPiCommand, Aside, Choice, Look, Setting, Slow, Switch, Work
 from zot.pi.dialect import Incoming, Peer
 from zot.pi.events import Encoder
 from zot.pi.frames import (
@@ -51,25 +51,6 @@ from zot.wire.serving import LineServer
 
 TICK = 0.05
 """Seconds between two looks at what was held back."""
-
-
-Work = (
-    commands.Prompt
-    | commands.Steer
-    | commands.FollowUp
-    | commands.Abort
-    | commands.AbortRetry
-    | commands.ClearQueue
-    | commands.Compact
-)
-Slow = commands.Bash | commands.ExportHtml | commands.GetCommands
-Setting = (
-    commands.SetSteeringMode
-    | commands.SetFollowUpMode
-    | commands.SetAutoCompaction
-    | commands.SetAutoRetry
-    | commands.SetSessionName
-)
 
 
 class Settling(Struct, frozen=True):
@@ -215,16 +196,16 @@ class PiServer(LineServer):
         elif isinstance(command, Setting):
             self._set(command)
             self.answer(incoming)
-        elif isinstance(command, pi_actions.Choice):
+        elif isinstance(command, Choice):
             self.answer(incoming, actions.choose(command))
-        elif isinstance(command, pi_actions.Switch):
+        elif isinstance(command, Switch):
             self.answer(incoming, actions.switch(command))
-        elif isinstance(command, pi_actions.Look):
+        elif isinstance(command, Look):
             self.answer(incoming, actions.look(command))
         elif isinstance(command, Slow):
             self.in_thread(incoming, lambda: self._slow(incoming, command))
         else:
-            self._peer_says(incoming, command)
+            self._aside(incoming, command)
 
     def _work(self, incoming: Incoming, command: Work) -> None:
         """What starts, steers or stops a run."""
@@ -268,11 +249,7 @@ class PiServer(LineServer):
             case _:
                 assert_never(command)
 
-    def _peer_says(
-        self,
-        incoming: Incoming,
-        command: commands.AbortBash | commands.GetProtocol | commands.ExtensionUiResponse,
-    ) -> None:
+    def _aside(self, incoming: Incoming, command: Aside) -> None:
         match command:
             case commands.AbortBash():
                 self.actions.shell.abort()

@@ -13,6 +13,7 @@ from zot.core.session import (
     Cleared,
     Compaction,
     Custom,
+    Entry,
     LevelChange,
     ModelChange,
     Replaced,
@@ -21,7 +22,7 @@ from zot.core.session import (
     Title,
     UsageNote,
 )
-from zot.formats import formats
+from zot.formats import format_named, formats
 from zot.pi.messages import LEVEL_WORDS
 from zot.provider.types import LEVELS, Message, Origin, Text, ToolCall, ToolResult, Usage
 from zot.sessions import library
@@ -148,6 +149,36 @@ def test_an_id_nobody_has_keeps_the_same_messages_in_store_and_library(name, tmp
     rows = [line for line in Path(path).read_bytes().splitlines() if b'"compaction"' in line]
     copied = [line for line in Path(copy).read_bytes().splitlines() if b'"compaction"' in line]
     assert rows == copied
+
+
+class Unread(Session):
+    """A session that must not be asked for what came before."""
+
+    def path(self, leaf=None):
+        raise AssertionError("the whole branch was looked at")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_costs_the_same_however_long_the_session_is(name):
+    session = Session()
+    writer = format_named(name).writer(Meta("id-1"), None)
+    unread = Unread()
+    unread._entries = session._entries
+    play(
+        session, [(CALLS, *NOTES, RESULTS), (Title("t"), ModelChange("p", "m")), (Custom("k", {}),)]
+    )
+    for entry in session.entries.values():
+        writer.entry(entry, unread)
+        writer.last = entry.id
+
+
+def test_a_result_that_could_not_be_noted_is_written_with_its_message():
+    session = Session()
+    writer = format_named("pi").writer(Meta("id-1"), None)
+    session.append(CALLS)
+    writer.entry(Entry("0000abcd", session.leaf, 1.0, NOTES[0]), session)  # the disk was full
+    rows = writer.entry(session.append(RESULTS), session)
+    assert rows.count(b"toolCallId") == 2
 
 
 @pytest.mark.parametrize("name", NAMES)

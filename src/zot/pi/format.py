@@ -107,7 +107,7 @@ class PiWriter:
         values = self._values(entry, session)
         ids = [_derived(entry.id, position) for position in range(len(values))][:-1]
         ids += [entry.id] if values else []
-        self._name_messages(entry, ids)
+        self._name_messages(entry, ids, session)
         at = self._root if entry.parent is None else self._last.get(entry.parent, entry.parent)
         if isinstance(entry.body, Cleared | Replaced):
             at = None
@@ -119,18 +119,24 @@ class PiWriter:
         self._last[entry.id] = at
         return rows
 
-    def _name_messages(self, entry: Entry, ids: list[str]) -> None:
+    def _name_messages(self, entry: Entry, ids: list[str], session: Session) -> None:
         """Remember where the messages of an entry begin: a compaction may name them."""
         match entry.body:
-            case Message("tool", (ToolResult(call), *_)) if call in self._noted:
+            case Message("tool", (ToolResult(call), *_)) if self._is_noted(call, session):
                 self._first[entry.id] = self._noted[call]
             case Replaced(messages):  # each has an id of its own
-                at = len(ids)
-                for number in reversed(range(len(messages))):
-                    at -= len(to_pi(messages[number]))
-                    self._first[f"{entry.id}.{number}"] = ids[at]
+                counts = [len(to_pi(message)) for message in messages]
+                at = len(ids) - sum(counts)
+                for number, count in enumerate(counts):
+                    if count:
+                        self._first[f"{entry.id}.{number}"] = ids[at]
+                    at += count
             case _ if ids:
                 self._first[entry.id] = ids[0]
+
+    def _is_noted(self, call: str, session: Session) -> bool:
+        """Whether the result is in the file; a note that could not be written is not."""
+        return self._noted.get(call) in session.entries
 
     def row_of(self, entry_id: str) -> str | None:
         """The row that stands for an entry that was encoded."""
@@ -191,9 +197,7 @@ class PiWriter:
         fresh = [
             block
             for block in message.content
-            if isinstance(block, ToolResult)
-            # A note that could not be written is not in the session.
-            and self._noted.get(block.call_id) not in session.entries
+            if isinstance(block, ToolResult) and not self._is_noted(block.call_id, session)
         ]
         return to_pi(msgspec.structs.replace(message, content=tuple(fresh)))
 

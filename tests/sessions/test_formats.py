@@ -172,6 +172,12 @@ def test_an_entry_costs_the_same_however_long_the_session_is(name):
         writer.last = entry.id
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_head_that_could_not_be_written_is_written_again(name):
+    writer = format_named(name).writer(Meta("id-1", model="m", title="t"), None)
+    assert writer.head() == writer.head()
+
+
 def test_a_result_that_could_not_be_noted_is_written_with_its_message():
     session = Session()
     writer = format_named("pi").writer(Meta("id-1"), None)

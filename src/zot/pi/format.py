@@ -81,7 +81,7 @@ class PiWriter:
         """Results that are already written, by call, with the row's id."""
 
     def head(self) -> bytes:
-        meta = self._meta
+        meta, self._root = self._meta, None
         row = {
             "type": "session",
             "version": VERSION,

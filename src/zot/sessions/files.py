@@ -120,8 +120,8 @@ class FileStore:
         except (OSError, SessionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             self._failed = (
-                f"the session {self.path!r} needs a repair that is not possible now ({reason}): it "
-                f"is open for reading only; nothing of it is lost. Make room and open it again"
+                f"the session {self.path!r} needs a repair that fails now ({reason}): it is open "
+                f"for reading only, and nothing of it is lost; solve that and open it again"
             )
             raise SessionError(self._failed) from error
 

@@ -67,3 +67,17 @@ def escaped(data: bytes) -> bytes:
         if mark in data:
             data = data.replace(mark, escape)
     return data
+
+
+_OBEYED = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # escape codes, backspaces, a cursor that returns
+    "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what makes letters change places
+    "\ud800-\udfff]"  # halves of a character, which cannot be written
+)
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey; joined emoji and all kinds of spaces stay."""
+    import re  # deferred: not needed before something is shown to a person
+
+    return re.sub(_OBEYED, "\ufffd", text.replace("\r\n", "\n"))

@@ -16,7 +16,6 @@ from zot.core.session import (
     Session,
     Title,
     UsageNote,
-    context_of,
     new_session_id,
 )
 from zot.errors import SessionError
@@ -72,7 +71,40 @@ def test_a_compaction_keeps_from_the_entry_it_names():
     session.append(Compaction("shorter", None))
     assert texts(session) == [SUMMARY_HEADING + "shorter"]
     session.append(Compaction("odd", "no-such-entry"))
-    assert texts(session) == [SUMMARY_HEADING + "odd"]
+    assert texts(session) == [SUMMARY_HEADING + "odd", SUMMARY_HEADING + "shorter"]
+
+
+def test_a_compaction_may_keep_from_an_entry_that_is_no_message():
+    for marker in (ModelChange("p", "m"), Title("t"), UsageNote(Usage(), Usage())):
+        session = Session()
+        session.append(user("a"))
+        named = session.append(marker)
+        session.append(user("b"))
+        session.append(Title("later"))
+        session.append(user("c"))
+        session.append(Compaction("short", named.id))
+        assert texts(session) == [SUMMARY_HEADING + "short", "b", "c"]
+        session.append(Compaction("again", named.id))
+        assert texts(session) == [SUMMARY_HEADING + "again", "b", "c"]
+
+
+def test_a_compaction_that_names_what_was_summarised_keeps_that_summary():
+    session = Session()
+    gone = session.append(user("a"))
+    kept = session.append(user("b"))
+    session.append(Compaction("short", kept.id))
+    session.append(Compaction("again", gone.id))
+    assert texts(session) == [SUMMARY_HEADING + "again", SUMMARY_HEADING + "short", "b"]
+
+
+def test_the_title_is_the_last_that_was_given_on_any_branch():
+    session = Session()
+    first = session.append(user("a"))
+    session.append(Title("named"))
+    session.move(first.id)
+    session.append(user("b"))
+    assert session.title == "named"
+    assert Session(entries=session.entries.values()).title == "named"
 
 
 def test_replaced_messages_can_be_compacted_one_by_one():
@@ -178,7 +210,7 @@ def test_live_and_rebuilt_agree_whatever_was_appended(steps):
             step = Compaction("s", context[step][0] if step < len(context) else None)
         session.append(step)
     live = session.context()
-    assert tuple(context_of(session.path())) == live
+    assert tuple(session.context_at(session.leaf).messages()) == live
     assert Session(entries=session.entries.values()).context() == live
     assert session.message_count() == len(live)
     assert len({id for id, _ in live}) == len(live)

@@ -18,7 +18,10 @@ from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
 from zot.pi.commands import AnyPiCommand, ImageContent, Prompt
 from zot.pi.dialect import Generation, Peer
-from zot.pi.events import EventEncoder, RunKind
+from zot.pi.events import Encoder, RunKind
+from zot.pi.frames import TouchedFiles
+from zot.pi.generations import Encoders
+from zot.pi.messages import assistant_to_pi
 from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
 from zot.provider.types import Message, Model, Origin, Text, ToolCall, ToolResult, Usage
 
@@ -115,7 +118,7 @@ def test_a_peer_does_not_go_back() -> None:
 
 # --- streamed messages -----------------------------------------------------------------------
 
-HEAD = {"role": "assistant", "content": [], "usage": {}}
+HEAD = assistant_to_pi(Message("assistant", (), 0.0))
 
 
 def updates(stream: Stream, *, now: float = 0.0) -> list[dict[str, Any]]:
@@ -220,7 +223,6 @@ def test_unknown_calls_are_passed_over() -> None:
     stream.call("1", "a")
     assert len(stream.call_end("1")) == 1
     assert stream.call_end("1") == []
-    assert stream.empty is False
 
 
 @pytest.mark.parametrize(
@@ -260,9 +262,13 @@ OTHER = ToolCall("2", "bash", {"command": "y"})
 
 class Wire:
     def __init__(self, generation: Generation = "b") -> None:
-        self.encoder = EventEncoder(Peer(generation))
+        self.encoders = Encoders(Peer(generation))
         self.encoder.use_model("p", "m", "anthropic")
         self.frames: list[dict[str, Any]] = []
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.encoders.current
 
     def tell(self, *told: events.Event, kind: RunKind | None = "prompt") -> "Wire":
         for event in told:
@@ -336,7 +342,7 @@ def test_a_tool_that_was_given_up_has_an_end_all_the_same(generation: Generation
 def test_a_run_goes_on_in_the_words_it_began_with() -> None:
     peer = Peer()
     wire = Wire()
-    wire.encoder = EventEncoder(peer)
+    wire.encoders = Encoders(peer)
     wire.tell(user(), events.TurnStart(1), answer(CALL, OTHER, stop="tool_use"))
     wire.tell(events.ToolCalled(CALL), events.ToolCalled(OTHER), events.TurnEnd("tool_use"))
     wire.tell(events.ToolStarted(CALL), events.ToolReturned(CALL, ToolResult("1", (Text("x"),))))
@@ -466,7 +472,7 @@ def test_levels_of_a_model() -> None:
     assert pi_replies.clamped("max", thinker()) == "high"
     assert pi_replies.clamped("minimum", thinker(minimum=None)) == "off"
     shown = pi_replies.model(Model("m", "nobody", "google", images=False, headers={"a": "b"}))
-    assert (shown["input"], shown["headers"], shown["baseUrl"]) == (["text"], {"a": "b"}, "")
+    assert (shown.input, shown.headers, shown.baseUrl) == (["text"], {"a": "b"}, "")
 
 
 def test_labels_stand_on_their_entries_in_the_tree() -> None:
@@ -524,9 +530,8 @@ def test_only_what_was_held_back_is_sent_by_a_tick() -> None:
 def test_a_compaction_is_told_with_its_result() -> None:
     done = events.CompactDone("s", "manual", 10)
     assert Wire().tell(done, kind="compact").frames == []
-    (frame,) = Wire().encoder.compacted(done, {"summary": "s"})
-    assert isinstance(frame, dict)
-    assert frame["result"] == {"summary": "s"}
+    frame = Wire().encoder.compacted(done, pi_replies.compaction(done, Session()))
+    assert json.loads(encode_line(frame))["result"]["summary"] == "s"
 
 
 def test_questions_of_extensions_are_dialogs() -> None:
@@ -548,7 +553,7 @@ def test_files_that_a_call_does_not_name_are_not_listed() -> None:
     calls = (ToolCall("1", "read", None), ToolCall("2", "read", {"path": 3}), CALL)
     origin = Origin("p", "m", "anthropic", "tool_use")
     session.append(Message("assistant", calls, 1.0, origin))
-    assert pi_replies.touched_files(session) == {"readFiles": [], "modifiedFiles": []}
+    assert pi_replies.touched_files(session) == TouchedFiles([], [])
 
 
 def test_bad_images_are_refused() -> None:

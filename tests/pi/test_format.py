@@ -20,8 +20,7 @@ from zot.core.session import (
     UsageNote,
 )
 from zot.errors import SessionError
-from zot.pi import format as pi
-from zot.pi.format import Encoder, PiTranscript
+from zot.pi.format import PI, PiTranscript, PiWriter
 from zot.pi.messages import NotAMessage, from_pi, to_pi
 from zot.provider.types import (
     Cost,
@@ -34,6 +33,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.sessions import format
 from zot.sessions.files import FileStore, load
 from zot.sessions.open import open_session, resumed_model
 from zot.sessions.rows import Meta
@@ -52,6 +52,10 @@ def result(id: str) -> ToolResult:
     )
 
 
+def shown(message: Message) -> list[dict]:
+    return json.loads(msgspec.json.encode(to_pi(message)))
+
+
 def read(data: bytes) -> PiTranscript:
     transcript = PiTranscript()
     for number, line in enumerate(data.splitlines(), 1):
@@ -64,7 +68,7 @@ def session_of(transcript: PiTranscript) -> Session:
 
 
 def rewritten(session: Session) -> Session:
-    return session_of(read(b"".join(pi.encode_all(META, session.entries.values()))))
+    return session_of(read(b"".join(format.lines(PI, META, [*session.entries.values()]))))
 
 
 def test_a_conversation_is_the_same_after_going_through_pi():
@@ -90,7 +94,8 @@ def test_a_conversation_is_the_same_after_going_through_pi():
     session.append(Title("a name"))
     again = rewritten(session)
     assert again.messages() == session.messages()
-    assert [entry.body for entry in again.path()][:2] == [
+    assert [entry.body for entry in again.path()][:3] == [
+        ModelChange("p", "m"),  # what a zot file has in its head
         ModelChange("anthropic", "m"),
         LevelChange("minimum"),
     ]
@@ -111,7 +116,7 @@ def test_a_conversation_is_the_same_after_going_through_pi():
 def test_what_a_provider_wants_back_is_where_pi_keeps_it(api, opaque, signature):
     origin = msgspec.structs.replace(ORIGIN, api=api)
     message = Message("assistant", (Reasoning("hm", api, opaque),), 1.0, origin)
-    (value,) = to_pi(message)
+    (value,) = shown(message)
     block = value["content"][0]
     assert block.get("redacted", False) == bool(opaque and "redacted" in opaque)
     if signature:
@@ -127,17 +132,17 @@ def test_a_signature_that_is_no_item_is_not_sent_back():
 
 
 def test_rows_have_the_fields_pi_wants():
-    encoder = Encoder()
+    writer = PiWriter(Meta("id-1", "/w", started=META.started))
     entry = Entry("0000000b", "0000000a", 1.0, Message("tool", (result("a"), result("b")), 2.0))
-    first, second = (json.loads(row) for row in encoder.encode(entry).splitlines())
-    assert json.loads(pi.header(META)) == {
+    first, second = (json.loads(row) for row in writer.entry(entry, Session()).splitlines())
+    assert json.loads(writer.head()) == {
         "type": "session",
         "version": 3,
         "id": "id-1",
         "timestamp": "2026-01-02T03:04:05.678Z",
         "cwd": "/w",
     }
-    assert json.loads(pi.header(META, "/old"))["parentSession"] == "/old"
+    assert json.loads(PI.writer(Meta(parent="/old"), None).head())["parentSession"] == "/old"
     assert (first["parentId"], second["parentId"]) == ("0000000a", first["id"])
     assert second["id"] == "0000000b"
     assert first["timestamp"] == "1970-01-01T00:00:01.000Z"
@@ -153,12 +158,12 @@ def test_rows_have_the_fields_pi_wants():
         "isError": False,
         "timestamp": 2000,
     }
-    (assistant,) = to_pi(Message("assistant", (Text("x"),), 1.0, ORIGIN))
+    (assistant,) = shown(Message("assistant", (Text("x"),), 1.0, ORIGIN))
     assert assistant["usage"]["totalTokens"] == 10
     assert assistant["usage"]["cost"]["total"] == 0.5
     assert (assistant["api"], assistant["stopReason"]) == ("anthropic-messages", "toolUse")
     failed = Origin("p", "m", "google", "error", error="no")
-    (message,) = to_pi(Message("assistant", (), 1.0, failed))
+    (message,) = shown(Message("assistant", (), 1.0, failed))
     assert (message["errorMessage"], message["api"]) == ("no", "google-generative-ai")
     assert from_pi(message).origin == failed
 
@@ -278,10 +283,43 @@ def test_rows_only_pi_has_reach_the_model_or_are_kept():
     assert entries["7"].body == Custom("context_edit", {"targetId": "1", "replacement": None})
     assert entries["10"].body == Label("1", "L")
     encoded = [
-        json.loads(row) for row in b"".join(pi.encode_all(META, entries.values())).splitlines()
+        json.loads(row)
+        for row in b"".join(format.lines(PI, META, [*entries.values()])).splitlines()
     ]
-    assert [row["type"] for row in encoded[1:]][6] == "context_edit"
-    assert encoded[1]["message"] == bash
+    assert [row["type"] for row in encoded[2:]][6] == "context_edit"
+    assert encoded[2]["message"] == bash
+
+
+@pytest.mark.parametrize(
+    ("word", "level"), [("off", "off"), ("minimal", "minimum"), ("xhigh", "xhigh"), ("max", "max")]
+)
+def test_every_level_of_pi_is_one_of_ours(word, level):
+    row = {"type": "thinking_level_change", "id": "1", "thinkingLevel": word}
+    session = session_of(read(lines([{"type": "session"}, row])))
+    assert session.path()[-1].body == LevelChange(level)
+    assert rewritten(session).path()[-1].body == LevelChange(level)
+
+
+def test_a_level_that_nobody_knows_changes_nothing_and_is_kept():
+    row = {"type": "thinking_level_change", "id": "1", "thinkingLevel": "galactic"}
+    session = session_of(read(lines([{"type": "session"}, row])))
+    assert session.path()[-1].body == Custom(row["type"], {"thinkingLevel": "galactic"})
+    assert rewritten(session).path()[-1].body == session.path()[-1].body
+
+
+def test_what_pi_keeps_from_a_row_that_is_no_message_on_is_kept():
+    messages = [
+        {"type": "message", "id": str(number), "message": {"role": "user", "content": str(number)}}
+        for number in range(5)
+    ]
+    model = {"type": "model_change", "id": "m", "provider": "p", "modelId": "x"}
+    cut = {"type": "compaction", "id": "c", "summary": "sum", "firstKeptEntryId": "m"}
+    session = session_of(
+        read(lines([{"type": "session"}, *messages[:2], model, *messages[2:], cut]))
+    )
+    texts = [message.content[0].text for message in session.messages()]
+    assert texts[1:] == ["2", "3", "4"]
+    assert rewritten(session).messages() == session.messages()
 
 
 def test_attachments_stay_with_their_message():
@@ -289,7 +327,7 @@ def test_attachments_stay_with_their_message():
     value = {"role": "user", "content": "see", "attachments": attachments, "timestamp": 1000}
     message = from_pi(value)
     assert message.extra == {"attachments": attachments}
-    assert to_pi(message)[0]["attachments"] == attachments
+    assert shown(message)[0]["attachments"] == attachments
 
 
 def test_a_lost_parent_and_a_repeated_id_do_not_break_the_tree():
@@ -380,7 +418,7 @@ def test_a_file_of_a_newer_pi_is_read_but_not_added_to(tmp_path):
     path = tmp_path / "s.jsonl"
     path.write_bytes(lines([{**V1[0], "version": 4}, *V1[1:]]))
     path.chmod(0o600)
-    assert len(load(str(path)).entries) == 6
+    assert len(load(str(path)).entries) == 7
     with pytest.raises(SessionError, match="newer than 3"):
         open_session(str(path), "/w")
 
@@ -392,6 +430,7 @@ def test_a_new_file_in_the_format_of_pi(tmp_path):
     store.follow(session)
     session.append(said("hi"))
     session.close()
-    head, row = path.read_bytes().splitlines()
+    head, model, row = path.read_bytes().splitlines()
     assert json.loads(head)["version"] == 3
-    assert json.loads(row)["parentId"] is None
+    assert json.loads(model)["parentId"] is None
+    assert json.loads(row)["parentId"] == json.loads(model)["id"]

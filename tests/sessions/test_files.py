@@ -403,6 +403,46 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path, limit):
     session.close()
 
 
+NO_ROOM_FOR_REPAIR = """
+import resource, signal, sys
+from zot.sessions.open import open_session
+from zot.errors import SessionError
+from zot.provider.types import Message, Text
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+notes = []
+session = open_session(sys.argv[1], "/w", warn=notes.append)
+print(len(session.messages()), notes[-1], flush=True)
+try:
+    session.append(Message("user", (Text("x"),), 1.0))
+except SessionError as error:
+    print(error)
+session.close()
+"""
+
+
+@pytest.mark.parametrize("tail", [b'{"type":"message","mess', b""])
+def test_a_session_that_cannot_be_repaired_on_a_full_disk_is_read_only(tmp_path, tail):
+    path = tmp_path / "s.jsonl"
+    data = written(path) + tail if tail else written(path)[:-1]
+    path.write_bytes(data)
+    child = subprocess.run(
+        [sys.executable, "-c", NO_ROOM_FOR_REPAIR, str(path), "10"], capture_output=True, text=True
+    )
+    assert child.returncode == 0, child.stderr
+    opened, refused = child.stdout.splitlines()
+    assert opened.startswith("3 ")
+    for text in (opened, refused):
+        assert "reading only" in text
+        assert "open it again" in text
+    assert path.read_bytes() == data
+    assert not path.with_name("s.jsonl.torn").exists()
+    session, _ = reopened(path)
+    session.append(said("there is room again"))
+    session.close()
+    assert read_back(path)[-1] == "there is room again"
+
+
 def test_a_file_that_could_not_be_begun_is_begun_again(home, monkeypatch):
     session = open_session(None, "/w")
     real = os.write

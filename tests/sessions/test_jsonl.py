@@ -30,7 +30,8 @@ from zot.provider.types import (
     Usage,
 )
 from zot.sessions import jsonl, rows
-from zot.sessions.jsonl import BadRow, Transcript
+from zot.sessions.format import BadRow
+from zot.sessions.jsonl import Transcript
 from zot.sessions.rows import Meta
 
 META = Meta("id-1", "/w", "m", "p", "2026-01-02T03:04:05Z", "0.1")
@@ -120,7 +121,7 @@ def near(a: object, b: object) -> bool:
 @given(body=bodies, time=times)
 def test_every_entry_survives_being_written_and_read(body, time):
     entry = Entry("0000abcd", None, time, body)
-    transcript = decoded(jsonl.encode_meta(META), jsonl.encode_entry(entry, META))
+    transcript = decoded(jsonl.ZOT.writer(META, None).head(), jsonl.encode_entry(entry, META))
     assert transcript.bad == []
     (read,) = transcript.entries().values()
     assert near(msgspec.structs.replace(read, time=time), entry), (read, entry)
@@ -211,7 +212,7 @@ def test_rows_of_the_go_program_are_read():
     transcript = decoded(*[msgspec.json.encode(row) + b"\n" for row in GO_FILE])
     assert transcript.bad == []
     assert transcript.meta is not None
-    assert (transcript.meta.id, transcript.meta.model) == ("u-1", "opus")
+    assert (transcript.meta.id, transcript.meta.model) == ("u-1", "claude")
     user, assistant, tool, usage, title, model, custom, compaction = transcript.entries().values()
     assert user.body == Message(
         "user", (Text("look"), Image("image/png", b"\x00\x01\x02")), user.time

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.environment import uncovered
 
-from zot.cli.sessions import main, printable, seconds
+from zot.cli.sessions import main, seconds
 from zot.core.session import (
     Cleared,
     Compaction,
@@ -203,7 +203,8 @@ def test_a_fork_of_a_pi_session_names_its_file(place):
     head = json.loads(Path(copy).read_text().splitlines()[0])
     assert head["parentSession"] == source
     assert Path(copy).parent == place
-    assert [entry.body.content[0].text for entry in load(copy).entries.values()] == ["a"]
+    (message,) = Session(entries=load(copy).entries.values()).messages()
+    assert message.content == (Text("a"),)
 
 
 def test_the_tree_shows_branches_and_where_we_are(capsys):
@@ -323,9 +324,9 @@ def test_a_portable_file_holds_all_but_the_place(place, capsys):
     imported = run("import", target, capsys=capsys).strip()
     loaded = load(imported)
     assert loaded.meta.id != session.id
-    assert (loaded.meta.cwd, loaded.meta.model) == (str(Path.cwd()), "gpt")
+    summary = library.describe(imported, loaded)
+    assert (summary.cwd, summary.model, summary.title) == (str(Path.cwd()), "gpt", "T!  t")
     assert Session(entries=loaded.entries.values()).messages() == session.messages()
-    assert not any(isinstance(entry.body, Title) for entry in loaded.entries.values())
     named = run("export", session.id[-8:], capsys=capsys).strip()
     assert re.fullmatch(r"\./\d{8}-\d{6}-[0-9a-f]{8}-t-t\.zotsession", named)
 
@@ -398,7 +399,16 @@ def test_a_terminal_is_not_told_what_a_tool_printed(capsys):
     make(said("\x1b]0;evil\x07 text \u202e"))
     assert "\x1b" not in run("show", "latest", capsys=capsys)
     assert "\u202e" not in run("list", capsys=capsys)
-    assert printable("a\tb\nc") == "a\tb\nc"
+    session = make(said("x"), Title("\x9b31m red"), ModelChange("p\x1b[2J", "m"))
+    session.store.close()
+    for action in (("list",), ("list", "--all"), ("tree", "latest"), ("show", "latest")):
+        assert not set("\x1b\x9b\r") & set(run(*action, capsys=capsys))
+
+
+def test_emoji_and_spaces_are_shown_as_they_are(capsys):
+    text = "\U0001f468\u200d\U0001f469\u200d\U0001f467 10\u00a0km \u2764\ufe0f \u0645\u200c\u06cc"
+    make(said(text))
+    assert text in run("show", "latest", capsys=capsys)
 
 
 # --- the page --------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import jsonschema_rs
 import pytest
 from support.docs import ROOT
 
+from zot.cli.schema import DOCUMENTS
 from zot.wire import commands
-from zot.wire.schema import DATA, DOCUMENTS, breaking_changes, rpc_schema, text_of
+from zot.wire.schema import DATA, breaking_changes, rpc_schema, text_of
 
 FOLDER = ROOT / "docs" / "schema"
 BASELINE = FOLDER / "rpc-v1-baseline.json"

@@ -13,6 +13,7 @@ from zot.errors import SessionError, UsageError
 from zot.sessions.library import Summary, summaries
 from zot.settings.flags import Options
 from zot.settings.resolve import working_directory
+from zot.text import printable
 
 SHOWN = 20
 WIDTH = 60
@@ -43,6 +44,5 @@ def choose_session(options: Options) -> Options:
 
 def _line(summary: Summary) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
-    text = summary.title or summary.first_text
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)[:WIDTH]
-    return f"{when}  {summary.messages:4} messages  {shown}  {summary.path}"
+    text = " ".join((summary.title or summary.first_text).split())[:WIDTH]
+    return printable(f"{when}  {summary.messages:4} messages  {text}  {summary.path}")

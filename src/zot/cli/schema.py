@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from zot.errors import ConfigError, UsageError
-from zot.wire.schema import DOCUMENTS, breaking_changes, text_of
+from zot.extensions import proto
+from zot.pi.commands import AnyPiCommand
+from zot.wire.schema import Schema, breaking_changes, commands_schema, rpc_schema, text_of
+
+
+def pi_schema() -> Schema:
+    """What a client of pi's protocol may send; its events have no types here."""
+    where = "One JSON object a line on the stdin of `zot-pi --mode rpc`."
+    return commands_schema(AnyPiCommand, "pi's RPC commands", where)
+
+
+DOCUMENTS: dict[str, Callable[[], Schema]] = {
+    "rpc": rpc_schema,
+    "extensions": proto.json_schema,
+    "pi": pi_schema,
+}
+"""By name; a file of that name is in docs/schema."""
 
 HELP = f"""\
 usage: zot schema [{"|".join(DOCUMENTS)}] [--against FILE]

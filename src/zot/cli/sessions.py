@@ -18,7 +18,7 @@ from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.sessions.files import load
 from zot.sessions.library import Summary, texts_of
-from zot.text import whole_characters
+from zot.text import printable, whole_characters
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
 WIDTH = 70
@@ -92,11 +92,20 @@ def _path(arguments: argparse.Namespace) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(whole_characters(text) + "\n")
+    """A line for a person: titles, tools and directories may be called anything."""
+    sys.stdout.write(printable(text) + "\n")
+
+
+def _say_path(path: str) -> None:
+    """A path for a person or a program, which needs it as it is."""
+    if sys.stdout.isatty():
+        _say(path)
+    else:
+        sys.stdout.write(whole_characters(path) + "\n")
 
 
 def _json(value: object) -> None:
-    _say(msgspec.json.encode(value).decode())
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
 
 
 # --- looking ---------------------------------------------------------------------------------
@@ -124,15 +133,8 @@ def _line(summary: Summary, *, with_cwd: bool) -> str:
 
 
 def _short(text: str, width: int = WIDTH) -> str:
-    flat = printable(" ".join(text.split()))
+    flat = " ".join(text.split())
     return flat if len(flat) <= width else flat[: width - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Without what a terminal would obey: a session may hold what any program printed."""
-    return "".join(
-        letter if letter in "\n\t" or letter.isprintable() else "\ufffd" for letter in text
-    )
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -205,7 +207,7 @@ def _fork(arguments: argparse.Namespace) -> int:
     at: str | int | None = arguments.at or None
     if isinstance(at, str) and at.isdigit() and len(at) < 8:
         at = int(at)
-    _say(library.fork(_path(arguments), at))
+    _say_path(library.fork(_path(arguments), at))
     return 0
 
 
@@ -215,12 +217,12 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.target == "-":
         sys.stdout.write(render(path, form).decode())
         return 0
-    _say(export(path, arguments.target or os.curdir, form))
+    _say_path(export(path, arguments.target or os.curdir, form))
     return 0
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    _say(import_file(arguments.file, _here(arguments)))
+    _say_path(import_file(arguments.file, _here(arguments)))
     return 0
 
 
@@ -228,7 +230,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     age = seconds(arguments.older_than) if arguments.older_than else None
     doomed = library.prunable(_scope(arguments), age)
     for path in doomed:
-        _say(path)
+        _say_path(path)
     if not doomed:
         sys.stderr.write("zot: nothing to remove\n")
     if not doomed or arguments.dry_run:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
 
@@ -23,7 +23,8 @@ class Compaction(Struct, frozen=True, gc=False):
 
     summary: str
     first_kept: str | None
-    """Entry id; None: nothing was kept verbatim."""
+    """Id of any entry, message or not: what comes from there on is kept. None: nothing is. An id
+    that the branch does not have keeps everything: rather too much than a loss nobody sees."""
     tokens_before: int = 0
     reason: Literal["manual", "threshold", "overflow"] = "manual"
     usage: Usage | None = None
@@ -138,7 +139,9 @@ class Session:
         self._store = store
         self._entries: dict[str, Entry] = {entry.id: entry for entry in entries}
         self._leaf = leaf or next(reversed(self._entries), None)
-        self._context = self._build_context()
+        self._context = self.context_at(self._leaf)
+        titles = (e.body.title for e in reversed(self._entries.values()) if type(e.body) is Title)
+        self._title = next(titles, "")
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -154,6 +157,11 @@ class Session:
     @property
     def store(self) -> Store | None:
         return self._store
+
+    @property
+    def title(self) -> str:
+        """The name it was given last, on whatever branch; empty: none."""
+        return self._title
 
     def messages(self) -> tuple[Message, ...]:
         """What the model sees: the current branch, with the latest compaction applied."""
@@ -179,6 +187,13 @@ class Session:
         path.reverse()
         return path
 
+    def context_at(self, leaf: str | None) -> Context:
+        """What the model sees of the branch that ends with an entry; of none: nothing."""
+        context = Context()
+        for entry in self.path(leaf) if leaf in self._entries else ():
+            context.add(entry)
+        return context
+
     # --- writing -----------------------------------------------------------------------------
 
     def append(self, body: Body) -> Entry:
@@ -194,6 +209,8 @@ class Session:
             self._entries[entry.id] = entry
             self._leaf = entry.id
             self._context.add(entry)
+            if isinstance(body, Title):
+                self._title = body.title
             return entry
 
     def move(self, leaf: str | None) -> None:
@@ -202,7 +219,7 @@ class Session:
             if leaf is not None and leaf not in self._entries:
                 raise KeyError(leaf)
             self._leaf = leaf
-            self._context = self._build_context()
+            self._context = self.context_at(leaf)
 
     def sync(self) -> None:
         if self._store is not None:
@@ -214,12 +231,6 @@ class Session:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _build_context(self) -> _Context:
-        context = _Context()
-        for entry in self.path():
-            context.add(entry)
-        return context
-
     def _new_entry_id(self) -> str:
         while True:
             id = os.urandom(4).hex()
@@ -227,11 +238,13 @@ class Session:
                 return id
 
 
-class _Context:
+class Context:
     """What the model sees of a branch, built entry by entry: the same live and from a file."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[str, Message]] = []
+        self._places: dict[str, int] = {}
+        """Where in the messages an entry stands, or stood before it was summarised."""
         self._notes: list[ToolResult] = []
         self._noted = ("", 0.0)
         """Id and time of the last note."""
@@ -243,55 +256,59 @@ class _Context:
         """Each message with the id of its entry; results without their message stand in for it."""
         return [*self._messages, *self._from_notes()]
 
+    def kept(self, body: Compaction) -> list[tuple[str, Message]]:
+        """The messages that stay verbatim behind the summary of a compaction that comes next."""
+        if body.first_kept is None:
+            return []
+        return self.messages()[self._places.get(body.first_kept, 0) :]
+
     def add(self, entry: Entry) -> None:
         match entry.body:
             case Message(role="tool"):
                 self._notes = []
-                self._messages.append((entry.id, entry.body))
+                self._append(entry.id, entry.body)
             case Message():
-                self._messages = self._with_notes()
-                self._messages.append((entry.id, entry.body))
+                self._settle_notes()
+                self._append(entry.id, entry.body)
             case ResultNote(result):
                 self._notes.append(result)
                 self._noted = (entry.id, entry.time)
+                self._places[entry.id] = len(self._messages)
             case Compaction():
-                self._messages = _compacted(self._with_notes(), entry, entry.body)
+                self._settle_notes()
+                self._compact(entry, entry.body)
             case Cleared():
-                self._messages, self._notes = [], []
+                self._messages, self._notes, self._places = [], [], {}
             case Replaced(messages):
-                # One id each: a compaction names the first message it keeps.
-                ids = (f"{entry.id}.{number}" for number in range(len(messages)))
-                self._messages, self._notes = list(zip(ids, messages, strict=True)), []
+                self._messages, self._notes, self._places = [], [], {entry.id: 0}
+                for number, message in enumerate(messages):
+                    # One id each: a compaction names the first message it keeps.
+                    self._append(f"{entry.id}.{number}", message)
             case _:
-                pass
+                self._places[entry.id] = len(self)
 
-    def _with_notes(self) -> list[tuple[str, Message]]:
-        if self._notes:  # not copied otherwise: this runs for every message
-            self._messages += self._from_notes()
-            self._notes = []
-        return self._messages
+    def _append(self, id: str, message: Message) -> None:
+        self._places[id] = len(self._messages)
+        self._messages.append((id, message))
+
+    def _compact(self, entry: Entry, body: Compaction) -> None:
+        kept = self.kept(body)
+        start = len(self._messages) - len(kept)
+        self._messages = [(entry.id, summary_message(body, entry.time)), *kept]
+        # What was summarised is found in the summary from now on.
+        self._places = {id: max(at - start + 1, 0) for id, at in self._places.items()}
+        self._places[entry.id] = 0
+
+    def _settle_notes(self) -> None:
+        """Their message never came: they take its place."""
+        self._messages += self._from_notes()
+        self._notes = []
 
     def _from_notes(self) -> list[tuple[str, Message]]:
         if not self._notes:
             return []
         id, time = self._noted
         return [(id, Message("tool", tuple(self._notes), time))]
-
-
-def context_of(path: Sequence[Entry]) -> list[tuple[str, Message]]:
-    """What the model sees of a branch: its messages, each with the id of its entry."""
-    context = _Context()
-    for entry in path:
-        context.add(entry)
-    return context.messages()
-
-
-def _compacted(
-    context: list[tuple[str, Message]], entry: Entry, body: Compaction
-) -> list[tuple[str, Message]]:
-    ids = [id for id, _ in context]
-    kept = context[ids.index(body.first_kept) :] if body.first_kept in ids else []
-    return [(entry.id, summary_message(body, entry.time)), *kept]
 
 
 def summary_message(body: Compaction, time: float) -> Message:

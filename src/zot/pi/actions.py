@@ -18,8 +18,10 @@ from zot.errors import BusyError, CommandError, ConfigError
 from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.bash import Shell, message
+from zot.pi.commands import Choice, Look, Switch
 from zot.pi.dialect import Incoming
-from zot.pi.events import Frame
+from zot.pi.frames import BashUpdate, PiFrame
+from zot.pi.messages import WORD_LEVELS, level_word
 from zot.pi.models import PiModels
 from zot.pi.sessions import PiSessions, path_of, same_file
 from zot.provider.types import Json, Level, Message, Model
@@ -28,26 +30,6 @@ from zot.settings.flags import Options
 
 if TYPE_CHECKING:
     from zot.pi.rpc import PiServer
-
-Choice = (
-    commands.SetModel
-    | commands.CycleModel
-    | commands.SetThinkingLevel
-    | commands.CycleThinkingLevel
-)
-Switch = commands.NewSession | commands.SwitchSession | commands.Fork | commands.Clone
-Look = (
-    commands.GetState
-    | commands.GetMessages
-    | commands.GetAvailableModels
-    | commands.GetAvailableThinkingLevels
-    | commands.GetSessionStats
-    | commands.GetForkMessages
-    | commands.GetEntries
-    | commands.GetTree
-    | commands.GetLastAssistantText
-)
-
 
 RESERVE_TOKENS = 16_384
 KEEP_TOKENS = 20_000
@@ -103,7 +85,7 @@ class Actions:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def look(self, command: Look) -> dict[str, Json]:
+    def look(self, command: Look) -> Json:
         server, runtime = self._server, self._server.runtime
         session = runtime.session
         match command:
@@ -117,7 +99,7 @@ class Actions:
                 return {"models": [pi_replies.model(each) for each in server.models.all()]}
             case commands.GetAvailableThinkingLevels():
                 levels = pi_replies.levels(self._model())
-                return {"levels": [pi_replies.level(each) for each in levels]}
+                return {"levels": [level_word(each) for each in levels]}
             case commands.GetSessionStats():
                 agent = runtime.agent
                 window = agent.model.context_window
@@ -144,11 +126,11 @@ class Actions:
         session, settings = runtime.session, runtime.agent.settings
         running = runtime.running
         kind = running.kind if running is not None else None
-        path, name = path_of(session), pi_replies.name(session)
+        path, name = path_of(session), session.title
         modes = {True: "all", False: "one-at-a-time"}
         return {
             "model": pi_replies.model(self._model()),
-            "thinkingLevel": pi_replies.level(settings.reasoning),
+            "thinkingLevel": level_word(settings.reasoning),
             "isStreaming": kind == "prompt",
             "isCompacting": kind == "compact",
             "steeringMode": modes[runtime.take_all["steering"]],
@@ -173,10 +155,10 @@ class Actions:
             case commands.CycleModel():
                 return self._cycle_model()
             case commands.SetThinkingLevel(word):
-                if word not in pi_replies.WORD_LEVELS:
-                    known = ", ".join(pi_replies.WORD_LEVELS)
+                if word not in WORD_LEVELS:
+                    known = ", ".join(WORD_LEVELS)
                     raise CommandError(f"the level must be one of {known}, not {word!r}")
-                wanted = pi_replies.WORD_LEVELS[word]
+                wanted = WORD_LEVELS[word]
                 self._server.set_level(pi_replies.clamped(wanted, self._model()))
                 return UNSET
             case commands.CycleThinkingLevel():
@@ -195,7 +177,7 @@ class Actions:
             return None
         at = names.index(now) + 1 if now in names else 0
         chosen = self._use(around[at % len(around)])
-        level = pi_replies.level(self._server.runtime.agent.settings.reasoning)
+        level = level_word(self._server.runtime.agent.settings.reasoning)
         shown = pi_replies.model(chosen)
         return {"model": shown, "thinkingLevel": level, "isScoped": bool(scoped)}
 
@@ -206,7 +188,7 @@ class Actions:
         now: Level = self._server.runtime.agent.settings.reasoning
         at = levels.index(now) + 1 if now in levels else 0
         self._server.set_level(levels[at % len(levels)])
-        return {"level": pi_replies.level(levels[at % len(levels)])}
+        return {"level": level_word(levels[at % len(levels)])}
 
     def _use(self, model: Model) -> Model:
         """Go on with a model, from the next prompt on where one is running."""
@@ -219,7 +201,7 @@ class Actions:
             server.runtime.session.append(ModelChange(model.provider, model.id))
             agent.set_model(provider, model)
             server.wanted_model = None
-            server.encoder.use_model(model.provider, model.id, model.api)
+            server.show_model()
             if before is not provider:
                 before.close()
 
@@ -293,10 +275,9 @@ class Actions:
 
     def bash(self, incoming: Incoming, command: str, hidden: bool) -> dict[str, Json]:
         server = self._server
-        with_id = {} if incoming.id is UNSET else {"id": incoming.id}
 
         def show(text: str) -> None:
-            server.put([{"type": "bash_execution_update", **with_id, "delta": text}])
+            server.put([BashUpdate(text, incoming.id)])
 
         answer = self.shell.run(command, show)
         server.add_shell_output(message(command, answer, hidden=hidden))
@@ -343,7 +324,7 @@ class Actions:
 
     # --- dialogs -----------------------------------------------------------------------------
 
-    def approval_dialog(self, event: events.ApprovalRequest) -> list[Frame]:
+    def approval_dialog(self, event: events.ApprovalRequest) -> list[PiFrame]:
         """A question of zot's own guard, as a dialog that any pi interface can show."""
         if self._server.peer.generation == "a":  # it has no dialogs: nobody would answer
             assert self._server.approval is not None

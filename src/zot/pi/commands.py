@@ -1,4 +1,4 @@
-"""What a pi client can ask, in the words of its wire. Shapes only; `wire/pi.py` reads them.
+"""What a pi client can ask, in the words of its wire. Shapes only; `dialect.py` reads them.
 
 The three commands of the oldest generation are a part of the newer ones, so there is one table.
 """
@@ -187,43 +187,26 @@ class ExtensionUiResponse(Command, frozen=True, tag="extension_ui_response"):
     cancelled: bool = False
 
 
-AnyPiCommand = (
-    Prompt
-    | Steer
-    | FollowUp
-    | Abort
-    | ClearQueue
-    | NewSession
-    | GetState
+Work = Prompt | Steer | FollowUp | Abort | AbortRetry | ClearQueue | Compact
+"""What starts, steers or stops a run."""
+Setting = SetSteeringMode | SetFollowUpMode | SetAutoCompaction | SetAutoRetry | SetSessionName
+Choice = SetModel | CycleModel | SetThinkingLevel | CycleThinkingLevel
+Switch = NewSession | SwitchSession | Fork | Clone
+Look = (
+    GetState
     | GetMessages
-    | SetModel
-    | CycleModel
     | GetAvailableModels
-    | SetThinkingLevel
-    | CycleThinkingLevel
     | GetAvailableThinkingLevels
-    | SetSteeringMode
-    | SetFollowUpMode
-    | Compact
-    | SetAutoCompaction
-    | SetAutoRetry
-    | AbortRetry
-    | Bash
-    | AbortBash
     | GetSessionStats
-    | ExportHtml
-    | SwitchSession
-    | Fork
-    | Clone
     | GetForkMessages
     | GetEntries
     | GetTree
     | GetLastAssistantText
-    | SetSessionName
-    | GetCommands
-    | GetProtocol
-    | ExtensionUiResponse
 )
+Slow = Bash | ExportHtml | GetCommands
+"""What has a thread of its own."""
+Aside = AbortBash | GetProtocol | ExtensionUiResponse
+AnyPiCommand = Work | Setting | Choice | Switch | Look | Slow | Aside
 
 SPEC_COMMANDS = (Prompt, Abort, Compact)
 """All that generation A knows."""

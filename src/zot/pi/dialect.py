@@ -42,12 +42,6 @@ class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str | UnsetType = UNSET
 
 
-class SpecError(Struct, frozen=True, tag_field="type", tag="error"):
-    """Generation A's answer to input it cannot use."""
-
-    error: str
-
-
 class Envelope(Struct, frozen=True):
     """What can be said of any line before its fields are looked at."""
 

@@ -9,22 +9,38 @@ One prompt is one `agent_start` ... `agent_end`, whatever retries and compaction
     tools (a) = (tool_execution_start tool_execution_end message_start message_end)*
     tools (b) = tool_execution_start* (tool_execution_update | tool_execution_end)*
                 (message_start message_end)*
+
+`Encoder` is what the generations share, in the words of the newer ones; `generations.py` says
+how each of them differs.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal, assert_never
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from zot.core import events
 from zot.core.events import Event
-from zot.pi.dialect import Generation, Peer, SpecError
-from zot.pi.messages import result_to_pi, text_of, to_pi
-from zot.pi.stream import Budget, MessageUpdate, Stream
+from zot.pi import frames
+from zot.pi.dialect import Generation, Peer
+from zot.pi.frames import CompactionResult, PiFrame, ToolOutput, UiRequest
+from zot.pi.messages import (
+    PiAssistant,
+    PiMessage,
+    PiResult,
+    PiSystem,
+    TextPart,
+    assistant_to_pi,
+    result_to_pi,
+    to_pi,
+)
+from zot.pi.stream import Budget, Stream
 from zot.provider.types import Json, Message, Origin, Stop, Text, ToolCall, ToolResult, Usage
-from zot.wire.zot_events import timestamp
 
-Frame = dict[str, Json] | MessageUpdate | SpecError
 RunKind = Literal["prompt", "compact"]
 
 Delta = (
@@ -33,6 +49,24 @@ Delta = (
     | events.ToolCallStart
     | events.ToolCallArgs
     | events.ToolCallEnd
+)
+TurnEvent = (
+    events.UserMessage
+    | events.TurnStart
+    | events.AssistantStart
+    | events.UsageReport
+    | events.AssistantMessage
+    | events.TurnEnd
+    | events.ErrorRaised
+    | events.Done
+)
+ToolEvent = events.ToolCalled | events.ToolStarted | events.ToolProgress | events.ToolReturned
+Upkeep = (
+    events.CompactStart
+    | events.CompactDone
+    | events.CompactFailed
+    | events.Retrying
+    | events.QueueUpdate
 )
 
 PROGRESS_CHARS = 51_200
@@ -47,11 +81,11 @@ class Turn:
     """One model call and its tools, as far as they were told."""
 
     def __init__(self) -> None:
-        self.message: dict[str, Json] | None = None
+        self.message: PiAssistant | None = None
         """The assistant message that ended last."""
         self.calls: list[ToolCall] = []
         self.started: set[str] = set()
-        self.results: dict[str, tuple[ToolResult, float]] = {}
+        self.results: dict[str, PiResult] = {}
 
 
 class Progress:
@@ -61,30 +95,29 @@ class Progress:
         self.held = False
 
 
-class EventEncoder:
+class Encoder:
     """Turns the events of one connection into frames; call it in the order of the events."""
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._running = False
+    generation: Generation
+    first_stop = "stop"
+    """What a message that begins says of its end."""
+
+    def __init__(self, peer: Peer, before: Encoder | None = None) -> None:
+        """`before` is the one that spoke to this peer until now."""
+        self.running = False
         """An agent_start was told, and its agent_end was not."""
-        self._began_in = peer.generation
+        self._peer = peer
         self._turn: Turn | None = None
         self._stream: Stream | None = None
-        self._messages: list[dict[str, Json]] = []
-        self._model = ("", "", "")
+        self._messages: list[PiMessage] = []
+        self._model: tuple[str, str, str] = before._model if before else ("", "", "")
         self._usage = Usage()
-        self._budget = Budget()
+        self._budget: Budget = before._budget if before else Budget()
         self._retry: events.Retrying | None = None
         self._told_error = False
-        self._queue: list[Frame] = []
+        self._queue: list[PiFrame] = before._queue if before else []
         self._progress: dict[str, Progress] = {}
-        self._asked = 0
-
-    @property
-    def _speaks(self) -> Generation:
-        """A run goes on in the words it began with, whatever the peer shows itself to be."""
-        return self._began_in if self._running else self._peer.generation
+        self._asked: int = before._asked if before else 0
 
     @property
     def retrying(self) -> bool:
@@ -97,9 +130,9 @@ class EventEncoder:
         waiting = self._stream is not None and self._stream.waiting
         return waiting or any(each.held for each in self._progress.values())
 
-    def tick(self, now: float) -> list[Frame]:
+    def tick(self, now: float) -> list[PiFrame]:
         """What was held back to keep within the budget, as far as that has grown."""
-        out: list[Frame] = []
+        out: list[PiFrame] = []
         if self._stream is not None and self._stream.waiting:
             out += self._stream.tick(now)
         for progress in self._progress.values():
@@ -113,19 +146,38 @@ class EventEncoder:
 
     # --- events ------------------------------------------------------------------------------
 
-    def encode(self, event: Event, kind: RunKind | None, now: float) -> list[Frame]:
+    def encode(self, event: Event, kind: RunKind | None, now: float) -> Sequence[PiFrame]:
         """The frames for an event of a run of this kind (None: outside of all runs)."""
+        if isinstance(event, Delta):
+            return self._update(event, now)
+        if isinstance(event, TurnEvent):
+            return self._told(event, kind)
+        if isinstance(event, ToolEvent):
+            return self._tool(event, now)
+        if isinstance(event, Upkeep):
+            return self._upkeep(event)
         match event:
-            case (
-                events.TextDelta()
-                | events.ReasoningDelta()
-                | events.ToolCallStart()
-                | events.ToolCallArgs()
-                | events.ToolCallEnd()
-            ):
-                return self._update(event, now)
+            case events.ExtensionNotify(_, level, message):
+                return self._notify(message, _LEVEL_TO_NOTIFY.get(level, "info"))
+            case events.ExtensionDisplay(_, text):
+                return self._notify(text, "info")
+            case events.FellBack(failed, provider, model, reason):
+                text = f"{failed} failed ({reason}); going on with {provider}/{model.id}"
+                return self._notify(text, "warning")
+            case events.ExtensionPanel(extension, action, panel):
+                return self._panel(extension, action, panel)
+            case events.ExtensionAsk():
+                return self._ask(event)
+            case events.ApprovalRequest() | events.ApprovalResolved():
+                return []  # questions are asked by the server, which waits for the answer
+            case _:
+                assert_never(event)
+
+    def _told(self, event: TurnEvent, kind: RunKind | None) -> list[PiFrame]:
+        match event:
             case events.UserMessage(message):
-                return self._user(message)
+                out = self._open_turn()
+                return out + [frame for shown in to_pi(message) for frame in self._pair(shown)]
             case events.TurnStart():
                 self._usage = Usage()
                 return self._open_turn()
@@ -137,13 +189,22 @@ class EventEncoder:
                     self._usage = usage
                 return []
             case events.AssistantMessage(message):
-                return self._assistant(to_pi(message)[0])
+                return self._assistant(assistant_to_pi(message))
+            case events.TurnEnd(stop, error):
+                return self._turn_end(stop, error) if kind != "compact" else []
+            case events.ErrorRaised(text):
+                return self._error(text) if kind == "prompt" else []
+            case events.Done(stop):
+                return self._done(stop) if kind != "compact" else []
+            case _:
+                assert_never(event)
+
+    def _tool(self, event: ToolEvent, now: float) -> list[PiFrame]:
+        match event:
             case events.ToolCalled(call):
                 if self._turn is not None:
                     self._turn.calls.append(call)
                 return []
-            case events.TurnEnd(stop, error):
-                return self._turn_end(stop, error) if kind != "compact" else []
             case events.ToolStarted(call):
                 self._progress[call.id] = Progress(call)
                 return self._tool_start(call)
@@ -151,77 +212,63 @@ class EventEncoder:
                 return self._tool_progress(id, text, now)
             case events.ToolReturned(call, result, seconds):
                 return self._tool_end(call, result, seconds)
-            case events.ErrorRaised(message):
-                return self._error(message) if kind == "prompt" else []
-            case events.Done(stop):
-                return self._done(stop) if kind != "compact" else []
-            case events.CompactStart(reason):
-                if self._speaks == "a":
-                    return []
-                return [{"type": "compaction_start", "reason": reason}]
-            case events.CompactDone():
-                return []  # `compacted` tells it, with what the session knows
-            case events.CompactFailed():
-                return self._compact_failed(event)
-            case events.Retrying():
-                return self._retried(event)
-            case events.QueueUpdate(steering, follow_up, taken):
-                return self._queued(steering, follow_up, taken)
-            case events.ExtensionNotify(extension, level, message):
-                kind_word = _LEVEL_TO_NOTIFY.get(level, "info")
-                return self.ui("notify", message=message, notifyType=kind_word)
-            case events.ExtensionDisplay(extension, text):
-                return self.ui("notify", message=text, notifyType="info")
-            case events.ExtensionPanel(extension, action, panel):
-                return self._panel(extension, action, panel)
-            case events.ExtensionAsk():
-                return self._ask(event)
-            case events.FellBack(failed, provider, model, reason):
-                text = f"{failed} failed ({reason}); going on with {provider}/{model.id}"
-                return self.ui("notify", message=text, notifyType="warning")
-            case events.ApprovalRequest() | events.ApprovalResolved():
-                return []  # questions are asked by the server, which waits for the answer
             case _:
                 assert_never(event)
 
-    def settled(self, *, aborted: bool) -> list[Frame]:
+    def _upkeep(self, event: Upkeep) -> list[PiFrame]:
+        match event:
+            case events.CompactStart(reason):
+                return [frames.CompactionStart(reason)]
+            case events.CompactDone():
+                return []  # `compacted` tells it, with what the session knows
+            case events.CompactFailed(reason):
+                if reason == "threshold":
+                    self._told_error = True  # the error that follows says the same once more
+                return [self._compaction_failed(event)]
+            case events.Retrying(attempt, attempts, delay, reason):
+                self._retry = event
+                # pi does not count the first attempt.
+                return [frames.AutoRetryStart(attempt, attempts - 1, round(delay * 1000), reason)]
+            case events.QueueUpdate(steering, follow_up, taken):
+                frame = frames.QueueChanged(steering, follow_up)
+                if taken:  # told when the turn that hears the message has begun
+                    self._queue.append(frame)
+                return [] if taken else [frame]
+            case _:
+                assert_never(event)
+
+    def settled(self, *, aborted: bool) -> list[PiFrame]:
         """Nothing will follow by itself."""
-        if self._speaks == "a":
-            return []
-        return [{"type": "agent_settled", "aborted": aborted}]
+        return [frames.AgentSettled(aborted)]
 
-    def compacted(self, event: events.CompactDone, result: dict[str, Json]) -> list[Frame]:
+    def compacted(self, event: events.CompactDone, result: CompactionResult) -> PiFrame:
         """A compaction is done; `result` is what pi says of it."""
-        if self._speaks == "a":
-            frame: dict[str, Json] = {
-                "type": "compaction",
-                "summary": event.summary,
-                "tokensBefore": event.tokens_before,
-                "timestamp": timestamp(time.time()),
-            }
-            return [frame if event.reason == "manual" else {**frame, "auto": True}]
-        return [
-            {
-                "type": "compaction_end",
-                "reason": event.reason,
-                "result": result,
-                "aborted": False,
-                "willRetry": event.reason == "overflow",
-            }
-        ]
+        again = event.reason == "overflow"
+        return frames.CompactionEnd(event.reason, aborted=False, willRetry=again, result=result)
 
-    def ui(self, method: str, id: str = "", **fields: Json) -> list[Frame]:
-        """A request to the user's interface; generation A has none."""
+    def _compaction_failed(self, event: events.CompactFailed) -> PiFrame:
+        error = UNSET if event.aborted else event.error
+        return frames.CompactionEnd(event.reason, event.aborted, False, errorMessage=error)
+
+    # --- the user's interface ----------------------------------------------------------------
+
+    def ui(self, method: str, id: str = "", **fields: Json) -> list[PiFrame]:
+        """A request to the user's interface; generation A has none.
+
+        Whoever is there now is asked, in whatever words the run began.
+        """
         if self._peer.generation == "a":
             return []
         self._asked += 1
-        request = {"type": "extension_ui_request", "id": id or f"ui-{self._asked}"}
-        return [{**request, "method": method, **fields}]
+        return [UiRequest(id=id or f"ui-{self._asked}", method=method, **fields)]
 
-    def _ask(self, event: events.ExtensionAsk) -> list[Frame]:
+    def _notify(self, text: str, kind: str) -> list[PiFrame]:
+        return self.ui("notify", message=text, notifyType=kind)
+
+    def _ask(self, event: events.ExtensionAsk) -> list[PiFrame]:
         fields: dict[str, dict[str, Json]] = {
             "confirm": {"message": event.message},
-            "select": {"options": list(event.options)},
+            "select": {"options": event.options},
             "input": {"placeholder": event.placeholder},
             "editor": {"prefill": event.prefill},
         }
@@ -229,42 +276,38 @@ class EventEncoder:
         timeout = round(event.timeout * 1000)
         return self.ui(event.method, id=event.id, title=event.title, **more, timeout=timeout)
 
+    def _panel(self, extension: str, action: str, panel: dict[str, Json]) -> list[PiFrame]:
+        key = f"{extension}:{panel.get('id') or panel.get('panel_id') or ''}"
+        if action == "close":
+            return self.ui("setWidget", widgetKey=key)
+        lines = [str(line) for line in (panel.get("title"), *panel.get("lines", ())) if line]
+        return self.ui("setWidget", widgetKey=key, widgetLines=lines)
+
     # --- messages ----------------------------------------------------------------------------
 
-    def _user(self, message: Message) -> list[Frame]:
-        out = self._open_turn()
-        for shown in to_pi(message):
-            out += self._pair(shown)
-        return out
-
-    def system(self, shown: dict[str, Json]) -> list[Frame]:
+    def system(self, shown: PiSystem) -> list[PiFrame]:
         """The system message of a conversation that begins; generation C shows it."""
         return [*self._open_turn(), *self._pair(shown)]
 
-    def _pair(self, shown: dict[str, Json]) -> list[Frame]:
+    def _pair(self, shown: PiMessage) -> list[PiFrame]:
         self._messages.append(shown)
-        return [
-            {"type": "message_start", "message": shown},
-            {"type": "message_end", "message": shown},
-        ]
+        return [frames.MessageStart(shown), frames.MessageEnd(shown)]
 
-    def _begin(self) -> list[Frame]:
-        head = self._head("end")
-        head["stopReason"] = "pending" if self._speaks == "c" else "stop"
-        self._stream = Stream(
-            head,
-            None if self._speaks == "c" else self._budget,
-            as_documented=self._speaks == "a",
-        )
-        return [*self._open_turn(keep=True), {"type": "message_start", "message": head}]
+    def _begin(self) -> list[PiFrame]:
+        head = replace(self._head("end"), stopReason=self.first_stop)
+        self._stream = self._new_stream(head)
+        return [*self._open_turn(keep=True), frames.MessageStart(head)]
 
-    def _head(self, stop: Stop, error: str | None = None) -> dict[str, Json]:
+    def _new_stream(self, head: PiAssistant) -> Stream:
+        return Stream(head, self._budget)
+
+    def _head(self, stop: Stop, error: str | None = None) -> PiAssistant:
         """An assistant message without content."""
         provider, model, api = self._model
         origin = Origin(provider, model, api, stop, self._usage, error)
-        return to_pi(Message("assistant", (), time.time(), origin))[0]
+        return assistant_to_pi(Message("assistant", (), time.time(), origin))
 
-    def _update(self, event: Delta, now: float) -> list[Frame]:
+    def _update(self, event: Delta, now: float) -> Sequence[PiFrame]:
         began = self._begin() if self._stream is None else []
         stream = self._stream
         assert stream is not None
@@ -282,19 +325,19 @@ class EventEncoder:
             case _:
                 assert_never(event)
 
-    def _assistant(self, shown: dict[str, Json]) -> list[Frame]:
-        out: list[Frame] = self._open_turn(keep=True)
-        cut = shown["stopReason"] in ("error", "aborted")
-        if shown["stopReason"] == "aborted":
-            shown.setdefault("errorMessage", ABORTED)
+    def _assistant(self, shown: PiAssistant) -> list[PiFrame]:
+        out: list[PiFrame] = self._open_turn(keep=True)
+        cut = shown.stopReason in ("error", "aborted")
+        if shown.stopReason == "aborted" and shown.errorMessage is UNSET:
+            shown = replace(shown, errorMessage=ABORTED)
         if self._stream is None:
-            out.append({"type": "message_start", "message": shown})
+            out.append(frames.MessageStart(shown))
         else:  # blocks that were cut short do not end
             out += self._stream.flush() if cut else self._stream.finish()
         self._stream = None
         if self._retry is not None and not cut:
-            out += self._retry_over(None)
-        out.append({"type": "message_end", "message": shown})
+            out.append(self._retry_over(None))
+        out.append(frames.MessageEnd(shown))
         self._messages.append(shown)
         assert self._turn is not None
         self._turn.message = shown
@@ -302,217 +345,134 @@ class EventEncoder:
 
     # --- turns -------------------------------------------------------------------------------
 
-    def _open_turn(self, *, keep: bool = False) -> list[Frame]:
+    def _open_turn(self, *, keep: bool = False) -> list[PiFrame]:
         """Make sure that a turn is open; one that had its answer is closed, unless kept."""
-        out: list[Frame] = []
-        if not self._running:
-            self._running, self._began_in = True, self._peer.generation
-            self._messages, self._told_error = [], False
-            out.append({"type": "agent_start"})
+        out: list[PiFrame] = []
+        if not self.running:
+            self.running, self._messages, self._told_error = True, [], False
+            out.append(frames.AgentStart())
         if self._turn is not None and self._turn.message is not None and not keep:
             out += self._close_turn()
         if self._turn is None:
             self._turn = Turn()
-            out.append({"type": "turn_start"})
+            out.append(frames.TurnStarted())
         held, self._queue = self._queue, []
         return out + held
 
-    def _close_turn(self) -> list[Frame]:
+    def _close_turn(self) -> list[PiFrame]:
         turn = self._turn
         assert turn is not None
-        out: list[Frame] = []
+        out: list[PiFrame] = []
         for call in turn.calls:
             if call.id not in turn.results and call.id in turn.started:
                 lost = ToolResult(call.id, (Text(NO_RESULT),), is_error=True, name=call.name)
                 out += self._tool_end(call, lost, 0.0)
         if self._turn is None:  # the last of those closed it
             return out
-        shown = [result_to_pi(result, round(at * 1000)) for result, at in turn.results.values()]
         self._turn, self._usage = None, Usage()
-        return [*out, {"type": "turn_end", "message": turn.message, "toolResults": shown}]
+        assert turn.message is not None
+        return [*out, frames.TurnEnded(turn.message, list(turn.results.values()))]
 
-    def _turn_end(self, stop: Stop, error: str | None) -> list[Frame]:
+    def _turn_end(self, stop: Stop, error: str | None) -> list[PiFrame]:
         if stop in ("error", "aborted"):
             return self._cut_short("error" if stop == "error" else "aborted", error)
         turn = self._turn
         assert turn is not None
-        if not turn.calls:
-            return self._close_turn()
-        if self._speaks == "a":
-            return []  # each is told when it runs
-        return [frame for call in turn.calls for frame in self._tool_start(call)]
+        return self._tools_called(turn) if turn.calls else self._close_turn()
 
-    def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[Frame]:
+    def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[PiFrame]:
         """The turn ends here; the message that says so is made up if the model said nothing."""
         self._told_error = True
-        out: list[Frame] = []
+        out: list[PiFrame] = []
         if self._turn is not None and self._turn.message is not None:
-            ended = self._turn.message["stopReason"]
+            ended = self._turn.message.stopReason
             out += self._close_turn()
             if ended in ("error", "aborted"):
                 return out
         head = self._head(stop, ABORTED if stop == "aborted" else error)
         if self._stream is not None:
-            head["content"] = self._stream.message()["content"]
+            head = replace(head, content=self._stream.content())
         out += self._open_turn(keep=True)
         out += self._assistant(head)
         return out + self._close_turn()
 
-    def _error(self, message: str) -> list[Frame]:
+    def _error(self, message: str) -> list[PiFrame]:
         """An error outside of a turn (a limit, a guard): in pi's words a message that failed."""
         if self._told_error:
             self._told_error = False
             return []
         return self._cut_short("error", message)
 
-    def _done(self, stop: Stop) -> list[Frame]:
-        out: list[Frame] = []
-        if not self._running:
+    def _done(self, stop: Stop) -> list[PiFrame]:
+        out: list[PiFrame] = []
+        if not self.running:
             out += self._cut_short("aborted" if stop == "aborted" else "error", None)
         if self._turn is not None:
             out += self._close_turn() if self._turn.message else self._cut_short("error", None)
-        end: dict[str, Json] = {"type": "agent_end", "messages": self._messages}
-        if self._speaks != "a":
-            end["willRetry"] = False
-        out.append(end)
+        out.append(self._agent_end())
         if self._retry is not None:
-            failed = [each for each in self._messages if "errorMessage" in each]
-            out += self._retry_over(failed[-1]["errorMessage"] if failed else "aborted")
-        self._running, self._stream, self._messages = False, None, []
+            told = [each.errorMessage for each in self._messages if isinstance(each, PiAssistant)]
+            errors = [error for error in told if error is not UNSET]
+            out.append(self._retry_over(errors[-1] if errors else "aborted"))
+        self.running, self._stream, self._messages = False, None, []
         self._progress.clear()
         return out
 
+    def _agent_end(self) -> PiFrame:
+        return frames.AgentEnd(self._messages, willRetry=False)
+
+    def _retry_over(self, error: str | None) -> PiFrame:
+        retry, self._retry = self._retry, None
+        assert retry is not None
+        return frames.AutoRetryEnd(error is None, retry.attempt, UNSET if error is None else error)
+
     # --- tools -------------------------------------------------------------------------------
 
-    def _tool_start(self, call: ToolCall) -> list[Frame]:
+    def _tools_called(self, turn: Turn) -> list[PiFrame]:
+        """All tools of a turn are told at once, before the first one runs."""
+        return [frame for call in turn.calls for frame in self._tool_start(call)]
+
+    def _tool_start(self, call: ToolCall) -> list[PiFrame]:
         if self._turn is None or call.id in self._turn.started:
             return []
         self._turn.started.add(call.id)
-        frame = {"type": "tool_execution_start", "toolCallId": call.id, "toolName": call.name}
-        return [{**frame, "args": call.args or {}}]
+        return [frames.ToolExecution(call.id, call.name, call.args or {})]
 
-    def _tool_progress(self, id: str, text: str, now: float) -> list[Frame]:
+    def _tool_progress(self, id: str, text: str, now: float) -> list[PiFrame]:
         progress = self._progress.get(id)
-        if progress is None or self._speaks == "a":
+        if progress is None:
             return []
         progress.text = (progress.text + text)[-PROGRESS_CHARS:]
         progress.held = True
         return self._progressed(progress, now)
 
-    def _progressed(self, progress: Progress, now: float) -> list[Frame]:
+    def _progressed(self, progress: Progress, now: float) -> list[PiFrame]:
         size = len(progress.text) + PROGRESS_OVERHEAD
         if not self._budget.allows(size, now):
             return []
         self._budget.spend(size)
         progress.held = False
-        call = progress.call
-        return [
-            {
-                "type": "tool_execution_update",
-                "toolCallId": call.id,
-                "toolName": call.name,
-                "args": call.args or {},
-                "partialResult": {"content": [{"type": "text", "text": progress.text}]},
-            }
-        ]
+        call, so_far = progress.call, ToolOutput([TextPart(progress.text)])
+        return [frames.ToolExecutionUpdate(call.id, call.name, call.args or {}, so_far)]
 
-    def _tool_end(self, call: ToolCall, result: ToolResult, seconds: float) -> list[Frame]:
+    def _tool_end(self, call: ToolCall, result: ToolResult, seconds: float) -> list[PiFrame]:
         turn = self._turn
         if turn is None:
             return []
         self._progress.pop(call.id, None)
         out = self._tool_start(call)
-        at = time.time()
-        turn.results[call.id] = (result, at)
-        shown = result_to_pi(result, round(at * 1000))
-        end: dict[str, Json] = {
-            "type": "tool_execution_end",
-            "toolCallId": call.id,
-            "toolName": call.name,
-            "result": self._tool_result(result, shown),
-            "isError": result.is_error,
-        }
-        if self._speaks != "a":
-            end["durationMs"] = round(seconds * 1000)
-        out.append(end)
-        if self._speaks == "a":
-            out += self._pair(shown)
+        shown = turn.results[call.id] = result_to_pi(result, round(time.time() * 1000))
+        out += self._tool_ended(call, shown, seconds)
         if len(turn.results) == len(turn.calls):
             out += self._tools_done(turn)
         return out
 
-    def _tool_result(self, result: ToolResult, shown: dict[str, Json]) -> Json:
-        if self._speaks == "a":
-            if result.is_error:
-                return text_of(result.content)
-            details = {} if result.details is None else {"details": result.details}
-            return {"content": shown["content"], **details}
-        return {"content": shown["content"], "details": result.details or {}}
+    def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
+        output = ToolOutput(shown.content, shown.details or {})
+        milliseconds = round(seconds * 1000)
+        return [frames.ToolExecutionEnd(call.id, call.name, output, shown.isError, milliseconds)]
 
-    def _tools_done(self, turn: Turn) -> list[Frame]:
-        out: list[Frame] = []
-        if self._speaks != "a":
-            for call in turn.calls:
-                result, at = turn.results[call.id]
-                out += self._pair(result_to_pi(result, round(at * 1000)))
-        return out + self._close_turn()
-
-    # --- the rest ----------------------------------------------------------------------------
-
-    def _compact_failed(self, event: events.CompactFailed) -> list[Frame]:
-        if event.reason == "threshold":
-            self._told_error = True  # the error that follows says the same once more
-        if self._speaks == "a":
-            what = "Compaction" if event.reason == "manual" else "Auto-compaction"
-            return [SpecError(f"{what} failed: {event.error}")]
-        end: dict[str, Json] = {
-            "type": "compaction_end",
-            "reason": event.reason,
-            "aborted": event.aborted,
-            "willRetry": False,
-        }
-        return [end if event.aborted else {**end, "errorMessage": event.error}]
-
-    def _retried(self, event: events.Retrying) -> list[Frame]:
-        self._retry = event
-        if self._speaks == "a":
-            return []
-        return [
-            {
-                "type": "auto_retry_start",
-                "attempt": event.attempt,
-                "maxAttempts": event.max_attempts - 1,  # pi does not count the first one
-                "delayMs": round(event.delay * 1000),
-                "errorMessage": event.reason,
-            }
-        ]
-
-    def _retry_over(self, error: str | None) -> list[Frame]:
-        retry, self._retry = self._retry, None
-        assert retry is not None
-        if self._speaks == "a":
-            return []
-        end = {"type": "auto_retry_end", "success": error is None, "attempt": retry.attempt}
-        return [end if error is None else {**end, "finalError": error}]
-
-    def _queued(
-        self, steering: tuple[str, ...], follow_up: tuple[str, ...], taken: bool
-    ) -> list[Frame]:
-        if self._speaks == "a":
-            return []
-        frame: Frame = {
-            "type": "queue_update",
-            "steering": list(steering),
-            "followUp": list(follow_up),
-        }
-        if taken:  # told when the turn that hears the message has begun
-            self._queue.append(frame)
-            return []
-        return [frame]
-
-    def _panel(self, extension: str, action: str, panel: dict[str, Json]) -> list[Frame]:
-        key = f"{extension}:{panel.get('id') or panel.get('panel_id') or ''}"
-        if action == "close":
-            return self.ui("setWidget", widgetKey=key)
-        lines = [str(line) for line in (panel.get("title"), *panel.get("lines", ())) if line]
-        return self.ui("setWidget", widgetKey=key, widgetLines=lines)
+    def _tools_done(self, turn: Turn) -> list[PiFrame]:
+        """The results are messages when all tools have returned."""
+        shown = (turn.results[call.id] for call in turn.calls)
+        return [*(frame for each in shown for frame in self._pair(each)), *self._close_turn()]

@@ -8,7 +8,8 @@ cleared: that is why the encoder has memory.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -25,102 +26,145 @@ from zot.core.session import (
     ModelChange,
     Replaced,
     ResultNote,
+    Session,
     Title,
     UsageNote,
 )
+from zot.lines import encode_line
 from zot.pi.messages import (
-    NotAMessage,
+    WORD_LEVELS,
+    PiMessage,
     from_pi,
+    level_word,
     result_to_pi,
     to_pi,
     usage_from_pi,
     usage_to_pi,
 )
-from zot.provider.types import Json, Level, Message, ToolResult
-from zot.sessions.jsonl import BadRow, decode_object
+from zot.provider.types import Json, Message, ToolResult
+from zot.sessions.format import Format, Reader
+from zot.sessions.jsonl import decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
-from zot.text import encode_json
 
 VERSION = 3
 
-_LEVELS: dict[Level, str] = {"minimum": "minimal", "max": "xhigh"}
-_FROM_LEVELS: dict[str, Level] = {
-    "off": "off",
-    "minimal": "minimum",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "xhigh",
-}
-_OWN_ROWS = ("message", "branch_summary", "custom", "custom_message", "usage", "context_edit")
+_HEAD = b'{"type":"session","version":3,'
+_ANY_HEAD = re.compile(rb'\{\s*"type"\s*:\s*"session"')
+_OWN_ROWS = (
+    "message",
+    "branch_summary",
+    "custom",
+    "custom_message",
+    "usage",
+    "context_edit",
+    "thinking_level_change",
+)
 """Rows of pi's that ours has no word for; kept verbatim."""
 
 
 # --- writing ---------------------------------------------------------------------------------
 
 
-def header(meta: Meta, parent_path: str = "") -> bytes:
-    row = {
-        "type": "session",
-        "version": VERSION,
-        "id": meta.id,
-        "timestamp": _milliseconds(meta.started),
-        "cwd": meta.cwd,
-    }
-    return _line({**row, "parentSession": parent_path} if parent_path else row)
+class PiWriter:
+    """Rows for the entries of one session, in order; a Writer."""
 
-
-class Encoder:
-    """Rows for the entries of one session, in order."""
-
-    def __init__(self) -> None:
-        self._first: dict[str, str | None] = {}
-        """The first row an entry became; None: a new root."""
+    def __init__(self, meta: Meta, last: str | None = None) -> None:
+        self._meta = meta
+        self.last = last
+        self._root: str | None = None
+        """What the first entries hang on: rows for what a zot file has in its head."""
+        self._first: dict[str, str] = {}
+        """The first row that a message became."""
         self._last: dict[str, str | None] = {}
         """The row that the children of an entry hang on."""
         self._noted: dict[str, str] = {}
         """Results that are already written, by call, with the row's id."""
 
-    def encode(self, entry: Entry) -> bytes:
-        """The rows of an entry, each with its line feed; perhaps none."""
-        parent = None if entry.parent is None else self._last.get(entry.parent, entry.parent)
-        values = self._values(entry)
+    def head(self) -> bytes:
+        meta, self._root = self._meta, None
+        row = {
+            "type": "session",
+            "version": VERSION,
+            "id": meta.id,
+            "timestamp": _milliseconds(meta.started),
+            "cwd": meta.cwd,
+        }
+        lines = [encode_line({**row, "parentSession": meta.parent} if meta.parent else row)]
+        told: list[Body] = [ModelChange(meta.provider, meta.model)] if meta.model else []
+        if meta.title:
+            told.append(Title(meta.title))
+        for body in told:
+            entry = Entry(_derived(meta.id, len(lines)), self._root, unix(meta.started), body)
+            lines.append(self.entry(entry, Session()))
+            self._root = entry.id
+        return b"".join(lines)
+
+    def entry(self, entry: Entry, session: Session) -> bytes:
+        return b"".join(map(encode_line, self.rows(entry, session)))
+
+    def rows(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
+        """The rows of an entry; perhaps none."""
+        values = self._values(entry, session)
+        ids = [_derived(entry.id, position) for position in range(len(values))][:-1]
+        ids += [entry.id] if values else []
+        self._name_messages(entry, ids, session)
+        at = self._root if entry.parent is None else self._last.get(entry.parent, entry.parent)
+        if isinstance(entry.body, Cleared | Replaced):
+            at = None
+        stamp = _milliseconds(rfc3339(entry.time))
         rows = []
-        at = None if isinstance(entry.body, Cleared | Replaced) else parent
-        first: str | None = None
-        for position, value in enumerate(values):
-            last = position == len(values) - 1
-            id = entry.id if last else _derived(entry.id, position)
-            stamp = _milliseconds(rfc3339(entry.time))
-            rows.append(_line({**value, "id": id, "parentId": at, "timestamp": stamp}))
+        for value, id in zip(values, ids, strict=True):
+            rows.append({**value, "id": id, "parentId": at, "timestamp": stamp})
             at = id
-            first = first or id
-        self._first[entry.id] = first or at
         self._last[entry.id] = at
-        return b"".join(rows)
+        return rows
+
+    def _name_messages(self, entry: Entry, ids: list[str], session: Session) -> None:
+        """Remember where the messages of an entry begin: a compaction may name them."""
+        match entry.body:
+            case Message("tool", (ToolResult(call), *_)) if self._is_noted(call, session):
+                self._first[entry.id] = self._noted[call]
+            case Replaced(messages):  # each has an id of its own
+                counts = [len(to_pi(message)) for message in messages]
+                at = len(ids) - sum(counts)
+                for number, count in enumerate(counts):
+                    if count:
+                        self._first[f"{entry.id}.{number}"] = ids[at]
+                    at += count
+            case _ if ids:
+                self._first[entry.id] = ids[0]
+
+    def _is_noted(self, call: str, session: Session) -> bool:
+        """Whether the result is in the file; a note that could not be written is not."""
+        return self._noted.get(call) in session.entries
 
     def row_of(self, entry_id: str) -> str | None:
         """The row that stands for an entry that was encoded."""
         return self._last.get(entry_id, entry_id)
 
-    def _values(self, entry: Entry) -> list[dict[str, Json]]:
+    def _values(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
         match entry.body:
             case Message():
-                return [{"type": "message", "message": each} for each in self._messages(entry.body)]
+                shown = self._messages(entry.body, session)
+                return [{"type": "message", "message": each} for each in shown]
             case ResultNote(result):
                 self._noted[result.call_id] = entry.id
                 value = result_to_pi(result, round(entry.time * 1000))
                 return [{"type": "message", "message": value}]
             case Replaced(messages):
-                objects = [each for message in messages for each in to_pi(message)]
-                return [{"type": "message", "message": each} for each in objects]
+                shown = [each for message in messages for each in to_pi(message)]
+                told = self._told_again(entry, session)
+                return told + [{"type": "message", "message": each} for each in shown]
+            case Cleared():
+                return self._told_again(entry, session)
             case Compaction():
-                return [self._compaction(entry.body, entry.id)]
+                kept = session.context_at(entry.parent).kept(entry.body)
+                # Nothing kept: pi wants the row's own id there, which no row before it has.
+                return [self._compaction(entry.body, kept[0][0] if kept else entry.id)]
             case ModelChange(provider, model):
                 return [{"type": "model_change", "provider": provider, "modelId": model}]
             case LevelChange(level):
-                word = _LEVELS.get(level, level)
-                return [{"type": "thinking_level_change", "thinkingLevel": word}]
+                return [{"type": "thinking_level_change", "thinkingLevel": level_word(level)}]
             case Title(title):
                 return [{"type": "session_info", "name": title}]
             case Label(target, label):
@@ -128,29 +172,40 @@ class Encoder:
                 return [{"type": "label", "targetId": at, **({"label": label} if label else {})}]
             case Custom(kind, data):
                 return [_custom(kind, data)]
-            case UsageNote() | Cleared():
+            case UsageNote():
                 return []
             case _:
                 assert_never(entry.body)
 
-    def _messages(self, message: Message) -> list[dict[str, Json]]:
+    def _told_again(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
+        """The model and the level, which a new root does not have from the rows before it."""
+        path = session.path(entry.parent) if entry.parent in session.entries else []
+        told: dict[type, Body] = {type(each.body): each.body for each in path}
+        if self._meta.model:
+            told.setdefault(ModelChange, ModelChange(self._meta.provider, self._meta.model))
+        wanted = [told[kind] for kind in (ModelChange, LevelChange) if kind in told]
+        return [
+            value
+            for body in wanted
+            for value in self._values(msgspec.structs.replace(entry, body=body), session)
+        ]
+
+    def _messages(self, message: Message, session: Session) -> list[PiMessage]:
         if message.role != "tool":
             self._noted.clear()
             return to_pi(message)
         fresh = [
             block
             for block in message.content
-            if isinstance(block, ToolResult) and block.call_id not in self._noted
+            if isinstance(block, ToolResult) and not self._is_noted(block.call_id, session)
         ]
         return to_pi(msgspec.structs.replace(message, content=tuple(fresh)))
 
-    def _compaction(self, body: Compaction, id: str) -> dict[str, Json]:
-        # Nothing kept: pi wants the row's own id there, which no row before it has.
-        kept = body.first_kept or id
+    def _compaction(self, body: Compaction, kept: str) -> dict[str, Json]:
         row: dict[str, Json] = {
             "type": "compaction",
             "summary": body.summary,
-            "firstKeptEntryId": self._first.get(kept) or kept,
+            "firstKeptEntryId": self._first.get(kept, kept),
             "tokensBefore": body.tokens_before,
         }
         if body.details is not None:
@@ -158,15 +213,6 @@ class Encoder:
         if body.usage is not None:
             row["usage"] = usage_to_pi(body.usage)
         return row
-
-
-def encode_all(meta: Meta, entries: Iterable[Entry]) -> Iterable[bytes]:
-    """The lines of a whole file."""
-    encoder = Encoder()
-    yield header(meta, meta.parent or "")
-    for entry in entries:
-        if rows := encoder.encode(entry):
-            yield rows
 
 
 def _custom(kind: str, data: dict[str, Json]) -> dict[str, Json]:
@@ -179,10 +225,6 @@ def _derived(id: str, position: int) -> str:
     return f"{binascii.crc32(f'{id}/{position}'.encode()):08x}"
 
 
-def _line(value: Json) -> bytes:
-    return encode_json(value) + b"\n"
-
-
 def _milliseconds(time: str) -> str:
     """pi's clock: RFC 3339 with three digits."""
     head, dot, rest = time.rstrip("Z").partition(".")
@@ -192,36 +234,32 @@ def _milliseconds(time: str) -> str:
 # --- reading ---------------------------------------------------------------------------------
 
 
-class PiTranscript:
-    """What the lines of a pi file add up to. Feed them in order, then ask for `entries()`."""
+class PiTranscript(Reader):
+    """The rows of a pi file."""
 
     def __init__(self) -> None:
-        self.meta: Meta | None = None
+        super().__init__()
         self.version = VERSION
-        self.bad: list[tuple[int, str]] = []
-        self._entries: dict[str, Entry] = {}
         self._lines: dict[int, str] = {}
         """Line numbers to ids, for the first version, which counts lines."""
-        self._last: str | None = None
 
-    def feed(self, line: bytes, number: int) -> bool:
-        """Take one line; False if it is no row."""
-        try:
-            row = decode_object(line)
-            if row["type"] == "session":
-                self._header(row)
-            else:
-                self._take(row, number)
-        except (BadRow, NotAMessage) as error:
-            self.bad.append((number, str(error)))
-            return False
-        return True
+    def _take(self, line: bytes, number: int) -> None:
+        row = decode_object(line)
+        if row["type"] == "session":
+            self._header(row, number)
+        else:
+            self._row(row, number)
 
     def entries(self) -> Mapping[str, Entry]:
         """All entries; results of one turn that pi has in rows of their own are put together."""
         return _merged(self._entries)
 
-    def _header(self, row: dict[str, Json]) -> None:
+    def sealed(self) -> str:
+        if self.version <= VERSION:
+            return ""
+        return f"it has pi's format {self.version}, which is newer than {VERSION}"
+
+    def _header(self, row: dict[str, Json], number: int) -> None:
         self.version = row.get("version", 1) if isinstance(row.get("version", 1), int) else 1
         self.meta = Meta(
             id=_text(row, "id"),
@@ -231,22 +269,15 @@ class PiTranscript:
             started=_text(row, "timestamp"),
             parent=_text(row, "parentSession") or UNSET,
         )
+        if "thinkingLevel" in row:  # the first version has it here
+            self._row({**row, "type": "thinking_level_change", "id": ""}, number)
 
-    def _take(self, row: dict[str, Json], number: int) -> None:
-        id = _text(row, "id") or f"{number:08x}"
-        while id in self._entries:
-            id = f"{(int(id, 16) if _is_hex(id) else 0) + 0x1000_0000:08x}"
-        parent = row.get("parentId", self._last)
-        if parent is not None and (not isinstance(parent, str) or parent not in self._entries):
-            parent = self._last  # its row was lost; the conversation goes on
-        body = self._body(row)
-        stamp = row.get("timestamp")
-        time = unix(stamp) if isinstance(stamp, str) else 0.0
-        if not time and isinstance(body, Message):
-            time = body.time
-        self._entries[id] = Entry(id, parent, time, body)
+    def _row(self, row: dict[str, Json], number: int) -> None:
+        stamp, parent = _text(row, "timestamp"), row.get("parentId", UNSET)
+        if parent is not None and not isinstance(parent, str):
+            parent = UNSET
+        id = self._add(_text(row, "id"), parent, unix(stamp), self._body(row), number)
         self._lines[number] = id
-        self._last = id
 
     def _body(self, row: dict[str, Json]) -> Body:
         match row["type"]:
@@ -255,7 +286,8 @@ class PiTranscript:
             case "model_change":
                 return ModelChange(_text(row, "provider"), _text(row, "modelId"))
             case "thinking_level_change":
-                return LevelChange(_FROM_LEVELS.get(_text(row, "thinkingLevel"), "off"))
+                level = WORD_LEVELS.get(_text(row, "thinkingLevel"))
+                return LevelChange(level) if level else Custom(row["type"], _rest(row))
             case "compaction":
                 return self._compaction(row)
             case "session_info":
@@ -346,5 +378,8 @@ def _text(row: dict[str, Json], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_hex(text: str) -> bool:
-    return len(text) <= 8 and all(letter in "0123456789abcdef" for letter in text)
+def _owns(line: bytes) -> bool:
+    return _ANY_HEAD.match(line) is not None or _HEAD.startswith(line)
+
+
+PI = Format("pi", _owns, PiTranscript, PiWriter, parent_is_path=True)

@@ -1,4 +1,5 @@
-"""Messages as pi writes them, and back. Plain JSON objects: pi's are open to keys of its users.
+"""Messages as pi writes them, and back. Ours are typed on the way out; what pi wrote is read from
+plain JSON objects, which are open to keys of its users.
 
 pi knows more roles than a model does. Those become user messages for the model, and keep the
 original beside them, so that writing them again changes nothing.
@@ -9,11 +10,15 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterable
 
+from msgspec import UNSET, Struct, UnsetType
+
 from zot.provider.types import (
+    LEVELS,
     Block,
     Cost,
     Image,
     Json,
+    Level,
     Message,
     Origin,
     Reasoning,
@@ -24,6 +29,7 @@ from zot.provider.types import (
     Usage,
 )
 from zot.sessions import signatures
+from zot.sessions.format import BadRow
 
 ORIGINAL = "pi"
 """Key of a message's extra: the object pi wrote, where ours cannot say it all."""
@@ -36,6 +42,8 @@ _STOPS: dict[Stop, str] = {
     "aborted": "aborted",
 }
 _FROM_STOPS: dict[str, Stop] = {word: stop for stop, word in _STOPS.items()}
+LEVEL_WORDS: dict[Level, str] = {each: each for each in LEVELS} | {"minimum": "minimal"}
+WORD_LEVELS: dict[str, Level] = {word: level for level, word in LEVEL_WORDS.items()}
 _APIS = {
     "anthropic": "anthropic-messages",
     "openai-chat": "openai-completions",
@@ -44,111 +52,176 @@ _APIS = {
 _FROM_APIS = {theirs: ours for ours, theirs in _APIS.items()}
 
 
+def level_word(level: Level) -> str:
+    return LEVEL_WORDS[level]
+
+
+def api_word(api: str) -> str:
+    return _APIS.get(api, api)
+
+
 # --- to pi -----------------------------------------------------------------------------------
 
 
-def to_pi(message: Message) -> list[dict[str, Json]]:
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image"):
+    data: bytes
+    mimeType: str
+
+
+class ThinkingPart(Struct, frozen=True, tag_field="type", tag="thinking"):
+    thinking: str
+    thinkingSignature: str | UnsetType = UNSET
+    redacted: bool | UnsetType = UNSET
+    opaque: dict[str, Json] | UnsetType = UNSET
+    """Ours: what a provider wants back that pi has no word for."""
+
+
+class CallPart(Struct, frozen=True, tag_field="type", tag="toolCall"):
+    id: str
+    name: str
+    arguments: dict[str, Json]
+    thoughtSignature: str | UnsetType = UNSET
+
+
+Part = TextPart | ImagePart | ThinkingPart | CallPart
+
+
+class PiCost(Struct, frozen=True):
+    input: float
+    output: float
+    cacheRead: float
+    cacheWrite: float
+    total: float
+
+
+class PiUsage(Struct, frozen=True):
+    input: int
+    output: int
+    cacheRead: int
+    cacheWrite: int
+    totalTokens: int
+    cost: PiCost
+
+
+class PiUser(Struct, frozen=True, tag_field="role", tag="user"):
+    content: list[Part]
+    timestamp: int
+    attachments: Json = UNSET
+
+
+class PiAssistant(Struct, frozen=True, tag_field="role", tag="assistant"):
+    content: list[Part]
+    api: str
+    provider: str
+    model: str
+    usage: PiUsage
+    stopReason: str
+    timestamp: int
+    errorMessage: str | UnsetType = UNSET
+
+
+class PiResult(Struct, frozen=True, tag_field="role", tag="toolResult"):
+    toolCallId: str
+    toolName: str
+    content: list[Part]
+    isError: bool
+    timestamp: int
+    details: dict[str, Json] | UnsetType = UNSET
+
+
+class PiSummary(Struct, frozen=True, tag_field="role", tag="compactionSummary"):
+    summary: str
+    tokensBefore: int
+    timestamp: int
+
+
+class PiSystem(Struct, frozen=True, tag_field="role", tag="system"):
+    """The message that opens a conversation in generation C."""
+
+    sections: dict[str, str]
+    toolsAdded: list[Json]
+    timestamp: int
+    content: str = ""
+
+
+PiMessage = PiUser | PiAssistant | PiResult | PiSummary | PiSystem | dict[str, Json]
+"""An object stands for one that pi wrote."""
+
+
+def to_pi(message: Message) -> list[PiMessage]:
     """One message, or one for each result of a tool message."""
-    if message.extra and isinstance(original := message.extra.get(ORIGINAL), dict):
+    extra = message.extra or {}
+    if isinstance(original := extra.get(ORIGINAL), dict):
         return [original]
     stamp = round(message.time * 1000)
     match message.role:
         case "user":
-            attachments = (message.extra or {}).get("attachments")
-            more = {"attachments": attachments} if attachments else {}
-            content = _content(message.content)
-            return [{"role": "user", "content": content, **more, "timestamp": stamp}]
+            return [PiUser(_parts(message.content), stamp, extra.get("attachments") or UNSET)]
         case "assistant":
-            return [_assistant(message, stamp)]
+            return [assistant_to_pi(message)]
         case "tool":
             results = [block for block in message.content if isinstance(block, ToolResult)]
             return [result_to_pi(result, stamp) for result in results]
 
 
-def result_to_pi(result: ToolResult, stamp: int) -> dict[str, Json]:
-    details = {} if result.details is None else {"details": result.details}
-    return {
-        "role": "toolResult",
-        "toolCallId": result.call_id,
-        "toolName": result.name,
-        "content": _content(result.content),
-        **details,
-        "isError": result.is_error,
-        "timestamp": stamp,
-    }
-
-
-def usage_to_pi(usage: Usage) -> dict[str, Json]:
-    cost = usage.cost
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cacheRead": usage.cache_read,
-        "cacheWrite": usage.cache_write,
-        "totalTokens": usage.total,
-        "cost": {
-            "input": cost.input,
-            "output": cost.output,
-            "cacheRead": cost.cache_read,
-            "cacheWrite": cost.cache_write,
-            "total": cost.total,
-        },
-    }
-
-
-def _assistant(message: Message, stamp: int) -> dict[str, Json]:
+def assistant_to_pi(message: Message) -> PiAssistant:
     origin = message.origin or Origin("", "", "", "end")
-    error = {} if origin.error is None else {"errorMessage": origin.error}
-    return {
-        "role": "assistant",
-        "content": _content(message.content),
-        "api": _APIS.get(origin.api, origin.api),
-        "provider": origin.provider,
-        "model": origin.model,
-        "usage": usage_to_pi(origin.usage),
-        "stopReason": _STOPS[origin.stop],
-        **error,
-        "timestamp": stamp,
-    }
+    return PiAssistant(
+        content=_parts(message.content),
+        api=api_word(origin.api),
+        provider=origin.provider,
+        model=origin.model,
+        usage=usage_to_pi(origin.usage),
+        stopReason=_STOPS[origin.stop],
+        timestamp=round(message.time * 1000),
+        errorMessage=UNSET if origin.error is None else origin.error,
+    )
 
 
-def _content(blocks: Iterable[Block]) -> list[dict[str, Json]]:
-    return [_block(block) for block in blocks]
+def result_to_pi(result: ToolResult, stamp: int) -> PiResult:
+    return PiResult(
+        toolCallId=result.call_id,
+        toolName=result.name,
+        content=_parts(result.content),
+        isError=result.is_error,
+        timestamp=stamp,
+        details=UNSET if result.details is None else result.details,
+    )
 
 
-def _block(block: Block) -> dict[str, Json]:
+def usage_to_pi(usage: Usage) -> PiUsage:
+    cost = usage.cost
+    shown = PiCost(cost.input, cost.output, cost.cache_read, cost.cache_write, cost.total)
+    tokens = (usage.input, usage.output, usage.cache_read, usage.cache_write)
+    return PiUsage(*tokens, usage.total, shown)
+
+
+def _parts(blocks: Iterable[Block]) -> list[Part]:
+    return [_part(block) for block in blocks]
+
+
+def _part(block: Block) -> Part:
     match block:
         case Text(text):
-            return {"type": "text", "text": text}
+            return TextPart(text)
         case Image(mime_type, data):
-            encoded = binascii.b2a_base64(data, newline=False).decode()
-            return {"type": "image", "data": encoded, "mimeType": mime_type}
+            return ImagePart(data, mime_type)
         case Reasoning():
             return _thinking(block)
-        case ToolCall():
-            signature = signatures.of_call(block)
-            more = {"thoughtSignature": signature} if signature else {}
-            return {
-                "type": "toolCall",
-                "id": block.id,
-                "name": block.name,
-                "arguments": block.args or {},
-                **more,
-            }
+        case ToolCall(id, name, args):
+            return CallPart(id, name, args or {}, signatures.of_call(block) or UNSET)
         case ToolResult():  # never inside one message with others in pi; kept readable
-            return {"type": "text", "text": text_of(block.content)}
+            return TextPart(text_of(block.content))
 
 
-def _thinking(block: Reasoning) -> dict[str, Json]:
+def _thinking(block: Reasoning) -> ThinkingPart:
     signature, redacted = signatures.of_thought(block)
-    more: dict[str, Json] = {}
-    if signature:
-        more["thinkingSignature"] = signature
-    elif block.opaque is not None:
-        more["opaque"] = block.opaque
-    if redacted:
-        more["redacted"] = True
-    return {"type": "thinking", "thinking": block.text, **more}
+    opaque = UNSET if signature or block.opaque is None else block.opaque
+    return ThinkingPart(block.text, signature or UNSET, redacted or UNSET, opaque)
 
 
 def text_of(blocks: Iterable[Block]) -> str:
@@ -158,7 +231,7 @@ def text_of(blocks: Iterable[Block]) -> str:
 # --- from pi ---------------------------------------------------------------------------------
 
 
-class NotAMessage(Exception):
+class NotAMessage(BadRow):
     """An object that is none of pi's messages."""
 
 

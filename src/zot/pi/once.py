@@ -13,10 +13,10 @@ from zot.core import events
 from zot.core.events import Event
 from zot.lines import LineWriter, encode_line
 from zot.pi import actions as pi_actions
-from zot.pi import format as pi_rows
 from zot.pi import replies as pi_replies
 from zot.pi.dialect import Peer, pinned
-from zot.pi.events import EventEncoder
+from zot.pi.format import PI
+from zot.pi.generations import Encoders
 from zot.pi.sessions import PiSessions, sessions_directory
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
@@ -39,22 +39,23 @@ def run(setup: Setup, prompt: str, generation: str) -> int:
 
     wire = claim_stdout()
     writer = LineWriter(wire, gone=reader_gone)
-    encoder = EventEncoder(Peer(pinned(generation or "c")))
+    encoder = Encoders(Peer(pinned(generation or "c"))).current
     model = runtime.agent.model
     encoder.use_model(model.provider, model.id, model.api)
 
     def listen(event: Event, run: Run | None) -> None:
         kind = run.kind if run is not None else None
-        frames = encoder.encode(event, kind, time.monotonic())
+        frames = [*encoder.encode(event, kind, time.monotonic())]
         if isinstance(event, events.CompactDone):
-            frames += encoder.compacted(event, pi_replies.compaction(event, session))
+            frames.append(encoder.compacted(event, pi_replies.compaction(event, session)))
         if isinstance(event, events.Done):
             frames += encoder.settled(aborted=event.stop == "aborted")
         for frame in frames:
             writer.put(encode_line(frame))
 
     stopped_by = note_signals()
-    writer.put(pi_rows.header(Meta(session.id, setup.cwd, started=rfc3339(time.time()))))
+    meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
+    writer.put(PI.writer(meta, None).head())
     runtime.wait_for_listeners = writer.wait
     runtime.listeners.append(listen)
     running = runtime.prompt(prompt)

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import msgspec
+from msgspec import UNSET
 
 from zot.core import events
 from zot.core.cost import add
-from zot.core.session import Compaction, Entry, Session, Title
-from zot.pi.format import Encoder
-from zot.pi.messages import text_of, to_pi, usage_to_pi
+from zot.core.session import Compaction, Entry, Session
+from zot.pi.format import PiWriter
+from zot.pi.frames import (
+    CompactionResult,
+    ContextUsage,
+    ForkPoint,
+    PiModel,
+    PiPrice,
+    SessionStats,
+    TokenCounts,
+    TouchedFiles,
+)
+from zot.pi.messages import PiMessage, PiSummary, api_word, text_of, to_pi, usage_to_pi
 from zot.provider.providers import PROVIDERS
 from zot.provider.types import (
+    LEVELS,
     Json,
     Level,
     Message,
@@ -23,55 +35,32 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.sessions.rows import Meta
 
-_APIS = {
-    "anthropic": "anthropic-messages",
-    "openai-chat": "openai-completions",
-    "google": "google-generative-ai",
-}
-LEVEL_WORDS: dict[Level, str] = {"minimum": "minimal"}
-WORD_LEVELS: dict[str, Level] = {
-    "off": "off",
-    "minimal": "minimum",
-    "low": "low",
-    "medium": "medium",
-    "high": "high",
-    "xhigh": "xhigh",
-    "max": "max",
-}
 _EVERY_MODEL_THINKS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high")
-_FILE_TOOLS = {"read": "readFiles", "write": "modifiedFiles", "edit": "modifiedFiles"}
+_FILE_TOOLS = ("read", "write", "edit")
 
 
 # --- models and levels -----------------------------------------------------------------------
 
 
-def model(found: Model) -> dict[str, Json]:
-    """A model as pi describes it; prices in dollars per million tokens."""
+def model(found: Model) -> PiModel:
+    """A model as pi describes it."""
     price = found.price or Price(0.0, 0.0)
     info = PROVIDERS.get(found.provider)
-    shown: dict[str, Json] = {
-        "id": found.id,
-        "name": found.name or found.id,
-        "api": _APIS.get(found.api, found.api),
-        "provider": found.provider,
-        "baseUrl": found.base_url or (info.base_url if info else ""),
-        "reasoning": found.reasoning,
-        "input": ["text", "image"] if found.images else ["text"],
-        "cost": {
-            "input": price.input,
-            "output": price.output,
-            "cacheRead": price.cache_read,
-            "cacheWrite": price.cache_write,
-        },
-        "contextWindow": found.context_window,
-        "maxTokens": found.max_output,
-    }
-    return {**shown, "headers": found.headers} if found.headers else shown
-
-
-def level(found: Level) -> str:
-    return LEVEL_WORDS.get(found, found)
+    return PiModel(
+        id=found.id,
+        name=found.name or found.id,
+        api=api_word(found.api),
+        provider=found.provider,
+        baseUrl=found.base_url or (info.base_url if info else ""),
+        reasoning=found.reasoning,
+        input=["text", "image"] if found.images else ["text"],
+        cost=PiPrice(price.input, price.output, price.cache_read, price.cache_write),
+        contextWindow=found.context_window,
+        maxTokens=found.max_output,
+        headers=found.headers or UNSET,
+    )
 
 
 def levels(found: Model) -> list[Level]:
@@ -87,15 +76,14 @@ def levels(found: Model) -> list[Level]:
 
 def clamped(wanted: Level, found: Model) -> Level:
     """The level itself, or the highest one below it that the model has."""
-    order = list(WORD_LEVELS.values())
-    have = [each for each in levels(found) if order.index(each) <= order.index(wanted)]
+    have = [each for each in levels(found) if LEVELS.index(each) <= LEVELS.index(wanted)]
     return have[-1] if have else "off"
 
 
 # --- messages --------------------------------------------------------------------------------
 
 
-def messages(found: Iterable[Message]) -> list[dict[str, Json]]:
+def messages(found: Iterable[Message]) -> list[PiMessage]:
     return [shown for message in found for shown in _shown(message)]
 
 
@@ -109,30 +97,13 @@ def count(found: Iterable[Message]) -> int:
     )
 
 
-def _shown(message: Message) -> list[dict[str, Json]]:
+def _shown(message: Message) -> list[PiMessage]:
     extra = message.extra or {}
     if not extra.get("compaction"):
         return to_pi(message)
     heading, _, summary = text_of(message.content).partition("\n\n")
-    return [
-        {
-            "role": "compactionSummary",
-            "summary": summary or heading,
-            "tokensBefore": extra.get("tokens_before", 0),
-            "timestamp": round(message.time * 1000),
-        }
-    ]
-
-
-def system_message(text: str, tools: Sequence[Json], time: float) -> dict[str, Json]:
-    """The message that opens a conversation in generation C."""
-    return {
-        "role": "system",
-        "content": "",
-        "sections": {"prompt": text},
-        "toolsAdded": list(tools),
-        "timestamp": round(time * 1000),
-    }
+    tokens = extra.get("tokens_before", 0)
+    return [PiSummary(summary or heading, tokens, round(message.time * 1000))]
 
 
 def last_assistant_text(found: Sequence[Message]) -> str | None:
@@ -142,12 +113,10 @@ def last_assistant_text(found: Sequence[Message]) -> str | None:
     return None
 
 
-def forkable(session: Session) -> list[dict[str, Json]]:
+def forkable(session: Session) -> list[ForkPoint]:
     """The user's own messages on the current branch."""
     return [
-        {"entryId": entry.id, "text": first_text(entry.body)}
-        for entry in session.path()
-        if is_own(entry)
+        ForkPoint(entry.id, first_text(entry.body)) for entry in session.path() if is_own(entry)
     ]
 
 
@@ -169,13 +138,11 @@ class Rows:
     """The session as rows of pi's file format."""
 
     def __init__(self, session: Session) -> None:
-        encoder = Encoder()
+        writer = PiWriter(Meta())
         self.rows: list[dict[str, Json]] = [
-            msgspec.json.decode(line)
-            for entry in list(session.entries.values())
-            for line in encoder.encode(entry).splitlines()
+            row for entry in list(session.entries.values()) for row in writer.rows(entry, session)
         ]
-        self.leaf = None if session.leaf is None else encoder.row_of(session.leaf)
+        self.leaf = None if session.leaf is None else writer.row_of(session.leaf)
 
     def since(self, id: str | None) -> list[dict[str, Json]] | None:
         """Those after the one with this id; None if there is no such row."""
@@ -200,46 +167,31 @@ class Rows:
         return roots
 
 
-def name(session: Session) -> str:
-    """What the user called the session, or an empty text."""
-    titles = (e.body.title for e in reversed(session.path()) if isinstance(e.body, Title))
-    return next(titles, "")
-
-
-def stats(session: Session, path: str, context: int, window: int) -> dict[str, Json]:
-    found = session.path()
-    shown = messages(entry.body for entry in found if isinstance(entry.body, Message))
+def stats(session: Session, path: str, context: int, window: int) -> SessionStats:
+    branch = session.path()
+    said = [entry.body for entry in branch if isinstance(entry.body, Message)]
+    roles = Counter(message.role for message in said)
+    blocks = Counter(type(block) for message in said for block in message.content)
+    results = blocks[ToolResult]
+    own = sum(is_own(entry) for entry in branch)
     usage = spent(session)
-    roles = [each["role"] for each in shown]
-    calls = sum(
-        isinstance(block, ToolCall)
-        for entry in found
-        if isinstance(entry.body, Message)
-        for block in entry.body.content
+    compacted = isinstance(_last_telling(branch), Compaction)
+    return SessionStats(
+        sessionFile=path or UNSET,
+        sessionId=session.id,
+        userMessages=own,
+        assistantMessages=roles["assistant"],
+        toolCalls=blocks[ToolCall],
+        toolResults=results,
+        totalMessages=roles["user"] + roles["assistant"] + results,
+        tokens=TokenCounts(
+            usage.input, usage.output, usage.cache_read, usage.cache_write, usage.total
+        ),
+        cost=usage.cost.total,
+        contextUsage=ContextUsage(None, window, None)
+        if compacted
+        else ContextUsage(context, window, round(100 * context / window, 2)),
     )
-    compacted = bool(found) and isinstance(_last_telling(found), Compaction)
-    return {
-        **({"sessionFile": path} if path else {}),
-        "sessionId": session.id,
-        "userMessages": roles.count("user"),
-        "assistantMessages": roles.count("assistant"),
-        "toolCalls": calls,
-        "toolResults": roles.count("toolResult"),
-        "totalMessages": len(roles),
-        "tokens": {
-            "input": usage.input,
-            "output": usage.output,
-            "cacheRead": usage.cache_read,
-            "cacheWrite": usage.cache_write,
-            "total": usage.total,
-        },
-        "cost": usage.cost.total,
-        "contextUsage": {
-            "tokens": None if compacted else context,
-            "contextWindow": window,
-            "percent": None if compacted else round(100 * context / window, 2),
-        },
-    }
 
 
 def spent(session: Session) -> Usage:
@@ -262,27 +214,25 @@ def _last_telling(path: Sequence[Entry]) -> object:
     return None
 
 
-def compaction(event: events.CompactDone, session: Session) -> dict[str, Json]:
+def compaction(event: events.CompactDone, session: Session) -> CompactionResult:
     """A compaction's result. A kept-nothing one names itself, as it does in the file."""
-    return {
-        "summary": event.summary,
-        "firstKeptEntryId": event.first_kept or session.leaf or "",
-        "tokensBefore": event.tokens_before,
-        "estimatedTokensAfter": event.tokens_after,
-        "usage": usage_to_pi(event.usage),
-        "details": touched_files(session),
-    }
+    return CompactionResult(
+        summary=event.summary,
+        firstKeptEntryId=event.first_kept or session.leaf or "",
+        tokensBefore=event.tokens_before,
+        estimatedTokensAfter=event.tokens_after,
+        usage=usage_to_pi(event.usage),
+        details=touched_files(session),
+    )
 
 
-def touched_files(session: Session) -> dict[str, Json]:
+def touched_files(session: Session) -> TouchedFiles:
     """The files that the conversation read and changed."""
-    found: dict[str, dict[str, None]] = {"readFiles": {}, "modifiedFiles": {}}
+    read, changed = set[str](), set[str]()
     for entry in session.path():
         for block in entry.body.content if isinstance(entry.body, Message) else ():
             if isinstance(block, ToolCall) and block.name in _FILE_TOOLS:
                 path = (block.args or {}).get("path")
                 if isinstance(path, str):
-                    found[_FILE_TOOLS[block.name]][path] = None
-    changed = found["modifiedFiles"]
-    read = sorted(path for path in found["readFiles"] if path not in changed)
-    return {"readFiles": read, "modifiedFiles": sorted(changed)}
+                    (read if block.name == "read" else changed).add(path)
+    return TouchedFiles(sorted(read - changed), sorted(changed))

@@ -27,10 +27,18 @@ from zot.pi import actions as pi_actions
 from zot.pi import commands
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand
+from zot.pi.commands import AnyPiCommand, Aside, Choice, Look, Setting, Slow, Switch, Work
 from zot.pi.dialect import Incoming, Peer
-from zot.pi.events import EventEncoder, Frame
-from zot.pi.messages import from_pi
+from zot.pi.events import Encoder
+from zot.pi.frames import (
+    CompactionResult,
+    PiFrame,
+    SessionInfoChanged,
+    SpecError,
+    ThinkingLevelChanged,
+)
+from zot.pi.generations import Encoders
+from zot.pi.messages import PiSystem, from_pi, level_word
 from zot.pi.models import PiModels
 from zot.pi.sessions import PiSessions, sessions_directory
 from zot.provider.retry import RetryPolicy
@@ -43,15 +51,6 @@ from zot.wire.serving import LineServer
 
 TICK = 0.05
 """Seconds between two looks at what was held back."""
-
-
-Setting = (
-    commands.SetSteeringMode
-    | commands.SetFollowUpMode
-    | commands.SetAutoCompaction
-    | commands.SetAutoRetry
-    | commands.SetSessionName
-)
 
 
 class Settling(Struct, frozen=True):
@@ -81,7 +80,7 @@ class PiServer(LineServer):
         runtime = build_runtime(setup, session=session, approval=self.approval, owns_process=True)
         super().__init__()
         self.peer = Peer(pi.pinned(options.pi_protocol))
-        self.encoder = EventEncoder(self.peer)
+        self._encoders = Encoders(self.peer)
         self._wire = threading.Lock()
         """Held while frames are made and queued, so that the encoder sees one order."""
         self._ticking = threading.Condition(self._wire)
@@ -90,7 +89,7 @@ class PiServer(LineServer):
         self._later: list[Callable[[], None]] = []
         """What waits for the end of the run: a model switch, the output of a command."""
         self._lock = threading.Lock()
-        self._compacted: dict[str, Json] | None = None
+        self._compacted: CompactionResult | None = None
         self._compact_failed = False
         self._system_shown = False
         self.wanted_model: Model | None = None
@@ -102,6 +101,11 @@ class PiServer(LineServer):
     def runtime(self) -> Runtime:
         assert self.built is not None
         return self.built
+
+    @property
+    def encoder(self) -> Encoder:
+        """Only while `_wire` is held: it changes with what the peer shows itself to be."""
+        return self._encoders.current
 
     def _prepare(self, runtime: Runtime) -> None:
         runtime.models = self.models
@@ -131,7 +135,7 @@ class PiServer(LineServer):
         found = pi_actions.model_of(session, self.models) if model else None
         if found is not None:
             self.use_model(found)
-        self._show_model()
+        self.show_model()
 
     def use_model(self, model: Model) -> None:
         """Go on with a model; between runs only."""
@@ -141,9 +145,10 @@ class PiServer(LineServer):
             agent.set_model(self.models.connect(model), model)
             before.close()
 
-    def _show_model(self) -> None:
+    def show_model(self) -> None:
         model = self.runtime.agent.model
-        self.encoder.use_model(model.provider, model.id, model.api)
+        with self._wire:
+            self.encoder.use_model(model.provider, model.id, model.api)
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -186,7 +191,26 @@ class PiServer(LineServer):
     # --- commands ----------------------------------------------------------------------------
 
     def _handle(self, incoming: Incoming, command: AnyPiCommand) -> None:
-        runtime, actions = self.runtime, self.actions
+        actions = self.actions
+        if isinstance(command, Work):
+            self._work(incoming, command)
+        elif isinstance(command, Setting):
+            self._set(command)
+            self.answer(incoming)
+        elif isinstance(command, Choice):
+            self.answer(incoming, actions.choose(command))
+        elif isinstance(command, Switch):
+            self.answer(incoming, actions.switch(command))
+        elif isinstance(command, Look):
+            self.answer(incoming, actions.look(command))
+        elif isinstance(command, Slow):
+            self.in_thread(incoming, lambda: self._slow(incoming, command))
+        else:
+            self._aside(incoming, command)
+
+    def _work(self, incoming: Incoming, command: Work) -> None:
+        """What starts, steers or stops a run."""
+        runtime = self.runtime
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
@@ -200,65 +224,43 @@ class PiServer(LineServer):
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
+            case commands.AbortRetry():
+                with self._wire:
+                    retrying = self.encoder.retrying
+                if retrying:
+                    runtime.abort()
+                self.answer(incoming)
             case commands.ClearQueue():
                 steering, follow_up = runtime.clear_queue()
                 self.answer(incoming, {"steering": steering, "followUp": follow_up})
             case commands.Compact(instructions):
                 runtime.compact(instructions or "", tag=incoming)
-            case (
-                commands.SetSteeringMode()
-                | commands.SetFollowUpMode()
-                | commands.SetAutoCompaction()
-                | commands.SetAutoRetry()
-                | commands.SetSessionName()
-            ):
-                self._set(command)
-                self.answer(incoming)
-            case commands.AbortRetry():
-                if self.encoder.retrying:
-                    runtime.abort()
+            case _:
+                assert_never(command)
+
+    def _slow(self, incoming: Incoming, command: Slow) -> dict[str, Json]:
+        """What has a thread of its own; the answer."""
+        match command:
+            case commands.Bash(text, hidden):
+                return self.actions.bash(incoming, text, hidden)
+            case commands.ExportHtml(path):
+                return self.actions.export_html(path)
+            case commands.GetCommands():
+                return self.actions.list_commands()
+            case _:
+                assert_never(command)
+
+    def _aside(self, incoming: Incoming, command: Aside) -> None:
+        match command:
+            case commands.AbortBash():
+                self.actions.shell.abort()
                 self.answer(incoming)
             case commands.GetProtocol(generation):
                 if generation is not None:
                     self.peer.choose(generation)
                 self.answer(incoming, pi.protocol(self.peer, __version__))
             case commands.ExtensionUiResponse():
-                actions.dialog_answered(incoming, command)
-            case (
-                commands.SetModel()
-                | commands.CycleModel()
-                | commands.SetThinkingLevel()
-                | commands.CycleThinkingLevel()
-            ):
-                self.answer(incoming, actions.choose(command))
-            case (
-                commands.NewSession()
-                | commands.SwitchSession()
-                | commands.Fork()
-                | commands.Clone()
-            ):
-                self.answer(incoming, actions.switch(command))
-            case commands.Bash(text, hidden):
-                self.in_thread(incoming, lambda: actions.bash(incoming, text, hidden))
-            case commands.AbortBash():
-                actions.shell.abort()
-                self.answer(incoming)
-            case commands.ExportHtml(path):
-                self.in_thread(incoming, lambda: actions.export_html(path))
-            case commands.GetCommands():
-                self.in_thread(incoming, actions.list_commands)
-            case (
-                commands.GetState()
-                | commands.GetMessages()
-                | commands.GetAvailableModels()
-                | commands.GetAvailableThinkingLevels()
-                | commands.GetSessionStats()
-                | commands.GetForkMessages()
-                | commands.GetEntries()
-                | commands.GetTree()
-                | commands.GetLastAssistantText()
-            ):
-                self.answer(incoming, actions.look(command))
+                self.actions.dialog_answered(incoming, command)
             case _:
                 assert_never(command)
 
@@ -348,7 +350,7 @@ class PiServer(LineServer):
                 if not name.strip():
                     raise CommandError("the session's name is empty")
                 runtime.session.append(Title(name.strip()))
-                self.put([{"type": "session_info_changed", "name": name.strip()}])
+                self.put([SessionInfoChanged(name.strip())])
             case _:
                 assert_never(command)
 
@@ -357,7 +359,7 @@ class PiServer(LineServer):
         runtime = self.runtime
         if level != runtime.agent.settings.reasoning:
             runtime.set_reasoning(level, while_busy=True)
-            self.put([{"type": "thinking_level_changed", "level": pi_replies.level(level)}])
+            self.put([ThinkingLevelChanged(level_word(level))])
 
     def when_idle(self, action: Callable[[], None]) -> None:
         """Do it now, or when the run that is going on has ended."""
@@ -392,13 +394,13 @@ class PiServer(LineServer):
     def _event(self, event: Event, run: Run | None) -> None:
         kind = run.kind if run is not None else None
         with self._wire:
-            frames: list[Frame] = []
+            frames: list[PiFrame] = []
             if isinstance(event, events.UserMessage):
                 frames += self._system_message()
             if isinstance(event, events.CompactDone):
                 result = pi_replies.compaction(event, self.runtime.session)
                 self._compacted = result if kind == "compact" else None
-                frames += self.encoder.compacted(event, result)
+                frames.append(self.encoder.compacted(event, result))
             elif isinstance(event, events.ApprovalRequest):
                 frames += self.actions.approval_dialog(event)
             else:
@@ -411,24 +413,24 @@ class PiServer(LineServer):
         if isinstance(event, events.Done) and run is not None:
             self._run_ended(run)
 
-    def _system_message(self) -> list[Frame]:
+    def _system_message(self) -> list[PiFrame]:
         if self.peer.generation != "c" or self._system_shown:
             return []
         self._system_shown = True
         return self.encoder.system(self.system_message())
 
-    def system_message(self) -> dict[str, Json]:
+    def system_message(self) -> PiSystem:
         specs = self.runtime.agent.toolbox.specs
         tools = [
             {"name": each.name, "description": each.description, "parameters": each.schema}
             for each in specs
         ]
         text = prompt_for(self.setup, find_skills(self.setup))
-        return pi_replies.system_message(text, tools, time.time())
+        return PiSystem({"prompt": text}, tools, round(time.time() * 1000))
 
     def new_conversation(self) -> None:
         self._system_shown = False
-        self._show_model()
+        self.show_model()
 
     def _run_ended(self, run: Run) -> None:
         """Called by the runtime's own thread, between this run and the next."""
@@ -462,7 +464,8 @@ class PiServer(LineServer):
         self._answer_aborts()
 
     def _settle(self, *, aborted: bool) -> None:
-        self.put(self.encoder.settled(aborted=aborted))
+        with self._wire:
+            self._write(self.encoder.settled(aborted=aborted))
         self._answer_aborts()
 
     def _tick(self) -> None:
@@ -486,9 +489,9 @@ class PiServer(LineServer):
         if self.peer.wants_answer(incoming):
             self.writer.put(encode_line(pi.failure(incoming, error)))
         else:
-            self.put([pi.SpecError(str(error))])
+            self.put([SpecError(str(error))])
 
-    def put(self, frames: list[Frame]) -> None:
+    def put(self, frames: list[PiFrame]) -> None:
         with self._wire:
             self._write(frames)
 
@@ -497,7 +500,7 @@ class PiServer(LineServer):
         with self._wire:
             self._write(self.encoder.ui(method, **fields))
 
-    def _write(self, frames: list[Frame]) -> None:
+    def _write(self, frames: list[PiFrame]) -> None:
         for frame in frames:
             self.writer.put(encode_line(frame))
 

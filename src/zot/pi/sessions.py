@@ -50,10 +50,10 @@ class PiSessions:
         )
         path = os.path.join(self.directory, file_name(id, started))
         store = FileStore.create(path, meta, lazy=True, format="pi")
-        for entry in copied:
-            store.append(entry)
         session = Session(id=id, entries=copied, store=store)
         store.follow(session)
+        for entry in copied:
+            store.append(entry)
         return session
 
     def open(self, path: str) -> Session:

@@ -12,10 +12,11 @@ import re
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from zot.lines import encode_line
-from zot.pi.messages import usage_to_pi
+from zot.pi.frames import MessageUpdate, Piece
+from zot.pi.messages import CallPart, Part, PiAssistant, TextPart, ThinkingPart, usage_to_pi
 from zot.provider.types import Json, Usage
 
 BYTES_A_SECOND = 1_000_000
@@ -24,29 +25,7 @@ OVERHEAD = 700
 """Bytes of a snapshot besides its text."""
 
 Kind = Literal["text", "thinking", "toolcall"]
-_FIELDS = {"text": "text", "thinking": "thinking"}
 _NO_USAGE = Raw(msgspec.json.encode(usage_to_pi(Usage())))
-
-
-class Piece(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """pi's `assistantMessageEvent`."""
-
-    type: str
-    contentIndex: int | UnsetType = UNSET
-    delta: str | UnsetType = UNSET
-    content: str | UnsetType = UNSET
-    toolCall: Json = UNSET
-    id: str | UnsetType = UNSET
-    toolName: str | UnsetType = UNSET
-    partial: Raw | UnsetType = UNSET
-
-
-class MessageUpdate(
-    Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message_update"
-):
-    assistantMessageEvent: Piece
-    usage: Raw | UnsetType = UNSET
-    message: Raw | UnsetType = UNSET
 
 
 class Budget:
@@ -81,18 +60,18 @@ class Block:
             self.parts = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
-    def shown(self) -> dict[str, Json]:
+    def shown(self) -> Part:
         if self.kind != "toolcall":
-            return {"type": self.kind, _FIELDS[self.kind]: self.text}
+            return TextPart(self.text) if self.kind == "text" else ThinkingPart(self.text)
         self._args = parsed_so_far(self.text) or self._args
-        return {"type": "toolCall", "id": self.id, "name": self.name, "arguments": self._args}
+        return CallPart(self.id, self.name, self._args)
 
 
 class Stream:
     """One assistant message. Every method returns the updates that are due."""
 
     def __init__(
-        self, head: dict[str, Json], budget: Budget | None, *, as_documented: bool = False
+        self, head: PiAssistant, budget: Budget | None, *, as_documented: bool = False
     ) -> None:
         """`head` is the message without content; no `budget` means deltas only.
 
@@ -109,16 +88,12 @@ class Stream:
         self._waiting_for = -1
 
     @property
-    def empty(self) -> bool:
-        return not self._blocks
-
-    @property
     def waiting(self) -> bool:
         """There are deltas that were held back."""
         return bool(self._waiting)
 
-    def message(self) -> dict[str, Json]:
-        return {**self._head, "content": [block.shown() for block in self._blocks]}
+    def content(self) -> list[Part]:
+        return [block.shown() for block in self._blocks]
 
     # --- what comes from the model -----------------------------------------------------------
 
@@ -214,7 +189,8 @@ class Stream:
     def _update(self, piece: Piece) -> MessageUpdate:
         if self._budget is None:
             return MessageUpdate(piece, self._usage)
-        snapshot = Raw(encode_line(self.message())[:-1])
+        message = msgspec.structs.replace(self._head, content=self.content())
+        snapshot = Raw(encode_line(message)[:-1])
         self._budget.spend(2 * len(bytes(snapshot)))  # it stands in the frame twice
         piece = msgspec.structs.replace(piece, partial=snapshot)
         return MessageUpdate(piece, self._usage, snapshot)

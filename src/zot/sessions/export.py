@@ -8,16 +8,19 @@ import time
 from typing import Literal, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
-from zot.core.session import Entry, Session, Title
+from zot.core.session import Session
 from zot.errors import SessionError
 from zot.files import write_atomic
-from zot.pi import format as pi
+from zot.formats import format_named
 from zot.sessions import rows
 from zot.sessions.export_markdown import to_markdown
 from zot.sessions.files import Loaded, load
-from zot.sessions.library import describe, lines_of, new_meta, write_session
+from zot.sessions.format import lines
+from zot.sessions.library import describe, new_meta, write_session
 from zot.sessions.open import automatic_path
+from zot.sessions.rows import Meta
 
 ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
 SUFFIXES: dict[ExportFormat, str] = {
@@ -51,7 +54,7 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
     """The same, of a session that was read already."""
     match format:
         case "zotsession":
-            return portable(loaded)
+            return _rows(replace(loaded.meta, cwd=""), loaded, "zot")  # for another machine
         case "json":
             return as_json(path, loaded)
         case "markdown":
@@ -61,7 +64,7 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
 
             return to_html(loaded, describe(path, loaded)).encode()
         case "pi":
-            return b"".join(pi.encode_all(loaded.meta, [*loaded.entries.values()]))
+            return _rows(loaded.meta, loaded, "pi")
         case _:
             assert_never(format)
 
@@ -98,10 +101,8 @@ def file_name(path: str, loaded: Loaded, format: ExportFormat) -> str:
     return "-".join(part for part in parts if part) + SUFFIXES[format]
 
 
-def portable(loaded: Loaded) -> bytes:
-    """The session without the place it was made in: for another machine or another person."""
-    meta = msgspec.structs.replace(loaded.meta, cwd="")
-    return b"".join(lines_of(meta, [*loaded.entries.values()]))
+def _rows(meta: Meta, loaded: Loaded, format: str) -> bytes:
+    return b"".join(lines(format_named(format), meta, [*loaded.entries.values()]))
 
 
 def as_json(path: str, loaded: Loaded) -> bytes:
@@ -128,19 +129,5 @@ def import_file(path: str, cwd: str) -> str:
         raise SessionError(f"import: there is nothing in {path!r}")
     meta = new_meta(cwd, loaded.meta)
     target = automatic_path(cwd, meta.id, time.time())
-    # A name belongs to the session it was given to.
-    entries = [entry for entry in loaded.entries.values() if not isinstance(entry.body, Title)]
-    write_session(target, meta, relinked(entries, loaded), "zot")
+    write_session(target, meta, [*loaded.entries.values()])
     return target
-
-
-def relinked(entries: list[Entry], loaded: Loaded) -> list[Entry]:
-    """The entries, where those that were left out are no longer anybody's parent."""
-    left = {entry.id for entry in entries}
-    linked = []
-    for entry in entries:
-        parent = entry.parent
-        while parent is not None and parent not in left:
-            parent = loaded.entries[parent].parent
-        linked.append(msgspec.structs.replace(entry, parent=parent))
-    return linked

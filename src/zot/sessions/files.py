@@ -8,32 +8,21 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import stat
 import sys
 import time
 from collections.abc import Mapping
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from zot.core.session import (
-    Compaction,
-    Entry,
-    ModelChange,
-    Replaced,
-    Session,
-    context_of,
-    new_session_id,
-)
+from zot.core.session import Entry, Replaced, Session, new_session_id
 from zot.errors import SessionError
 from zot.files import ensure_dir, lock, sync_dir
-from zot.pi import format as pi
-from zot.pi.format import PiTranscript
+from zot.formats import format_named, format_of, formats
 from zot.provider.types import Message
-from zot.sessions import jsonl
-from zot.sessions.jsonl import Transcript
+from zot.sessions.format import Format, Reader
 from zot.sessions.rows import Meta, rfc3339
 
 Sync = Literal["event", "turn", "off"]
@@ -44,10 +33,6 @@ _SAFE = (
     | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must fail below, not hang
 )
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
-_HEADS = (b'{"type":"meta","meta":{', b'{"type":"session","version":3,')
-_PI_HEAD = re.compile(rb'\{\s*"type"\s*:\s*"session"')
-
-Format = Literal["zot", "pi"]
 
 
 class FileStore:
@@ -63,18 +48,18 @@ class FileStore:
         *,
         fd: int | None = None,
         sync: Sync = "turn",
-        format: Format = "zot",
+        format: str = "zot",
+        last: str | None = None,
     ) -> None:
         self.path = path
         self.meta = meta
-        self._pi = pi.Encoder() if format == "pi" else None
+        self._writer = format_named(format).writer(meta, last)
         self._fd = fd
         self._sync = sync
         self._created = False
         self._kept = fd is not None
         """There is something in the file worth keeping."""
-        self._session: Session | None = None
-        self._last: str | None = None
+        self._session = Session()
         self._failed: str | None = None
 
     @classmethod
@@ -85,7 +70,7 @@ class FileStore:
         *,
         lazy: bool = False,
         sync: Sync | None = None,
-        format: Format = "zot",
+        format: str = "zot",
     ) -> FileStore:
         """A new file.
 
@@ -105,18 +90,37 @@ class FileStore:
         if self._failed:
             raise SessionError(self._failed)
         fd = self._open()
-        self._write(fd, self._lines(entry))
-        self._last = entry.id
+        self._write(fd, self._writer.entry(entry, self._session))
+        self._writer.last = entry.id
         self._kept = self._kept or isinstance(entry.body, Message | Replaced)
-        if isinstance(entry.body, ModelChange):
-            model, provider = entry.body.model, entry.body.provider
-            self.meta = msgspec.structs.replace(self.meta, model=model, provider=provider)
         if self._sync == "event":
             self._fdatasync(fd)
 
     def sync(self) -> None:
         if self._fd is not None and self._sync == "turn" and not self._failed:
             self._fdatasync(self._fd)
+
+    def repair(self, torn: bytes, *, headless: bool) -> None:
+        """Make the file ready for more rows: without half a line at its end, and with a head.
+
+        Raises:
+            SessionError: it cannot be done now. The file is as it was, and nothing is added to it.
+        """
+        assert self._fd is not None
+        try:
+            if torn:
+                _cut(self._fd, self.path, torn)
+            elif _lacks_newline(self._fd):
+                write_all(self._fd, b"\n")
+            if headless:
+                self._write(self._fd, self._writer.head())
+        except (OSError, SessionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            self._failed = (
+                f"the session {self.path!r} needs a repair that fails now ({reason}): it is open "
+                f"for reading only, and nothing of it is lost; solve that and open it again"
+            )
+            raise SessionError(self._failed) from error
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
@@ -149,27 +153,10 @@ class FileStore:
 
     def _begin(self, fd: int) -> None:
         take(fd, self.path)
-        self._write(fd, self._head())
+        self._write(fd, self._writer.head())
         if self._sync != "off":
             self._fdatasync(fd)
             sync_dir(os.path.dirname(self.path) or ".")
-
-    def _lines(self, entry: Entry) -> bytes:
-        if self._pi is not None:
-            return self._pi.encode(entry)
-        before, kept = b"", list[Message]()
-        if entry.parent != self._last:
-            before = jsonl.encode_branch(self._branch(entry.parent))
-        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
-            kept = self._branch(entry.parent, entry.body.first_kept)
-        return before + jsonl.encode_entry(entry, self.meta, kept)
-
-    def _head(self) -> bytes:
-        return (
-            jsonl.encode_meta(self.meta)
-            if self._pi is None
-            else pi.header(self.meta, self.meta.parent or "")
-        )
 
     def _write(self, fd: int, line: bytes) -> None:
         try:
@@ -201,15 +188,6 @@ class FileStore:
             self._failed = str(cannot("sync", self.path, error))
             raise SessionError(self._failed) from error
 
-    def _branch(self, leaf: str | None, first: str | None = None) -> list[Message]:
-        """The messages of a branch, from the entry `first` on."""
-        if self._session is None or leaf is None:
-            return []
-        context = context_of(self._session.path(leaf))
-        ids = [id for id, _ in context]
-        start = ids.index(first) if first in ids else 0
-        return [message for _, message in context[start:]]
-
 
 # --- opening ---------------------------------------------------------------------------------
 
@@ -219,7 +197,7 @@ class Loaded(Struct, frozen=True):
     entries: Mapping[str, Entry]
     notes: tuple[str, ...]
     """What a person should know: lines left out, a torn end."""
-    format: Format = "zot"
+    format: str = "zot"
 
 
 def load(path: str) -> Loaded:
@@ -230,14 +208,15 @@ def load(path: str) -> Loaded:
     """
     fd = open_checked(path, os.O_RDONLY)
     try:
-        transcript, torn = _scan(fd, path)
+        return _read(fd, path)[0]
     finally:
         os.close(fd)
-    return _loaded(transcript, path, len(torn))
 
 
 def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, Loaded]:
     """Lock a session file, cut a torn end off (it is kept beside it), and read it.
+
+    A file that cannot be repaired (a full disk) is open for reading only, and a note says so.
 
     Raises:
         SessionError: another process has it open, it cannot be read, or is no session file.
@@ -245,28 +224,22 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     fd = open_checked(path, os.O_RDWR | os.O_APPEND)
     try:
         take(fd, path)
-        transcript, torn = _scan(fd, path)
-        if isinstance(transcript, PiTranscript) and transcript.version > pi.VERSION:
+        loaded, torn, reader = _read(fd, path)
+        if why := reader.sealed():
             raise SessionError(
-                f"the session {path!r} has pi's format {transcript.version}, which is newer than "
-                f"{pi.VERSION}: it can be read (zot sessions show, import), but not added to"
+                f"the session {path!r} can be read (zot sessions show, import), but not added to: "
+                f"{why}"
             )
-        loaded = _loaded(transcript, path, len(torn))
-        if torn:
-            _cut(fd, path, torn)
-        elif _lacks_newline(fd):
-            os.write(fd, b"\n")
-    except OSError as error:
-        os.close(fd)
-        raise cannot("open", path, error) from error
+        policy = sync or sync_policy()
     except BaseException:
         os.close(fd)
         raise
-    policy = sync or sync_policy()
-    store = FileStore(path, loaded.meta, fd=fd, sync=policy, format=loaded.format)
-    store._last = next(iter(reversed(list(loaded.entries))), None)
-    if transcript.meta is None:
-        store._write(fd, store._head())
+    last = next(iter(reversed(list(loaded.entries))), None)
+    store = FileStore(path, loaded.meta, fd=fd, sync=policy, format=loaded.format, last=last)
+    try:
+        store.repair(torn, headless=reader.meta is None)
+    except SessionError as error:
+        loaded = replace(loaded, notes=(*loaded.notes, str(error)))
     return store, loaded
 
 
@@ -294,55 +267,63 @@ def open_checked(path: str, access: int) -> int:
     return fd
 
 
-def _scan(fd: int, path: str) -> tuple[Transcript | PiTranscript, bytes]:
+def _read(fd: int, path: str) -> tuple[Loaded, bytes, Reader]:
     """Read all lines; the bytes of a last line that is no row come back apart."""
-    transcript: Transcript | PiTranscript = Transcript()
     number, line, good = 0, b"", True
     # Nothing read here is garbage: looking for some in a long session costs a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
         with open(fd, "rb", buffering=1 << 18, closefd=False) as file:
-            if _PI_HEAD.match(os.pread(fd, 64, 0)):
-                transcript = PiTranscript()
+            format = format_of(os.pread(fd, 64, 0).partition(b"\n")[0])
+            reader = format.reader()
             for number, line in enumerate(file, 1):
-                good = not (text := line.rstrip(b"\r\n")) or transcript.feed(text, number)
+                good = not (text := line.rstrip(b"\r\n")) or reader.feed(text, number)
     except OSError as error:
         raise cannot("read", path, error) from error
     finally:
         if collecting:
             gc.enable()
-    if good:
-        return transcript, b""
-    torn_head = number == 1 and any(
-        line.startswith(head) or head.startswith(line) for head in _HEADS
-    )
-    if transcript.meta is None and not transcript.entries() and not torn_head:
-        raise SessionError(f"{path!r} is not a session file: {transcript.bad[0][1]}")
-    transcript.bad.pop()
-    return transcript, line
+    if not good:
+        is_head = number == 1 and any(format.owns(line) for format in formats())
+        if reader.meta is None and not reader.entries() and not is_head:
+            raise SessionError(f"{path!r} is not a session file: {reader.bad[0][1]}")
+        reader.bad.pop()
+    torn = b"" if good else line
+    return _loaded(reader, format, path, len(torn)), torn, reader
 
 
-def _loaded(transcript: Transcript | PiTranscript, path: str, torn: int) -> Loaded:
+def _loaded(reader: Reader, format: Format, path: str, torn: int) -> Loaded:
     notes = [
         f"line {number} of the session {path!r} cannot be read and was left out: {reason}"
-        for number, reason in transcript.bad
+        for number, reason in reader.bad
     ]
     if torn:
         notes.append(f"the last line of the session {path!r} was cut short ({torn} bytes)")
-    meta = transcript.meta or Meta(id=new_session_id(), started=rfc3339(time.time()))
-    format: Format = "pi" if isinstance(transcript, PiTranscript) else "zot"
-    return Loaded(meta, transcript.entries(), tuple(notes), format)
+    meta = reader.meta or Meta(id=new_session_id(), started=rfc3339(time.time()))
+    return Loaded(meta, reader.entries(), tuple(notes), format.name)
 
 
 def _cut(fd: int, path: str, torn: bytes) -> None:
     aside = os.open(path + ".torn", os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
+    before = os.fstat(aside).st_size
     try:
-        os.write(aside, torn.rstrip(b"\n") + b"\n")
+        write_all(aside, torn.rstrip(b"\n") + b"\n")
         os.fsync(aside)
+    except OSError:
+        os.ftruncate(aside, before)
+        if not before:
+            os.unlink(path + ".torn")
+        raise
     finally:
         os.close(aside)
     os.ftruncate(fd, os.fstat(fd).st_size - len(torn))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """A nearly full disk takes a part first, and says so with the next part."""
+    while data:
+        data = data[os.write(fd, data) :]
 
 
 def _lacks_newline(fd: int) -> bool:

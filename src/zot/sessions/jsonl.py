@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -21,17 +21,21 @@ from zot.core.session import (
     ModelChange,
     Replaced,
     ResultNote,
+    Session,
     Title,
     UsageNote,
     summary_message,
 )
 from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
+from zot.sessions.format import BadRow, Format, Reader
 from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
 from zot.text import encode_json, whole_escapes
 
+_HEAD = b'{"type":"meta","meta":{'
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _CRC_LENGTH = len(b',"crc":"00000000"}')
+
 _rows = msgspec.json.Decoder(Row)
 _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 
@@ -39,8 +43,26 @@ _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 # --- writing ---------------------------------------------------------------------------------
 
 
-def encode_meta(meta: Meta, **tree: Json) -> bytes:
-    return _line(Row("meta", meta=meta, **tree))
+class ZotWriter:
+    """Rows for the entries of one session, readable without following the tree too: they repeat
+    what came before on the branch where that is not what stands above.
+    """
+
+    def __init__(self, meta: Meta, last: str | None = None) -> None:
+        self._meta = meta
+        self.last = last
+
+    def head(self) -> bytes:
+        return _line(Row("meta", meta=self._meta))
+
+    def entry(self, entry: Entry, session: Session) -> bytes:
+        before, kept = b"", list[Message]()
+        if entry.parent != self.last:
+            before = encode_branch([m for _, m in session.context_at(entry.parent).messages()])
+        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+            context = session.context_at(entry.parent).kept(entry.body)
+            kept = [message for _, message in context]
+        return before + encode_entry(entry, self._meta, kept)
 
 
 def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
@@ -116,10 +138,6 @@ def _line(row: Row) -> bytes:
 # --- reading ---------------------------------------------------------------------------------
 
 
-class BadRow(Exception):
-    """A line that is no row; the text says why."""
-
-
 def decode_row(line: bytes) -> Row | dict[str, Json]:
     """A row of a known type, or the object of an unknown one.
 
@@ -137,18 +155,17 @@ def decode_row(line: bytes) -> Row | dict[str, Json]:
             return row
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return _decode_odd(line, error)
-    return _decode_any(line)
+    return decode_object(line)
 
 
 def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
     """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
-    cleaned = whole_escapes(line)
-    if cleaned != line:
-        return decode_row(_CRC.sub(b"}", cleaned))
-    unknown = _decode_any(line)
-    if unknown["type"] in rows.KNOWN:
+    unknown = decode_object(line)
+    if unknown["type"] not in rows.KNOWN:
+        return unknown
+    if (mended := whole_escapes(line)) == line:
         raise BadRow(str(error)) from error
-    return unknown
+    return decode_row(_CRC.sub(b"}", mended))
 
 
 def decode_object(line: bytes) -> dict[str, Json]:
@@ -157,12 +174,8 @@ def decode_object(line: bytes) -> dict[str, Json]:
     Raises:
         BadRow: it is none.
     """
-    return _decode_any(whole_escapes(line))
-
-
-def _decode_any(line: bytes) -> dict[str, Json]:
     try:
-        value = msgspec.json.decode(line)
+        value = msgspec.json.decode(whole_escapes(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadRow(str(error)) from error
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
@@ -170,48 +183,16 @@ def _decode_any(line: bytes) -> dict[str, Json]:
     return value
 
 
-class Transcript:
-    """What the lines of a file add up to. Feed them in order."""
+class Transcript(Reader):
+    """The rows of a zot file."""
 
-    def __init__(self) -> None:
-        self.meta: Meta | None = None
-        self._entries: dict[str, Entry] = {}
-        self.bad: list[tuple[int, str]] = []
-        """Line numbers and reasons of what was left out."""
-        self._last: str | None = None
-
-    def feed(self, line: bytes, number: int) -> bool:
-        """Take one line, without its line feed; False if it is no row."""
-        try:
-            row = decode_row(line)
-            body = self._unknown(row) if isinstance(row, dict) else self._body(row)
-        except (BadRow, msgspec.MsgspecError) as error:
-            self.bad.append((number, str(error)))
-            return False
-        if body is not None:
-            self._add(row, body, number)
-        return True
-
-    def entries(self) -> Mapping[str, Entry]:
-        return self._entries
-
-    def _add(self, row: Row | dict[str, Json], body: Body, number: int) -> None:
+    def _take(self, line: bytes, number: int) -> None:
+        row = decode_row(line)
         if isinstance(row, dict):
-            row = Row(row["type"], id=_text(row.get("id")))
-        id = row.id
-        if not id or id in self._entries:
-            # Rows of the Go program have none: the line number is the same at every reading.
-            id = f"{number:08x}"
-            while id in self._entries:
-                id = f"{int(id, 16) + 0x1000_0000:08x}"
-        parent = row.parent
-        if parent is UNSET or parent == self._last:
-            parent = self._last  # the same text object, not another one for each row
-        elif parent is not None and parent not in self._entries:
-            parent = self._last  # its row was lost; the conversation goes on
-        time = row.time or (body.time if isinstance(body, Message) else 0.0)
-        self._entries[id] = Entry(id, parent, time, body)
-        self._last = id
+            id = row.get("id")
+            self._add(id if isinstance(id, str) else "", UNSET, 0.0, self._unknown(row), number)
+        elif (body := self._body(row)) is not None:
+            self._add(row.id, row.parent, row.time, body, number)
 
     def _unknown(self, row: dict[str, Json]) -> Custom:
         data = {key: value for key, value in row.items() if key not in ("type", "id", "crc")}
@@ -245,8 +226,13 @@ class Transcript:
                 return None
 
     def _take_meta(self, meta: Meta) -> ModelChange | None:
-        first, self.meta = self.meta is None, meta
-        return None if first else ModelChange(meta.provider, meta.model)
+        if self.meta is None:
+            self.meta = meta
+            return None
+        # A branch without a switch of its own goes on with the model that the file began with.
+        began = {"provider": self.meta.provider, "model": self.meta.model}
+        self.meta = msgspec.structs.replace(meta, **began)
+        return ModelChange(meta.provider, meta.model)
 
 
 def _compaction(row: Row) -> Compaction | Cleared | Replaced | None:
@@ -264,5 +250,8 @@ def _result_note(row: BlockRow) -> ResultNote | None:
     return ResultNote(result) if isinstance(result, ToolResult) else None
 
 
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else ""
+def _owns(line: bytes) -> bool:
+    return line.startswith(_HEAD) or _HEAD.startswith(line)
+
+
+ZOT = Format("zot", _owns, Transcript, ZotWriter)

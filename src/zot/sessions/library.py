@@ -10,23 +10,15 @@ import msgspec
 from msgspec import Struct
 
 import zot
-from zot.core.session import (
-    Compaction,
-    Entry,
-    ModelChange,
-    Session,
-    Title,
-    UsageNote,
-    context_of,
-    new_session_id,
-)
+from zot.core.session import Entry, ModelChange, Session, Title, UsageNote, new_session_id
 from zot.errors import SessionError
 from zot.files import ensure_dir, sync_dir
+from zot.formats import format_named
 from zot.home import home_dir
-from zot.pi import format as pi
 from zot.provider.types import Message, Text, ToolResult
 from zot.sessions import jsonl
-from zot.sessions.files import Format, Loaded, load, open_to_append
+from zot.sessions.files import Loaded, load, open_to_append
+from zot.sessions.format import BadRow, lines
 from zot.sessions.open import (
     automatic_path,
     has_messages,
@@ -62,7 +54,7 @@ class Summary(Struct, frozen=True):
     """US dollars."""
     parent: str = ""
     """Id of the session it was forked from."""
-    format: Format = "zot"
+    format: str = "zot"
 
 
 class Hit(Struct, frozen=True):
@@ -107,24 +99,18 @@ def summaries(cwd: str | None) -> Iterator[Summary]:
 def describe(path: str, loaded: Loaded) -> Summary:
     meta = loaded.meta
     session = Session(entries=loaded.entries.values())
-    cost = 0.0
-    title = meta.title if isinstance(meta.title, str) else ""
-    provider, model = meta.provider, meta.model
+    cost, provider, model = 0.0, meta.provider, meta.model
     for entry in loaded.entries.values():
-        match entry.body:
-            case Title(text):
-                title = text
-            case UsageNote(_, cumulative):
-                cost = cumulative.cost.total
-            case ModelChange(new_provider, new_model):
-                provider, model = new_provider, new_model
-            case _:
-                pass
+        if isinstance(entry.body, UsageNote):
+            cost = entry.body.cumulative.cost.total
+    for entry in session.path():
+        if isinstance(entry.body, ModelChange):
+            provider, model = entry.body.provider, entry.body.model
     return Summary(
         path=path,
         id=meta.id,
         cwd=meta.cwd,
-        title=title,
+        title=session.title or meta.title or "",
         first_text=_first_text(loaded.entries.values()),
         provider=provider,
         model=model,
@@ -132,7 +118,7 @@ def describe(path: str, loaded: Loaded) -> Summary:
         modified=_modified(path),
         messages=session.message_count(),
         cost=cost,
-        parent=meta.parent if isinstance(meta.parent, str) else "",
+        parent=meta.parent or "",
         format=loaded.format,
     )
 
@@ -167,7 +153,7 @@ def _is_named(path: str, reference: str) -> bool:
     try:
         with open(path, "rb") as file:
             row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
-    except (OSError, jsonl.BadRow):
+    except (OSError, BadRow):
         return False
     meta = row.get("meta", row)
     return isinstance(meta, dict) and str(meta.get("id", "")).startswith(reference)
@@ -265,8 +251,8 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None) -> s
     loaded = load(path)
     beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
     place = loaded.meta.cwd if cwd is None else cwd
-    # pi names the file that a session came from, zot its id.
-    parent = os.path.abspath(path) if loaded.format == "pi" else loaded.meta.id
+    by_path = format_named(loaded.format).parent_is_path
+    parent = os.path.abspath(path) if by_path else loaded.meta.id
     return fork_into(beside, loaded, at, cwd=place, parent=parent)
 
 
@@ -274,7 +260,12 @@ def fork_into(
     directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
 ) -> str:
     """The same, of a session that was read already."""
-    chosen = _up_to(Session(entries=loaded.entries.values()), at)
+    session = Session(entries=loaded.entries.values())
+    chosen = _up_to(session, at)
+    if session.title and session.title != Session(entries=chosen).title:
+        # It was given on another branch.
+        leaf = chosen[-1].id if chosen else None
+        chosen.append(Entry(os.urandom(4).hex(), leaf, time.time(), Title(session.title)))
     count = sum(isinstance(entry.body, Message) for entry in chosen)
     meta = new_meta(cwd, loaded.meta, parent=parent or loaded.meta.id, fork_point=count)
     name = os.path.basename(automatic_path(cwd, meta.id, time.time()))
@@ -284,7 +275,7 @@ def fork_into(
 
 
 def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = None) -> Meta:
-    """The head of a copy: a new id and time, the same model."""
+    """The head of a copy: a new id and time, the same model and name."""
     return Meta(
         id=new_session_id(),
         cwd=cwd,
@@ -292,23 +283,23 @@ def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = 
         provider=old.provider,
         started=rfc3339(time.time()),
         version=zot.__version__,
+        title=old.title,
         parent=parent or msgspec.UNSET,
         fork_point=msgspec.UNSET if fork_point is None else fork_point,
     )
 
 
-def write_session(path: str, meta: Meta, entries: list[Entry], format: Format = "zot") -> None:
+def write_session(path: str, meta: Meta, entries: list[Entry], format: str = "zot") -> None:
     """Write a whole session into a new file: there is all of it, or no file.
 
     Raises:
         SessionError: the file exists, or cannot be written.
     """
-    lines = pi.encode_all(meta, entries) if format == "pi" else lines_of(meta, entries)
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         directory = ensure_dir(os.path.dirname(path) or ".")
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.writelines(lines)
+            file.writelines(lines(format_named(format), meta, entries))
             file.flush()
             os.fsync(file.fileno())
         _publish(temporary, path)
@@ -329,28 +320,6 @@ def _publish(temporary: str, path: str) -> None:
         if os.path.lexists(path):
             raise FileExistsError(17, "File exists") from None
         os.rename(temporary, path)
-
-
-def lines_of(meta: Meta, entries: list[Entry]) -> Iterator[bytes]:
-    """The lines of a zot file. The entries are one branch, or a tree in the order it grew."""
-    session = Session(entries=entries)
-    last: str | None = None
-    yield jsonl.encode_meta(meta)
-    for entry in entries:
-        kept: list[Message] = []
-        if entry.parent != last:
-            yield jsonl.encode_branch(_context(session, entry.parent))
-        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
-            context = context_of(session.path(entry.parent)) if entry.parent else []
-            ids = [id for id, _ in context]
-            start = ids.index(entry.body.first_kept) if entry.body.first_kept in ids else len(ids)
-            kept = [message for _, message in context[start:]]
-        yield jsonl.encode_entry(entry, meta, kept)
-        last = entry.id
-
-
-def _context(session: Session, leaf: str | None) -> list[Message]:
-    return [] if leaf is None else [message for _, message in context_of(session.path(leaf))]
 
 
 def _up_to(session: Session, at: str | int | None) -> list[Entry]:

@@ -20,7 +20,8 @@ from zot.sessions.files import (
     open_to_append,
     take,
 )
-from zot.sessions.jsonl import BadRow, decode_object
+from zot.sessions.format import BadRow
+from zot.sessions.jsonl import decode_object
 from zot.sessions.rows import Meta, rfc3339
 
 Warn = Callable[[str], None]

@@ -5,13 +5,11 @@ The checker compares two such documents: within one protocol version nothing may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from zot.extensions import proto
-from zot.pi import commands as pi_commands
 from zot.wire import commands, frames, zot
 from zot.wire.commands import AnyCommand
 from zot.wire.frames import EventFrame
@@ -91,26 +89,16 @@ def rpc_schema() -> Schema:
     }
 
 
-def pi_schema() -> Schema:
-    """What a client of pi's protocol may send; its events have no types here."""
-    (command,), parts = msgspec.json.schema_components(
-        [pi_commands.AnyPiCommand], ref_template="#/$defs/{name}"
-    )
+def commands_schema(commands: Any, title: str, description: str) -> Schema:
+    """What a client of another dialect may send: a union of its commands."""
+    (command,), parts = msgspec.json.schema_components([commands], ref_template="#/$defs/{name}")
     return {
         "$schema": DIALECT,
-        "title": "pi's RPC commands",
-        "description": "One JSON object a line on the stdin of `zot-pi --mode rpc`.",
+        "title": title,
+        "description": description,
         **command,
         "$defs": dict(sorted(parts.items())),
     }
-
-
-DOCUMENTS: dict[str, Callable[[], Schema]] = {
-    "rpc": rpc_schema,
-    "extensions": proto.json_schema,
-    "pi": pi_schema,
-}
-"""By name; a file of that name is in docs/schema."""
 
 
 def text_of(schema: Schema) -> str:

@@ -1,0 +1,105 @@
+"""How the generations of pi's protocol differ in what they tell, and which one is spoken now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from zot.core import events
+from zot.core.events import Event
+from zot.pi import frames
+from zot.pi.dialect import Generation, Peer
+from zot.pi.events import Encoder, RunKind, Turn
+from zot.pi.frames import CompactionResult, PiFrame, ToolOutput
+from zot.pi.messages import PiAssistant, PiResult, TextPart
+from zot.pi.stream import Stream
+from zot.provider.types import ToolCall
+from zot.wire.zot_events import timestamp
+
+NEWER = (
+    frames.CompactionStart,
+    frames.AutoRetryStart,
+    frames.AutoRetryEnd,
+    frames.QueueChanged,
+)
+"""What generation A has no word for."""
+
+
+class EncoderA(Encoder):
+    """The document: one tool after the other, and nothing that came later."""
+
+    generation = "a"
+
+    def encode(self, event: Event, kind: RunKind | None, now: float) -> Sequence[PiFrame]:
+        told = super().encode(event, kind, now)
+        return [frame for frame in told if not isinstance(frame, NEWER)]
+
+    def settled(self, *, aborted: bool) -> list[PiFrame]:
+        return []
+
+    def compacted(self, event: events.CompactDone, result: CompactionResult) -> PiFrame:
+        told = frames.SpecCompaction(event.summary, event.tokens_before, timestamp(time.time()))
+        return told if event.reason == "manual" else msgspec.structs.replace(told, auto=True)
+
+    def _compaction_failed(self, event: events.CompactFailed) -> PiFrame:
+        what = "Compaction" if event.reason == "manual" else "Auto-compaction"
+        return frames.SpecError(f"{what} failed: {event.error}")
+
+    def _new_stream(self, head: PiAssistant) -> Stream:
+        return Stream(head, self._budget, as_documented=True)
+
+    def _agent_end(self) -> PiFrame:
+        return frames.AgentEnd(self._messages)
+
+    def _tools_called(self, turn: Turn) -> list[PiFrame]:
+        return []  # each is told when it runs
+
+    def _tool_progress(self, id: str, text: str, now: float) -> list[PiFrame]:
+        return []
+
+    def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
+        output: ToolOutput | str = ToolOutput(shown.content, shown.details)
+        if shown.isError:
+            output = "\n".join(each.text for each in shown.content if isinstance(each, TextPart))
+        end = frames.ToolExecutionEnd(call.id, call.name, output, shown.isError)
+        return [end, *self._pair(shown)]
+
+    def _tools_done(self, turn: Turn) -> list[PiFrame]:
+        return self._close_turn()
+
+
+class EncoderB(Encoder):
+    """The whole message in every update."""
+
+    generation = "b"
+
+
+class EncoderC(Encoder):
+    """Updates are deltas only."""
+
+    generation = "c"
+    first_stop = "pending"
+
+    def _new_stream(self, head: PiAssistant) -> Stream:
+        return Stream(head, None)
+
+
+ENCODERS: dict[Generation, type[Encoder]] = {"a": EncoderA, "b": EncoderB, "c": EncoderC}
+
+
+class Encoders:
+    """The encoder for what the peer has shown itself to be."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._current = ENCODERS[peer.generation](peer)
+
+    @property
+    def current(self) -> Encoder:
+        """A run goes on in the words it began with, whatever the peer shows itself to be."""
+        before = self._current
+        if not before.running and before.generation != self._peer.generation:
+            self._current = ENCODERS[self._peer.generation](self._peer, before)
+        return self._current

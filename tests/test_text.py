@@ -1,0 +1,25 @@
+import sys
+import unicodedata
+
+from zot.text import printable
+
+
+def test_nothing_that_a_terminal_obeys_is_left():
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    kept = set(printable(every))
+    kinds = {letter: unicodedata.category(letter) for letter in kept}
+    assert {letter for letter, kind in kinds.items() if kind in ("Cc", "Cs")} == {"\t", "\n"}
+    turning = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+    assert not [letter for letter in kept if unicodedata.bidirectional(letter) in turning]
+
+
+def test_what_people_write_stays():
+    for text in (
+        "a\tb\nc",
+        "10\u00a0km",
+        "\U0001f468\u200d\U0001f469",
+        "\u0645\u200c\u06cc",
+        "\u2003",
+    ):
+        assert printable(text) == text
+    assert printable("a\r\nb\rc") == "a\nb\ufffdc"

@@ -8,7 +8,7 @@ from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
 from zot.provider.assemble import Reader, Wire, encode
 from zot.provider.failure import SHOWN, Unauthorized, one_line
-from zot.provider.http import Answer, Http, check_header
+from zot.provider.http import Answer, Http
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Provider, Request, Started, StreamEvent
@@ -90,8 +90,6 @@ class Client:
             headers[name] = f"{headers[name]},{value}" if name == BETA in headers else value
         if quirks.session_header and request.cache_key:
             headers[quirks.session_header] = request.cache_key
-        for name, value in headers.items():
-            check_header(name, value)
         return headers
 
 

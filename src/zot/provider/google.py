@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import assert_never
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
+from zot.provider.address import quoted
 from zot.provider.assemble import Assembler, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.providers import Quirks, word_for_level
@@ -73,7 +73,7 @@ class GenerateContent:
     """The wire of `models/<id>:streamGenerateContent`."""
 
     def path(self, request: Request) -> str:
-        model = quote(request.model.id, safe="-._~")
+        model = quoted(request.model.id)
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
 
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:

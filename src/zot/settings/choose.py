@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from zot.errors import AuthError
+from zot.errors import AuthError, ConfigError, ProviderError
+from zot.provider.address import parse_url
 from zot.provider.providers import (
     PROVIDERS,
     ProviderInfo,
@@ -139,13 +140,11 @@ def is_loopback(url: str) -> bool:
 
 
 def _address(url: str) -> tuple[str, int]:
-    from urllib.parse import urlsplit  # start-up budget: not needed when a key is set
-
-    parts = urlsplit(url)
     try:
-        return parts.hostname or "", parts.port or 80
-    except ValueError:  # a port that is not a number
+        address = parse_url(url)
+    except ConfigError:
         return "", 0
+    return address.host, address.port
 
 
 def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -153,49 +152,47 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     import select
     import socket  # both only when nothing was configured
 
-    trying: dict[socket.socket, Candidate] = {}
+    trying: dict[int, tuple[socket.socket, Candidate]] = {}
+    poll = select.poll()
     for candidate in candidates:
         host, port = _address(candidate.base_url)
         family = socket.AF_INET6 if host == "::1" else socket.AF_INET
         try:
-            one = socket.socket(family, socket.SOCK_STREAM)
+            sock = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
             continue
-        one.setblocking(False)
-        one.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
-        trying[one] = candidate
-    found = set()
-    waiting = list(trying)
-    while waiting:
-        _, ready, _ = select.select([], waiting, [], CONNECT_SECONDS)
-        if not ready:
-            break
-        for one in ready:
-            waiting.remove(one)
-            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                found.add(trying[one])
-    for one in trying:
-        one.close()
-    return [candidate for candidate in candidates if candidate in found]
+        sock.setblocking(False)
+        sock.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
+        poll.register(sock, select.POLLOUT)
+        trying[sock.fileno()] = sock, candidate
+    answering = set()
+    waiting = set(trying)
+    while waiting and (ready := poll.poll(CONNECT_SECONDS * 1000)):
+        for fd, _ in ready:
+            poll.unregister(fd)
+            waiting.remove(fd)
+            sock, candidate = trying[fd]
+            if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+                answering.add(candidate)
+    for sock, _ in trying.values():
+        sock.close()
+    return [candidate for candidate in candidates if candidate in answering]
 
 
 def first_model(base_url: str) -> str:
     """The first model a server offers for conversation; empty when it is not a model server."""
-    from http.client import HTTPConnection, HTTPException  # as above
+    from zot.provider.http import open_url  # as above
 
-    host, port = _address(base_url)
-    path = "/" + base_url.split("://", 1)[1].partition("/")[2].strip("/") + "/models"
-    connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    headers = {"accept": "application/json"}
+    url = f"{base_url.rstrip('/')}/models"
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        data = answer.read(MAX_ANSWER)
-        listed = msgspec.json.decode(data, type=_Models) if answer.status == 200 else _Models()
-    except (OSError, HTTPException, msgspec.DecodeError):
+        with open_url("local", url, headers=headers, seconds=ANSWER_SECONDS) as answer:
+            if answer.status != 200:
+                return ""
+            listed = msgspec.json.decode(answer.read_all(MAX_ANSWER), type=_Models)
+    except (ProviderError, ConfigError, msgspec.MsgspecError, UnicodeDecodeError):
         return ""  # something else lives on that port
-    finally:
-        connection.close()
-    talking = [each.id for each in listed.data or () if "embed" not in each.id.lower()]
+    talking = [row.id for row in listed.data or () if "embed" not in row.id.lower()]
     return talking[0] if talking else ""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
+
+if TYPE_CHECKING:
+    from zot.provider.kept import Kept
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -84,7 +87,9 @@ class Wire(Protocol):
 
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]: ...
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]: ...
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        """The request; what it has in common with the last one is taken from `kept`."""
+        ...
 
     def reader(self, provider: str) -> Reader: ...
 

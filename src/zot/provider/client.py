@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
 from zot.provider.assemble import Reader, Wire, encode
 from zot.provider.failure import SHOWN, Unauthorized, one_line
 from zot.provider.http import Answer, Http
+from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Provider, Request, Started, StreamEvent
@@ -31,11 +33,13 @@ class Client:
         self._api = api
         self._key = key
         self._http = http
+        self._lock = Lock()
+        self._kept = Kept()
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         cancel.check()
         quirks = resolve_quirks(self._info, request.model)
-        body = encode(self._wire.body(request, quirks))
+        body = self._body(request, quirks)
         reader = self._wire.reader(self.name)
         path, headers = self._path(request), self._headers(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
@@ -58,6 +62,13 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def _body(self, request: Request, quirks: Quirks) -> bytes:
+        with self._lock:  # calls at the same time do not share what is kept
+            kept, self._kept = self._kept, Kept()
+        body = encode(self._wire.body(request, quirks, kept))
+        self._kept = kept
+        return body
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""

@@ -11,18 +11,19 @@ from zot.errors import BadResponse, Refused
 from zot.provider.address import quoted
 from zot.provider.assemble import Assembler, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     NO_IMAGES,
     ModelTurn,
     ToolTurn,
+    Turn,
     UserTurn,
     args_of,
     base64_of,
     images_of,
     object_schema,
     result_text,
-    turns,
 )
 from zot.provider.types import (
     Finished,
@@ -79,8 +80,8 @@ class GenerateContent:
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
-        body: dict[str, Json] = {"contents": encode_turns(request, quirks)}
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        body: dict[str, Json] = {"contents": encode_turns(request, quirks, kept)}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
@@ -167,27 +168,29 @@ def nullable(schema: dict[str, Json]) -> dict[str, Json]:
     return schema
 
 
-def encode_turns(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
-    contents: list[dict[str, Json]] = []
-    for turn in turns(request):
+def encode_turns(request: Request, quirks: Quirks, kept: Kept) -> list[dict[str, Json]]:
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
-                add(contents, "user", [encode_said(block, request) for block in blocks])
+                return [encode_said(block, request) for block in blocks]
             case ModelTurn():
-                add(contents, "model", encode_model(turn, quirks))
+                return encode_model(turn, quirks)
             case ToolTurn(results=results):
-                add(contents, "user", encode_results(results, request))
+                return encode_results(results, request)
             case _:
                 assert_never(turn)
+
+    contents: list[dict[str, Json]] = []
+    conversation = kept.turns(request)
+    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
+    for turn, parts in zip(conversation, encoded, strict=True):
+        # Roles must alternate: what one side says twice in a row becomes one turn.
+        role = "model" if isinstance(turn, ModelTurn) else "user"
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": [*parts]})
     return contents
-
-
-def add(contents: list[dict[str, Json]], role: str, parts: list[dict[str, Json]]) -> None:
-    """Roles must alternate: what one side says twice in a row becomes one turn."""
-    if contents and contents[-1]["role"] == role:
-        contents[-1]["parts"] += parts
-    else:
-        contents.append({"role": role, "parts": parts})
 
 
 def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
@@ -198,8 +201,8 @@ def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
     return {"inlineData": {"mimeType": block.mime_type, "data": base64_of(block)}}
 
 
-def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
-    parts: list[dict[str, Json]] = []
+def encode_model(turn: ModelTurn, quirks: Quirks) -> list[Json]:
+    parts: list[Json] = []
     for block in turn.blocks:
         match block:
             case Text():
@@ -224,8 +227,8 @@ def signed(block: ToolCall | Reasoning, turn: ModelTurn) -> dict[str, Json]:
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
 
-def encode_results(results: tuple[ToolResult, ...], request: Request) -> list[dict[str, Json]]:
-    parts: list[dict[str, Json]] = []
+def encode_results(results: tuple[ToolResult, ...], request: Request) -> list[Json]:
+    parts: list[Json] = []
     images: list[Image] = []
     for result in results:
         key = "error" if result.is_error else "output"

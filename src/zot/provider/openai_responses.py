@@ -14,18 +14,19 @@ from msgspec import Struct
 from zot.errors import ProviderError, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode, encode
 from zot.provider.failure import class_for_kind, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     NO_IMAGES,
     ModelTurn,
     ToolTurn,
+    Turn,
     UserTurn,
     args_of,
     base64_of,
     images_of,
     object_schema,
     result_text,
-    turns,
     wire_id,
 )
 from zot.provider.types import (
@@ -58,10 +59,10 @@ class Responses:
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
         body: dict[str, Json] = {
             "model": request.model.id,
-            "input": encode_turns(request),
+            "input": encode_turns(request, kept),
             "stream": True,
             "store": False,
         }
@@ -105,23 +106,26 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     return wanted
 
 
-def encode_turns(request: Request) -> list[dict[str, Json]]:
-    items: list[dict[str, Json]] = []
-    if request.system.strip():
-        # Not as `instructions`: xAI refuses that field.
-        content: list[dict[str, Json]] = [{"type": "input_text", "text": request.system}]
-        items.append({"type": "message", "role": "system", "content": content})
-    for turn in turns(request):
+def encode_turns(request: Request, kept: Kept) -> list[Json]:
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
                 content = [encode_said(block, request) for block in blocks]
-                items.append({"type": "message", "role": "user", "content": content})
+                return [{"type": "message", "role": "user", "content": content}]
             case ModelTurn():
-                items += encode_model(turn)
+                return encode_model(turn)
             case ToolTurn(results=results):
-                items += [encode_result(result, request) for result in results]
+                return [encode_result(result, request) for result in results]
             case _:
                 assert_never(turn)
+
+    items: list[Json] = []
+    if request.system.strip():
+        # Not as `instructions`: xAI refuses that field.
+        content = [{"type": "input_text", "text": request.system}]
+        items.append({"type": "message", "role": "system", "content": content})
+    for encoded in kept.encoded(kept.turns(request), request.model, encode_turn):
+        items += encoded
     return items
 
 
@@ -134,8 +138,8 @@ def encode_said(block: Text | Image, request: Request) -> dict[str, Json]:
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 
-def encode_model(turn: ModelTurn) -> list[dict[str, Json]]:
-    items: list[dict[str, Json]] = []
+def encode_model(turn: ModelTurn) -> list[Json]:
+    items: list[Json] = []
     for block in turn.blocks:
         match block:
             case Text():

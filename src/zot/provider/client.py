@@ -112,7 +112,7 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
     if not piece:
         raise BadResponse(f"{name}: http {answer.status} with an empty body")
     while piece:
-        for _, data in splitter.feed(piece):
+        for data in splitter.feed(piece):
             reader.read(data)
             if reader.done:
                 return
@@ -125,7 +125,7 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
             if reader.complete:
                 return  # the answer is whole; only its token counts may be missing
             raise
-    for _, data in splitter.finish():
+    for data in splitter.finish():
         reader.read(data)
 
 

@@ -295,9 +295,16 @@ class WireError(Struct):
     code: str | int | None = None
 
 
+class WireGroq(Struct):
+    usage: WireUsage | None = None
+    """Groq's place for the token counts, and for some models the only one."""
+    error: str | None = None
+
+
 class WireChunk(Struct):
     choices: list[WireChoice] | None = None
     usage: WireUsage | None = None
+    x_groq: WireGroq | None = None
     error: WireError | str | None = None
 
 
@@ -337,6 +344,10 @@ class ChatReader:
                 self.out.close_calls()
             self._usage(choice.usage)
         self._usage(chunk.usage)
+        if chunk.x_groq is not None:
+            self._usage(chunk.x_groq.usage)
+            if chunk.x_groq.error:
+                raise self._failed(chunk.x_groq.error)
 
     def finish(self) -> Finished:
         # Some servers never say [DONE]; a reason to stop is as good an end.

@@ -192,7 +192,8 @@ class WireItem(Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: Json = None
+    """A string in the calls that are ours; an object in those of some tools of the server."""
     content: list[WirePart] | None = None
     summary: list[WirePart] | None = None
     encrypted_content: str | None = None
@@ -250,6 +251,8 @@ class ResponsesReader:
         self.out = Assembler(provider, API)
         self.done = False
         self._calls: dict[int, Part] = {}
+        self._thinking: dict[int, Part] = {}
+        """Thoughts that are being told, by their place: they may end after the text."""
         self._thoughts: dict[str, Part] = {}
         self._stop: StopWord = "end"
         self._refusal: list[str] = []
@@ -272,8 +275,9 @@ class ResponsesReader:
             case "response.output_item.done":
                 self._item_done(event)
             case "response.reasoning_summary_part.added":
-                if self.out.reasoning_grows():
-                    self.out.reasoning("\n\n")
+                part = self._thinking.get(event.output_index)
+                if part is not None and part.pieces:
+                    self.out.reasoning("\n\n", part)
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
@@ -295,7 +299,10 @@ class ResponsesReader:
             case "response.output_text.delta":
                 self.out.text(delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.out.reasoning(delta)
+                part = self._thinking.get(event.output_index)
+                if part is None:
+                    part = self._thinking[event.output_index] = self.out.reasoning_part()
+                self.out.reasoning(delta, part)
             case "response.function_call_arguments.delta":
                 part = self._calls.get(event.output_index)
                 if part is not None:
@@ -313,6 +320,8 @@ class ResponsesReader:
         if item.type == "function_call":
             part = self.out.open_call(item.call_id or item.id or "", item.name or "")
             self._calls[event.output_index] = part
+        elif item.type == "reasoning":
+            self._thinking[event.output_index] = self.out.open_reasoning()
 
     def _item_done(self, event: WireEvent) -> None:
         item = event.item
@@ -321,22 +330,24 @@ class ResponsesReader:
         if item.type == "function_call":
             self._call_done(event.output_index, item)
         elif item.type == "reasoning":
-            part = self.out.reasoning_part()
+            part = self._thinking.pop(event.output_index, None) or self.out.reasoning_part()
             if not part.pieces:
                 texts = [piece.text or "" for piece in (item.summary or item.content or [])]
-                self.out.reasoning("\n\n".join(texts))
+                self.out.reasoning("\n\n".join(texts), part)
             part.opaque = {"item": reasoning_item(item)}
             self._thoughts[item.id or ""] = part
+            self.out.end_block(part)  # not of a text that began meanwhile
         elif item.type == "message":
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
-        self.out.end_block()
+            self.out.end_block()
 
     def _call_done(self, index: int, item: WireItem) -> None:
         part = self._calls.pop(index, None)
         if part is None:  # a server that sends the call whole
             part = self.out.open_call(item.call_id or item.id or "", item.name or "")
         if not part.pieces:
-            self.out.args(part, item.arguments or "")
+            args = item.arguments or ""
+            self.out.args(part, args if isinstance(args, str) else encode(args).decode())
         self.out.close_call(part)
 
     def _ended(self, event: WireEvent) -> None:

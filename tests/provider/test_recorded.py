@@ -138,3 +138,8 @@ def test_any_path_of_an_argument_is_survived(path, value):
     for prefix in ("", "$.", "$.b[", "$.a."):
         put(args, prefix + path, value)
     encode(args)
+
+
+def test_an_answer_that_came_whole_needs_no_reason_to_stop():
+    whole = {"choices": [{"message": {"content": "x"}, "finish_reason": ""}]}
+    assert finish("openai-chat", whole).content == (Text("x"),)

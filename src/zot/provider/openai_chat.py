@@ -339,6 +339,7 @@ class ChatReader:
                 self._delta(choice.delta)
             elif choice.message is not None:
                 self._delta(choice.message)
+                self._stop = "stop"  # it came whole, also where a server leaves the reason empty
             if choice.finish_reason:
                 self._stop = choice.finish_reason
                 self.out.close_calls()

@@ -4,15 +4,25 @@ import ssl
 import subprocess
 import threading
 import time
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.provider import KEY, ask, client, model_of, run
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, Cancelled, ConfigError, NetworkError, StreamIdle
 from zot.provider import client as client_module
 from zot.provider import http as http_module
-from zot.provider.address import Address, is_loopback, parse_url, proxy_for
+from zot.provider.address import (
+    Address,
+    is_loopback,
+    parse_url,
+    proxy_for,
+    quoted,
+    unquoted,
+)
 from zot.provider.connection import tls_context
 from zot.provider.http import Http, check_header
 from zot.provider.types import Finished
@@ -52,6 +62,33 @@ def test_a_url_has_its_parts():
 def test_what_is_no_base_url_is_refused(url):
     with pytest.raises(ConfigError):
         parse_url(url)
+
+
+@pytest.mark.parametrize("url", ["http://me:hunter2@x", "socks5://me:hunter2@x/y"])
+def test_a_password_in_a_url_is_refused_without_showing_it(url):
+    with pytest.raises(ConfigError) as caught:
+        parse_url(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@given(
+    st.sampled_from(["http", "HTTPS"]),
+    st.sampled_from(["x.example", "127.0.0.1", "[::1]", "[fe80::1]", "UPPER.example"]),
+    st.none() | st.integers(1, 65_535),
+    st.text("abc/%-._~", max_size=12),
+)
+def test_a_url_is_read_as_the_standard_library_reads_it(scheme, host, port, path):
+    url = f"{scheme}://{host}{'' if port is None else f':{port}'}/{path}"
+    parts, address = urlsplit(url), parse_url(url)
+    assert (address.scheme, address.host) == (parts.scheme, parts.hostname)
+    assert address.port == (parts.port or (443 if parts.scheme == "https" else 80))
+    assert address.path == parts.path.rstrip("/")
+
+
+@given(st.text(max_size=20))
+def test_quoting_is_that_of_the_standard_library(text):
+    assert quoted(text) == quote(text, safe="", errors="replace")
+    assert unquoted(text) == unquote_to_bytes(text.encode("utf-8", "replace"))
 
 
 def test_the_proxy_comes_from_the_environment():
@@ -725,3 +762,28 @@ def test_thousands_of_deltas_leave_no_thread_behind(server):
     assert error is None
     server.close()
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("key", ["k3y!", "sk-short", KEY])
+def test_a_key_that_a_server_repeats_is_not_shown(key):
+    said = b'{"error":{"message":"bad key %s, \\u0022%s"}}' % (key.encode(), key.encode())
+    with Raw(answer(400, said)) as raw, client("openai", raw.url, key=key) as made:
+        _, error = run(made, ask(model_of("openai"), "hi"))
+    assert key not in str(error)
+    assert "bad key [key]" in str(error)
+
+
+def test_no_part_of_a_key_is_left_where_a_long_error_is_cut():
+    said = b"x" * 1_990 + b" " + KEY.encode()
+    with Raw(answer(400, said)) as raw, client("openai", raw.url) as made:
+        _, error = run(made, ask(model_of("openai"), "hi"))
+    assert KEY[:6] not in str(error)
+
+
+def test_a_key_in_the_text_of_a_model_that_refuses_is_not_shown():
+    refusal = b'data: {"choices":[{"delta":{"refusal":"not %s"}}]}\n\n' % KEY.encode()
+    refusal += b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+    with Raw(answer(200, refusal, "text/event-stream")) as raw, client("openai", raw.url) as made:
+        _, error = run(made, ask(model_of("openai"), "hi"))
+    assert KEY not in str(error)
+    assert "[key]" in str(error)

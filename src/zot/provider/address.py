@@ -52,10 +52,11 @@ def parse_url(url: str) -> Address:
     """
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
+    if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
+        # First, and without showing it: it may hold a password.
+        raise ConfigError("a base URL has no user name, query or fragment: pass the key as a key")
     if not mark or scheme not in DEFAULT_PORTS:
         raise ConfigError(f"not a usable URL: {url!r}: it must start with http:// or https://")
-    if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
-        raise ConfigError("a base URL has no user name, query or fragment: pass the key as a key")
     netloc, slash, path = rest.partition("/")
     host, port = split_netloc(netloc, url)
     if not path.isascii() or any(char <= " " for char in rest):

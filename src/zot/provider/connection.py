@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.errors import ConfigError
 from zot.provider.address import Address, Proxy
+from zot.provider.failure import SHOWN, one_line
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Connection:
             answer.feed(data)
         if answer.error or not 200 <= answer.status < 300:
             reason = answer.error or f"{answer.status} {answer.reason}"
-            raise OSError(f"the proxy refused the tunnel: {reason:.200}")
+            raise OSError(f"the proxy refused the tunnel: {one_line(reason, SHOWN)}")
 
     def _secure(self) -> None:
         plain = self._socket()

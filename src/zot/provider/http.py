@@ -24,7 +24,14 @@ from zot.errors import (
 )
 from zot.provider.address import parse_url, proxy_for, split_query
 from zot.provider.connection import Connection, tls_context
-from zot.provider.failure import SHOWN, class_for_status, cut, error_message, retry_after
+from zot.provider.failure import (
+    SHOWN,
+    class_for_status,
+    cut,
+    error_message,
+    one_line,
+    retry_after,
+)
 from zot.provider.response import ResponseParser
 
 PIECE = 64 * 1024
@@ -78,7 +85,7 @@ class Answer:
         self._next = body
         self._total = len(body)
         self.status = line.parser.status
-        self.reason = line.parser.reason
+        self.reason = one_line(line.parser.reason, SHOWN)
         self.headers: Mapping[str, str] = line.parser.headers
 
     def read(self) -> bytes:

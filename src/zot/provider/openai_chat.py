@@ -327,7 +327,7 @@ class ChatReader:
         return bool(self._stop)
 
     def read(self, data: bytes) -> None:
-        if data.strip() == b"[DONE]":
+        if len(data) < 16 and data.strip() == b"[DONE]":
             self.done = True
             return
         chunk = decode(_CHUNK, data, self.out.provider)

@@ -263,7 +263,7 @@ class ResponsesReader:
         return self.done
 
     def read(self, data: bytes) -> None:
-        if data.strip() == b"[DONE]":
+        if len(data) < 16 and data.strip() == b"[DONE]":
             return  # some gateways add it
         event = decode(_EVENT, data, self.out.provider)
         if event.type.endswith(".delta"):

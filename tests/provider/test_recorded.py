@@ -1,6 +1,9 @@
 """What recordings of real servers showed: each of these answers was once read wrong."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -143,3 +146,33 @@ def test_any_path_of_an_argument_is_survived(path, value):
 def test_an_answer_that_came_whole_needs_no_reason_to_stop():
     whole = {"choices": [{"message": {"content": "x"}, "finish_reason": ""}]}
     assert finish("openai-chat", whole).content == (Text("x"),)
+
+
+# --- the script that replays recordings --------------------------------------------------------
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "replay_recordings.py"
+CASSETTE = """
+interactions:
+- request: {method: POST, uri: https://api.example/v1/chat/completions}
+  response:
+    status: {code: 200}
+    body:
+      string: |
+        data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}
+
+        data: [DONE]
+- request: {method: POST, uri: https://api.example/v1/messages}
+  response: {status: {code: 529}, body: {string: '{"error":{"message":"busy"}}'}}
+"""
+
+
+@pytest.mark.parametrize(("end", "wrong"), [("STOP", 0), (None, 1)])
+def test_recordings_are_replayed_and_judged(tmp_path, end, wrong):
+    cassette = tmp_path / "tests" / "cassettes" / "one.yaml"
+    fixture = tmp_path / "packages" / "google" / "src" / "__fixtures__" / "x.chunks.txt"
+    for path, text in ((cassette, CASSETTE), (fixture, json.dumps(candidate(finish=end)))):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path], capture_output=True, text=True)
+    assert f"3 answers, {wrong} wrong" in done.stdout, done.stderr
+    assert done.returncode == wrong

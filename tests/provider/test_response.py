@@ -1,7 +1,13 @@
+import socket
+import threading
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from zot.cancel import Cancel
+from zot.errors import ProviderError
+from zot.provider.http import Http
 from zot.provider.response import MAX_HEAD, ResponseParser
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
@@ -126,3 +132,75 @@ def test_headers_sent_twice_are_joined():
     parser.feed(b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\ncontent-length: 0\r\n\r\n")
     assert parser.headers["x-a"] == "1, 2"
     assert parser.keeps_alive
+
+
+# --- the same over a socket ------------------------------------------------------------------
+
+
+class Player:
+    """A server that answers each connection with the next list of pieces."""
+
+    def __init__(self):
+        self.pieces = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            with sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.recv(65536)
+                try:
+                    for piece in self.pieces:
+                        sock.sendall(piece)
+                except OSError:
+                    pass  # the client has seen enough
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join(5)
+
+
+@pytest.fixture(scope="module")
+def player():
+    made = Player()
+    yield made
+    made.close()
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    answers(),
+    st.lists(st.tuples(st.integers(0, 10_000), st.binary(max_size=6)), max_size=2),
+    st.lists(st.integers(0, 10_000), max_size=6),
+)
+def test_a_client_makes_the_same_of_it_or_raises_one_of_its_errors(player, made, damage, cuts):
+    sent, _ = made
+    for at, replacement in damage:
+        at %= len(sent)
+        sent = sent[:at] + replacement + sent[at + len(replacement) :]
+    player.pieces = cut(sent, cuts)
+    status, reason, headers, body, is_whole, is_bad, has_head = read([sent])
+    http = Http("x", player.url, idle_seconds=5)
+    seen = b""
+    try:
+        with http.exchange("GET", "/", {}, None, Cancel()) as answer:
+            assert (answer.status, dict(answer.headers)) == (status, headers)
+            while piece := answer.read():
+                seen += piece
+        assert is_whole
+        assert seen == body
+    except ProviderError:
+        assert is_bad or not is_whole
+        assert body.startswith(seen)
+    finally:
+        http.close()

@@ -266,8 +266,9 @@ class Connection:
 
     def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment the client closes."""
-        readable, _, _ = select.select([self.sock], [], [], seconds)
-        if readable:
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        if poll.poll(seconds * 1000):
             raise Gone
 
     def hang(self) -> None:

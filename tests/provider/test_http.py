@@ -85,7 +85,7 @@ def test_a_url_is_read_as_the_standard_library_reads_it(scheme, host, port, path
     assert address.path == parts.path.rstrip("/")
 
 
-@given(st.text(max_size=20))
+@given(st.text(max_size=20) | st.text("%0aG é", max_size=8))
 def test_quoting_is_that_of_the_standard_library(text):
     assert quoted(text) == quote(text, safe="", errors="replace")
     assert unquoted(text) == unquote_to_bytes(text.encode("utf-8", "replace"))

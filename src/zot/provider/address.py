@@ -13,6 +13,7 @@ from msgspec import Struct
 from zot.errors import ConfigError
 
 PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+HEX = frozenset(b"0123456789abcdefABCDEF")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -139,8 +140,8 @@ def unquoted(text: str) -> bytes:
     head, *rest = text.encode("utf-8", "replace").split(b"%")
     out = [head]
     for part in rest:
-        try:
-            out.append(bytes.fromhex(part[:2].decode("ascii")) + part[2:])
-        except ValueError:
+        if len(part) > 1 and part[0] in HEX and part[1] in HEX:
+            out.append(bytes([int(part[:2], 16)]) + part[2:])
+        else:
             out.append(b"%" + part)
     return b"".join(out)

@@ -6,6 +6,8 @@ import sys
 import pytest
 from support.environment import uncovered
 
+from zot.testing.fakeserver import FakeServer
+
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
     *("argparse", "json", "pathlib", "subprocess", "rich", "prompt_toolkit", "typing_extensions"),
@@ -51,3 +53,76 @@ def test_a_bare_interpreter_has_none_of_it_loaded():
     code = "import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=uncovered())
     assert set(done.stdout.decode().split()) & FORBIDDEN == set()
+
+
+# --- the first delta over plain HTTP -----------------------------------------------------------
+
+NOT_FOR_PLAIN_HTTP = {
+    *("http", "http.client", "email", "ssl", "asyncio", "subprocess", "json", "logging"),
+    *("tempfile", "shutil", "hashlib", "random"),
+}
+FIRST_DELTA = """
+import os, sys
+from zot.__main__ import _load_msgspec, main
+_load_msgspec()
+from zot.lines import LineWriter
+plain_put = LineWriter.put
+taken = []
+def put(self, data):
+    if not taken and b'"type":"text_delta"' in data:
+        taken.append(sorted(sys.modules))
+    plain_put(self, data)
+LineWriter.put = put
+sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
+main()
+os.write(2, " ".join(taken[0]).encode())
+"""
+# The model client alone: what it needs for a whole answer.
+ONE_ANSWER = """
+import os, sys
+from zot.cancel import Cancel
+from zot.provider.providers import PROVIDERS, connect
+from zot.provider.types import Message, Model, Request, Text
+model = Model("m", sys.argv[2], sys.argv[3])
+client = connect(PROVIDERS[sys.argv[2]], model, "k", sys.argv[1])
+request = Request(model, "", (Message("user", (Text("say:hi"),), 0.0),))
+events = list(client.stream(request, Cancel()))
+client.close()
+print(events[-1].content[0].text)
+os.write(2, " ".join(sys.modules).encode())
+"""
+
+
+def loaded_by(code, *arguments, tmp_path, input=b""):
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", code, server.url, *arguments],
+            input=input,
+            capture_output=True,
+            timeout=60,
+            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+        )
+    assert b"hi" in done.stdout
+    return set(done.stderr.decode().split())
+
+
+def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package(tmp_path):
+    prompt = b'{"id":"1","type":"prompt","message":"say:hi"}\n'
+    loaded = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
+    assert "zot.provider.http" in loaded
+    assert loaded & NOT_FOR_PLAIN_HTTP == set()
+
+
+@pytest.mark.parametrize(
+    ("provider", "api"),
+    [
+        ("anthropic", "anthropic"),
+        ("openai", "openai-chat"),
+        ("openai-responses", "openai-responses"),
+        ("google", "google"),
+    ],
+)
+def test_a_model_client_needs_little_of_the_standard_library(provider, api, tmp_path):
+    loaded = loaded_by(ONE_ANSWER, provider, api, tmp_path=tmp_path)
+    more = {"pathlib", "urllib", "urllib.parse", "ipaddress"}
+    assert loaded & (NOT_FOR_PLAIN_HTTP | more) == set()

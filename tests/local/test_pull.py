@@ -157,6 +157,11 @@ class Handler(BaseHTTPRequestHandler):
     server: Web
 
     def do_GET(self) -> None:
+        if self.path in ("/moved?sign=1", "/endless"):
+            self.send_response(302)
+            self.send_header("Location", "/model.gguf" if "?" in self.path else self.path)
+            self.end_headers()
+            return
         if self.path != "/model.gguf":
             self.send_error(404)
             return
@@ -190,6 +195,14 @@ def test_a_url_is_fetched_and_goes_on_after_a_cut(web: Web) -> None:
     web.cut = None
     assert fetch(model(url=web.url))[0].read_bytes() == CONTENT
     assert web.ranges == [None, "bytes=3000-"]
+
+
+def test_a_file_is_followed_to_where_its_publisher_moved_it(web: Web) -> None:
+    moved = web.url.replace("model.gguf", "moved?sign=1")
+    assert fetch(model(url=moved))[0].read_bytes() == CONTENT
+    remove(model())
+    with pytest.raises(PullError, match="without an end"):
+        fetch(model(url=web.url.replace("model.gguf", "endless")))
 
 
 def test_a_server_that_does_not_resume_sends_everything_again(web: Web) -> None:

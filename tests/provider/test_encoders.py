@@ -5,11 +5,14 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
 
+from zot.provider import kept as kept_module
 from zot.provider.client import load_wire
+from zot.provider.kept import Kept
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
-from zot.provider.transcript import output_limit, short_id, turns, wire_id
+from zot.provider.transcript import output_limit, short_id, turn_size, turns, wire_id
 from zot.provider.types import (
     LEVELS,
     Image,
@@ -26,7 +29,7 @@ from zot.provider.types import (
 )
 from zot.testing.replies import dialect_of
 from zot.testing.rules import problems
-from zot.text import encode_json as encode
+from zot.text import encode_json
 
 text = st.text(max_size=12)
 ids = st.sampled_from(["a", "b", "call_1", "", "x" * 300, "a\nb", "ü", "call 2"])
@@ -90,7 +93,7 @@ def test_any_conversation_encodes_to_a_valid_request(
     request = Request(model, system, tuple(said), tools, level, limit, "key", choice)
     wire = load_wire(model.api)
     quirks = resolve_quirks(PROVIDERS[provider], model)
-    body = json.loads(encode(wire.body(request, quirks)))
+    body = json.loads(encode_json(wire.body(request, quirks, Kept())))
     assert problems(dialect_of(wire.path(request)), body) == []
     wire.headers(request, quirks)
 
@@ -101,7 +104,9 @@ def test_encoding_twice_gives_the_same_bytes(said):
     # Prompt caches match prefixes: a body must not depend on anything but the request.
     request = ask(model_of("anthropic"), *said)
     wire = load_wire("anthropic")
-    assert encode(wire.body(request, Quirks())) == encode(wire.body(request, Quirks()))
+    assert encode_json(wire.body(request, Quirks(), Kept())) == encode_json(
+        wire.body(request, Quirks(), Kept())
+    )
 
 
 @pytest.mark.parametrize("api", sorted(BY_API))
@@ -114,10 +119,12 @@ def test_a_longer_conversation_starts_with_the_shorter_one(api):
     key = {"google": "contents", "openai-responses": "input"}.get(api, "messages")
 
     def plain(body):
-        return json.dumps(body[key]).replace(', "cache_control": {"type": "ephemeral"}', "")
+        return json.dumps(json.loads(encode_json(body))[key]).replace(
+            ', "cache_control": {"type": "ephemeral"}', ""
+        )
 
-    short = plain(wire.body(ask(model, *first), Quirks()))
-    long = plain(wire.body(ask(model, *longer), Quirks()))
+    short = plain(wire.body(ask(model, *first), Quirks(), Kept()))
+    long = plain(wire.body(ask(model, *longer), Quirks(), Kept()))
     assert long.startswith(short[:-1])
 
 
@@ -126,7 +133,7 @@ def test_half_a_surrogate_pair_in_a_prompt_does_not_raise(api):
     model = model_of(BY_API[api])
     made = assistant(model, ToolCall("c", "bash", {"a": "\ud800", "n": 2**80}), stop="tool_use")
     request = ask(model, "\ud83d hi \U0001f642", made, tool(ToolResult("c", (Text("\udc00"),))))
-    body = encode(load_wire(api).body(request, Quirks())).decode()
+    body = encode_json(load_wire(api).body(request, Quirks(), Kept())).decode()
     assert "\ufffd hi \U0001f642" in body
 
 
@@ -135,7 +142,7 @@ def test_half_a_surrogate_pair_in_a_prompt_does_not_raise(api):
 def test_odd_schemas_do_not_raise(api, schema):
     model = model_of(BY_API[api])
     request = ask(model, "hi", tools=(ToolSpec("t", "", schema),))
-    assert encode(load_wire(api).body(request, Quirks()))
+    assert encode_json(load_wire(api).body(request, Quirks(), Kept()))
 
 
 def test_tool_ids_fit_every_server():
@@ -158,9 +165,58 @@ def test_an_id_used_twice_is_sent_as_two():
 
 def test_the_output_limit_stays_within_the_window():
     small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
-    request = ask(small, "x" * 8_000)
-    assert output_limit(request, turns(request)) < 2_100
-    full = ask(small, "x" * 100_000)
-    assert output_limit(full, turns(full)) == 1_024
+    (turn,) = turns(ask(small, "x" * 8_000))
+    assert output_limit(ask(small), turn_size(turn)) < 2_100
+    assert output_limit(ask(small), 100_000) == 1_024
     tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)
-    assert output_limit(ask(tiny, "x" * 9_000), turns(ask(tiny, "hi"))) == 100
+    assert output_limit(ask(tiny), 9_000) == 100
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(BY_API)),
+    st.lists(messages, min_size=1, max_size=12),
+    st.lists(st.integers(0, 12), min_size=1, max_size=5),
+)
+def test_what_is_kept_of_the_last_request_changes_no_byte(api, said, lengths):
+    model = model_of(BY_API[api])
+    wire, kept = load_wire(api), Kept()
+    for length in lengths:
+        request = ask(model, *said[: length or 1])
+        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
+            wire.body(request, Quirks(), Kept())
+        )
+
+
+@pytest.mark.parametrize("api", sorted(BY_API))
+def test_a_turn_is_encoded_once(api, monkeypatch):
+    model = model_of(BY_API[api])
+    wire, kept, said = load_wire(api), Kept(), []
+    seen = []
+    plain = kept.encoded
+
+    def counting(conversation, settings, encode_turn):
+        def counted(turn):
+            seen.append(turn)
+            return encode_turn(turn)
+
+        return plain(conversation, settings, counted)
+
+    kept.encoded = counting
+    for number in range(30):
+        said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
+        said += [tool(ToolResult(f"c{number}", (Text("out"),)))]
+        wire.body(ask(model, *said), Quirks(), kept)
+    assert len(seen) <= len(said) + 2 * 30
+    wire.body(ask(model, user("all"), *said[1:]), Quirks(), kept)
+    wire.body(ask(replace(model, id="other"), *said), Quirks(), kept)
+
+
+def test_no_more_than_a_limit_is_kept(monkeypatch):
+    monkeypatch.setattr(kept_module, "MAX_KEPT", 1_000)
+    model = model_of("anthropic")
+    wire, kept = load_wire("anthropic"), Kept()
+    request = ask(model, *(user("x" * 300) for _ in range(9)))
+    for _ in range(2):
+        assert len(json.loads(encode_json(wire.body(request, Quirks(), kept)))["messages"]) == 9
+        assert len(kept._encoded) == 2

@@ -1,12 +1,16 @@
 """Every row of the table of providers works against a server that speaks its API."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 from support.provider import BASH, KEY, ask, assistant, model_of, run, tool, user
 
 from zot.errors import ConfigError, Refused
+from zot.provider.assemble import encode
 from zot.provider.catalog import find, models
 from zot.provider.client import join_path, load_wire, open_client
+from zot.provider.kept import Kept
 from zot.provider.openai_chat import ChatReader
 from zot.provider.providers import PROVIDERS, connect, resolve_quirks
 from zot.provider.types import (
@@ -91,7 +95,7 @@ def test_every_model_of_a_row_can_be_asked_at_every_level(provider, level):
     info = PROVIDERS[provider]
     for model in models(provider):
         request = ask(model, "hi", reasoning=level)
-        body = load_wire(model.api).body(request, resolve_quirks(info, model))
+        body = load_wire(model.api).body(request, resolve_quirks(info, model), Kept())
         if model.api != "google":
             assert body["model"] == model.id
 
@@ -99,7 +103,8 @@ def test_every_model_of_a_row_can_be_asked_at_every_level(provider, level):
 def body_of(provider, *messages, model=None, **fields):
     model = model or model_of(provider)
     quirks = resolve_quirks(PROVIDERS[provider], model)
-    return load_wire(model.api).body(ask(model, *(messages or ("hi",)), **fields), quirks)
+    request = ask(model, *(messages or ("hi",)), **fields)
+    return json.loads(encode(load_wire(model.api).body(request, quirks, Kept())))
 
 
 # --- quirks, one by one ----------------------------------------------------------------------

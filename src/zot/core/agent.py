@@ -21,6 +21,7 @@ from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
+from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Tool
 from zot.core.toolbox import Toolbox
@@ -34,6 +35,7 @@ from zot.errors import (
     ProviderError,
     ZotError,
 )
+from zot.provider.failure import ImageRefused
 from zot.provider.repair import repaired
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
@@ -130,6 +132,7 @@ class Agent:
         """Puts itself before every tool, also those that come later: to record, to replay."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = Usage()
+        self._refused_images = RefusedImages()
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -274,6 +277,8 @@ class Agent:
                 raise
             self._compact_for_room(error, io)
             finished, message = self._call(system, io)
+        except ImageRefused as error:
+            finished, message = self._call_without_images(system, error, io)
         io.emit(events.AssistantMessage(message))
         calls = [block for block in message.content if isinstance(block, ToolCall)]
         for call in calls:
@@ -288,13 +293,30 @@ class Agent:
             # What the user must hear is that the context is full, not why that was not helped.
             raise ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
+    def _call_without_images(
+        self, system: str, error: ImageRefused, io: RunIO
+    ) -> tuple[Finished, Message]:
+        """Ask again with a note in the place of the images that were refused."""
+        while self._refused_images.add_from(self._messages()):
+            io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
+            try:
+                return self._call(system, io)
+            except ImageRefused as again:
+                error = again
+        raise error
+
+    def _messages(self) -> tuple[Message, ...]:
+        """The transcript as the model is sent it."""
+        messages = repaired(self.session.messages(), self.model.images)
+        return self._refused_images.left_out(messages)
+
     def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
         answer = Answer(self.model, self.provider.name)
         request = Request(
             model=self.model,
             system=system,
-            messages=repaired(self.session.messages(), self.model.images),
+            messages=self._messages(),
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,

@@ -5,13 +5,14 @@ next one, so that its first word comes at once. Speed only: every failure here i
 from __future__ import annotations
 
 import hashlib
-import http.client
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from zot.errors import ProviderError
 from zot.local.serve import Address
+from zot.provider.http import open_url
 from zot.provider.types import Json
 
 KEPT = 4
@@ -77,14 +78,13 @@ def _slot(address: Address, action: str, name: str) -> bool:
 
 
 def _post(address: Address, path: str, body: dict[str, Json]) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=TIMEOUT_SECONDS)
-    headers = {"Authorization": f"Bearer {address.key}", "Content-Type": "application/json"}
+    url = f"http://127.0.0.1:{address.port}{path}"
+    headers = {"authorization": f"Bearer {address.key}", "content-type": "application/json"}
+    data = msgspec.json.encode(body)
     try:
-        connection.request("POST", path, msgspec.json.encode(body), headers)
-        answer = connection.getresponse()
-        answer.read()
-        return answer.status == 200
-    except (OSError, http.client.HTTPException):
+        with open_url("local", url, headers=headers, body=data, seconds=TIMEOUT_SECONDS) as answer:
+            while answer.read():
+                pass
+            return answer.status == 200
+    except ProviderError:
         return False  # the call that follows will say what is wrong with the server
-    finally:
-        connection.close()

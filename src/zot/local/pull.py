@@ -17,18 +17,19 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
+from urllib.parse import urljoin
 
-from zot.errors import ZotError
+from zot.errors import ConfigError, ProviderError, ZotError
 from zot.files import ensure_dir, lock_file
 from zot.local.limits import free_disk, free_memory, size_text
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
+from zot.provider.http import Answer, open_url
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000
 """Room for the archives that are being read, and for the saved prompts."""
 READ_TIMEOUT_SECONDS = 60.0
+MAX_REDIRECTS = 5
 AHEAD = 2
 """Packages fetched while one is being read."""
 
@@ -254,24 +255,41 @@ def fetch_url(url: str, total: int, partial: Path, report: Report) -> None:
         return
     if not url.startswith(("https://", "http://")):
         raise PullError(f"{url!r} is not an http(s) address: give the URL of the .gguf file")
-    headers = {"User-Agent": "zot", **({"Range": f"bytes={have}-"} if have else {})}
+    headers = {"range": f"bytes={have}-"} if have else {}
     try:
-        with urlopen(Request(url, headers=headers), timeout=READ_TIMEOUT_SECONDS) as answer:
+        with _opened(url, headers) as answer:
             if answer.status != 206:
                 have = 0  # the server does not resume: from the start
             with _open_at(partial, have) as out:
-                while have <= total and (data := answer.read(CHUNK)):
+                while have <= total and (data := answer.read()):
                     _write_all(out, data)
                     have += len(data)
                     report(min(have, total), total)
-    except HTTPError as refused:
-        refused.close()
-        raise PullError(f"{url!r} answered {refused.code} {refused.reason}") from refused
-    except (URLError, OSError) as failed:
-        reason = getattr(failed, "reason", failed)
-        raise PullError(f"{url!r} could not be fetched: {reason}") from failed
+    except (ProviderError, ConfigError) as failed:
+        raise PullError(f"{url!r} could not be fetched: {failed}") from failed
     if have < total:
         raise PullError(f"{url!r} ended after {size_text(have)}; pull again to go on from there")
+
+
+@contextmanager
+def _opened(url: str, headers: dict[str, str]) -> Iterator[Answer]:
+    """The file's answer, wherever its publisher has moved it; never from https to http."""
+    name, where = url.partition("://")[2].partition("/")[0], url
+    for _ in range(MAX_REDIRECTS):
+        with open_url(
+            name, where, headers=headers, seconds=READ_TIMEOUT_SECONDS, is_download=True
+        ) as answer:
+            target = answer.headers.get("location", "") if 300 <= answer.status < 400 else ""
+            if not target:
+                if answer.status not in (200, 206):
+                    raise PullError(f"{url!r} answered {answer.status} {answer.reason}")
+                yield answer
+                return
+        moved = urljoin(where, target)
+        if where.startswith("https:") and not moved.startswith("https:"):
+            raise PullError(f"{url!r} leads to {moved!r}, which is not https")
+        where = moved
+    raise PullError(f"{url!r} leads from one address to the next without an end")
 
 
 # --- files and children ----------------------------------------------------------------------

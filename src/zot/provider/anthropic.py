@@ -10,6 +10,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     ModelTurn,
@@ -20,7 +21,6 @@ from zot.provider.transcript import (
     base64_of,
     object_schema,
     output_limit,
-    turns,
     wire_id,
 )
 from zot.provider.types import (
@@ -74,13 +74,13 @@ class Messages:
             headers["anthropic-beta"] = "interleaved-thinking-2025-05-14"
         return headers
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
-        conversation = turns(request)
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        conversation = kept.turns(request)
         body: dict[str, Json] = {
             "model": request.model.id,
-            "max_tokens": output_limit(request, conversation),
+            "max_tokens": output_limit(request, kept.size),
             "stream": True,
-            "messages": encode_turns(conversation, quirks),
+            "messages": encode_turns(conversation, request, quirks, kept),
         }
         if request.system.strip():
             body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
@@ -133,21 +133,26 @@ def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
     return tools
 
 
-def encode_turns(conversation: list[Turn], quirks: Quirks) -> list[Json]:
+def encode_turns(
+    conversation: list[Turn], request: Request, quirks: Quirks, kept: Kept
+) -> list[Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-    messages: list[dict[str, Json]] = []
-    for turn in conversation:
+
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
                 content = [encode_said(block) for block in blocks]
-                messages.append({"role": "user", "content": content})
+                return [{"role": "user", "content": content}]
             case ToolTurn(results=results):
                 content = [encode_result(result) for result in results]
-                messages.append({"role": "user", "content": content})
+                return [{"role": "user", "content": content}]
             case ModelTurn():
-                messages.append({"role": "assistant", "content": encode_model(turn, quirks)})
+                return [{"role": "assistant", "content": encode_model(turn, quirks)}]
             case _:
                 assert_never(turn)
+
+    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
+    messages = [message for items in encoded for message in items]
     messages[-1]["content"][-1]["cache_control"] = MARK
     return messages
 

@@ -6,7 +6,7 @@ No API's words and no I/O.
 from __future__ import annotations
 
 import os
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from zot.provider.types import (
     UsageSeen,
 )
 from zot.text import whole_characters, whole_escapes
+
+if TYPE_CHECKING:
+    from zot.provider.kept import Kept
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -83,7 +86,9 @@ class Wire(Protocol):
 
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]: ...
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]: ...
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        """The request; what it has in common with the last one is taken from `kept`."""
+        ...
 
     def reader(self, provider: str) -> Reader: ...
 
@@ -129,15 +134,15 @@ class Assembler:
             self._grow(part, text)
             self._events.append(TextDelta(text))
 
-    def reasoning(self, text: str) -> None:
-        part = self._last
-        if part is None or part.kind != "reasoning":
-            if not text:
-                return
-            part = self._new(Part("reasoning"))
+    def reasoning(self, text: str, part: Part | None = None) -> None:
+        """More of a thought: of the one that is growing when none is named."""
         if text:
-            self._grow(part, text)
+            self._grow(part or self.reasoning_part(), text)
             self._events.append(ReasoningDelta(text))
+
+    def open_reasoning(self) -> Part:
+        """A thought that has its place now, and may be told later."""
+        return self._new(Part("reasoning"))
 
     def keep_with_reasoning(self, opaque: dict[str, Json], *, fresh: bool = False) -> None:
         """Keep what the provider wants back with the current reasoning block, or with a new one."""
@@ -152,13 +157,12 @@ class Assembler:
             part if part is not None and part.kind == "reasoning" else self._new(Part("reasoning"))
         )
 
-    def reasoning_grows(self) -> bool:
-        """Whether the block at the end is reasoning that has text already."""
-        return self._last is not None and self._last.kind == "reasoning" and bool(self._last.pieces)
-
-    def end_block(self) -> None:
-        """The next delta starts a block of its own, whatever its kind."""
-        self._last = None
+    def end_block(self, part: Part | None = None) -> None:
+        """The next delta starts a block of its own, whatever its kind; unless another than `part`
+        is growing.
+        """
+        if part is None or part is self._last:
+            self._last = None
 
     def open_call(self, id: str, name: str) -> Part:
         part = self._new(Part("call", self._clean_id(id), name))
@@ -183,7 +187,7 @@ class Assembler:
                 self.close_call(part)
 
     def has_content(self) -> bool:
-        return bool(self._parts)
+        return any(map(has_said, self._parts))
 
     def set_usage(self, usage: Usage) -> None:
         if usage != self.usage:
@@ -192,7 +196,7 @@ class Assembler:
 
     def finished(self, stop: StopWord) -> Finished:
         """The whole answer. Calls make it a tool turn, whatever the server called its end."""
-        blocks = tuple(self._block(part) for part in self._parts)
+        blocks = tuple(self._block(part) for part in self._parts if has_said(part))
         calls = any(part.kind == "call" for part in self._parts)
         if stop != "length":
             stop = "tool_use" if calls else "end"
@@ -234,6 +238,10 @@ class Assembler:
             return Reasoning(text, self.api, part.opaque)
         args = parse_args(text)
         return ToolCall(part.id, part.name, args, "" if args is not None else text, part.opaque)
+
+
+def has_said(part: Part) -> bool:
+    return part.kind != "reasoning" or bool(part.pieces or part.opaque)
 
 
 def new_id() -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
 from zot.provider.assemble import Reader, Wire
 from zot.provider.failure import SHOWN, Unauthorized, one_line
-from zot.provider.http import Answer, Http, check_header
+from zot.provider.http import Answer, Http
+from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Provider, Request, Started, StreamEvent
@@ -32,11 +34,13 @@ class Client:
         self._api = api
         self._key = key
         self._http = http
+        self._lock = Lock()
+        self._kept = Kept()
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         cancel.check()
         quirks = resolve_quirks(self._info, request.model)
-        body = encode_json(self._wire.body(request, quirks))
+        body = self._body(request, quirks)
         reader = self._wire.reader(self.name)
         path, headers = self._path(request), self._headers(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
@@ -59,6 +63,13 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def _body(self, request: Request, quirks: Quirks) -> bytes:
+        with self._lock:  # calls at the same time do not share what is kept
+            kept, self._kept = self._kept, Kept()
+        body = encode_json(self._wire.body(request, quirks, kept))
+        self._kept = kept
+        return body
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""
@@ -91,8 +102,6 @@ class Client:
             headers[name] = f"{headers[name]},{value}" if name == BETA in headers else value
         if quirks.session_header and request.cache_key:
             headers[quirks.session_header] = request.cache_key
-        for name, value in headers.items():
-            check_header(name, value)
         return headers
 
 
@@ -104,7 +113,7 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
     if not piece:
         raise BadResponse(f"{name}: http {answer.status} with an empty body")
     while piece:
-        for _, data in splitter.feed(piece):
+        for data in splitter.feed(piece):
             reader.read(data)
             if reader.done:
                 return
@@ -117,7 +126,7 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
             if reader.complete:
                 return  # the answer is whole; only its token counts may be missing
             raise
-    for _, data in splitter.finish():
+    for data in splitter.finish():
         reader.read(data)
 
 

@@ -11,7 +11,7 @@ from zot.errors import BadResponse, ConfigError
 from zot.provider import catalog
 from zot.provider.client import auth_headers, join_path
 from zot.provider.failure import SHOWN, one_line
-from zot.provider.http import Http, check_header
+from zot.provider.http import Http
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Model
 
@@ -83,8 +83,6 @@ def fetch(http: Http, info: ProviderInfo, key: str, cancel: Cancel) -> tuple[Liv
         # The list is beside the API's own path: /openai/v1/responses, /openai/v1/models.
         path = next(iter(info.paths.values())).removesuffix("/completions")
         path = path.rpartition("/")[0] + "/models"
-    for name, value in headers.items():
-        check_header(name, value)
     target = join_path(http.address.path, path)
     with http.exchange("GET", target, headers, None, cancel) as answer:
         if answer.status != 200:
@@ -93,7 +91,7 @@ def fetch(http: Http, info: ProviderInfo, key: str, cancel: Cancel) -> tuple[Liv
     try:
         listed = msgspec.json.decode(body, type=LiveList)
     except (msgspec.MsgspecError, RecursionError) as error:
-        shown = one_line(body, SHOWN)
+        shown = one_line(http.redact(body), SHOWN)
         raise BadResponse(f"{info.name}: not a list of models: {shown}") from error
     return listed.data or listed.models or ()
 

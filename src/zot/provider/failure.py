@@ -42,6 +42,17 @@ OVERFLOW_TEXTS = (
 )
 # Words that make the above a rate limit and not a size: "tokens per minute" and the like.
 NOT_OVERFLOW_TEXTS = ("rate limit", "per minute", "per day", "too many requests")
+# What makes an error that names an image one about its size.
+SIZE_WORDS = (
+    "exceed",
+    "too large",
+    "too big",
+    "maximum",
+    "max allowed",
+    "dimension",
+    "pixel",
+    "size",
+)
 SHOWN = 200
 """Characters shown of a body that is not what it should be."""
 MAX_MESSAGE = 2_000
@@ -61,6 +72,10 @@ class Unauthorized(Rejected):
     code = "auth"
 
 
+class ImageRefused(Rejected):
+    """The provider refused an image for its size: the conversation can go on without it."""
+
+
 def is_overflow(text: str) -> bool:
     """Whether an error text says that the prompt does not fit the model's window."""
     low = text.lower()
@@ -69,8 +84,15 @@ def is_overflow(text: str) -> bool:
     return any(word in low for word in OVERFLOW_TEXTS)
 
 
+def is_about_image_size(text: str) -> bool:
+    low = text.lower()
+    return "image" in low and any(word in low for word in SIZE_WORDS) and not is_overflow(low)
+
+
 def class_for_status(status: int, text: str = "") -> type[ProviderError]:
     """The error class of an HTTP answer that is not a success."""
+    if status in (400, 413, 422) and is_about_image_size(text):
+        return ImageRefused
     if status == 413 or (status in (400, 422, 500) and is_overflow(text)):
         return ContextTooLong
     if status == 429:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import assert_never
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
-from zot.provider.assemble import Assembler, StopWord, decode
+from zot.provider.address import quoted
+from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     ModelTurn,
     ToolTurn,
+    Turn,
     UserTurn,
     args_of,
     base64_of,
     images_of,
     object_schema,
     result_text,
-    turns,
 )
 from zot.provider.types import (
     Finished,
@@ -35,6 +37,7 @@ from zot.provider.types import (
     ToolResult,
     Usage,
 )
+from zot.text import encode_json
 
 API = "google"
 BUDGETS: dict[Level, int] = {
@@ -54,11 +57,13 @@ SCHEMA_WORDS = frozenset(
     }
 )
 FORMATS = {"enum", "date-time", "int32", "int64", "float", "double"}
-REFUSALS = frozenset(
-    ["SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"]
-)
+# Every other reason is a filter's: SAFETY, RECITATION, MODEL_ARMOR and what Google adds to them.
+ENDS = frozenset({"STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED"})
 BROKEN = frozenset(
-    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"}
+    {
+        *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "OTHER"),
+        *("MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"),
+    }
 )
 # What Google documents for calls of another model: its newer ones refuse a first call unsigned.
 NO_SIGNATURE = "skip_thought_signature_validator"
@@ -72,14 +77,14 @@ class GenerateContent:
     """The wire of `models/<id>:streamGenerateContent`."""
 
     def path(self, request: Request) -> str:
-        model = quote(request.model.id, safe="-._~")
+        model = quoted(request.model.id)
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
 
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
-        body: dict[str, Json] = {"contents": encode_turns(request, quirks)}
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        body: dict[str, Json] = {"contents": encode_turns(request, quirks, kept)}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
@@ -166,27 +171,29 @@ def nullable(schema: dict[str, Json]) -> dict[str, Json]:
     return schema
 
 
-def encode_turns(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
-    contents: list[dict[str, Json]] = []
-    for turn in turns(request):
+def encode_turns(request: Request, quirks: Quirks, kept: Kept) -> list[dict[str, Json]]:
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
-                add(contents, "user", [encode_said(block) for block in blocks])
+                return [encode_said(block) for block in blocks]
             case ModelTurn():
-                add(contents, "model", encode_model(turn, quirks))
+                return encode_model(turn, quirks)
             case ToolTurn(results=results):
-                add(contents, "user", encode_results(results))
+                return encode_results(results)
             case _:
                 assert_never(turn)
+
+    contents: list[dict[str, Json]] = []
+    conversation = kept.turns(request)
+    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
+    for turn, parts in zip(conversation, encoded, strict=True):
+        # Roles must alternate: what one side says twice in a row becomes one turn.
+        role = "model" if isinstance(turn, ModelTurn) else "user"
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": [*parts]})
     return contents
-
-
-def add(contents: list[dict[str, Json]], role: str, parts: list[dict[str, Json]]) -> None:
-    """Roles must alternate: what one side says twice in a row becomes one turn."""
-    if contents and contents[-1]["role"] == role:
-        contents[-1]["parts"] += parts
-    else:
-        contents.append({"role": role, "parts": parts})
 
 
 def encode_said(block: Text | Image) -> dict[str, Json]:
@@ -195,8 +202,8 @@ def encode_said(block: Text | Image) -> dict[str, Json]:
     return {"inlineData": {"mimeType": block.mime_type, "data": base64_of(block)}}
 
 
-def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
-    parts: list[dict[str, Json]] = []
+def encode_model(turn: ModelTurn, quirks: Quirks) -> list[Json]:
+    parts: list[Json] = []
     for block in turn.blocks:
         match block:
             case Text():
@@ -206,7 +213,7 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
                 parts.append({"functionCall": call, **signed(block, turn)})
             case Reasoning():
                 if block.api == API and (signature := signed(block, turn)):
-                    parts.append({"text": block.text, "thought": True, **signature})
+                    add_thought(parts, block, signature)
             case _:
                 assert_never(block)
     first = next((part for part in parts if "functionCall" in part), None)
@@ -215,14 +222,23 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
     return parts
 
 
+def add_thought(parts: list[Json], block: Reasoning, signature: dict[str, Json]) -> None:
+    if not (block.opaque or {}).get("of_text"):
+        parts.append({"text": block.text, "thought": True, **signature})
+    elif parts and parts[-1].keys() == {"text"}:
+        parts[-1].update(signature)
+    else:
+        parts.append({"text": "", **signature})
+
+
 def signed(block: ToolCall | Reasoning, turn: ModelTurn) -> dict[str, Json]:
     """The signature that the server wants back with its own calls and thoughts."""
     signature = (block.opaque or {}).get("thoughtSignature")
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
 
-def encode_results(results: tuple[ToolResult, ...]) -> list[dict[str, Json]]:
-    parts: list[dict[str, Json]] = []
+def encode_results(results: tuple[ToolResult, ...]) -> list[Json]:
+    parts: list[Json] = []
     images: list[Image] = []
     for result in results:
         key = "error" if result.is_error else "output"
@@ -235,10 +251,26 @@ def encode_results(results: tuple[ToolResult, ...]) -> list[dict[str, Json]]:
 # --- what comes back -------------------------------------------------------------------------
 
 
+class WireArg(Struct):
+    """A piece of one argument, where a server streams them."""
+
+    jsonPath: str = ""
+    stringValue: str | None = None
+    numberValue: int | float | None = None
+    boolValue: bool | None = None
+
+    @property
+    def value(self) -> Json:
+        values = (self.stringValue, self.numberValue, self.boolValue)
+        return next((value for value in values if value is not None), None)
+
+
 class WireCall(Struct):
     name: str = ""
     args: dict[str, Json] | None = None
     id: str | None = None
+    partialArgs: list[WireArg] | None = None
+    willContinue: bool = False
 
 
 class WirePart(Struct):
@@ -295,6 +327,9 @@ class GoogleReader:
         self._stop = ""
         self._explained = ""
         self._blocked = ""
+        self._call: Part | None = None
+        """The call whose arguments come in pieces."""
+        self._args: dict[str, Json] = {}
 
     @property
     def complete(self) -> bool:
@@ -319,6 +354,7 @@ class GoogleReader:
             for part in candidate.content.parts or []:
                 self._part(part)
         if candidate.finishReason:
+            self._end_call()
             self._stop = candidate.finishReason
             self._explained = candidate.finishMessage or ""
 
@@ -328,12 +364,12 @@ class GoogleReader:
             raise Refused(f"{name}: the prompt was blocked: {self._blocked}")
         if not self._stop:
             raise self.out.cut()
-        if self._stop in REFUSALS:
-            raise Refused(f"{name}: the answer was stopped: {self._why()}")
         if self._stop in BROKEN:
             error = BadResponse(f"{name}: the model broke off: {self._why()}")
             error.retryable = True
             raise error
+        if self._stop not in ENDS:
+            raise Refused(f"{name}: the answer was stopped: {self._why()}")
         stop: StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
         return self.out.finished(stop)
 
@@ -342,17 +378,39 @@ class GoogleReader:
 
     def _part(self, part: WirePart) -> None:
         if part.functionCall is not None:
-            call = self.out.open_call(part.functionCall.id or "", part.functionCall.name)
-            self.out.args(call, msgspec.json.encode(part.functionCall.args or {}).decode())
-            if part.thoughtSignature:
-                call.opaque = {"thoughtSignature": part.thoughtSignature}
-            self.out.close_call(call)
+            self._function(part.functionCall, part.thoughtSignature)
         elif part.thought:
             self.out.reasoning(part.text or "")
             if part.thoughtSignature:
                 self.out.keep_with_reasoning({"thoughtSignature": part.thoughtSignature})
         else:
             self.out.text(part.text or "")
+            if part.thoughtSignature:
+                # A text has no place for it: it is kept as a silent thought after the text.
+                opaque = {"thoughtSignature": part.thoughtSignature, "of_text": True}
+                self.out.keep_with_reasoning(opaque, fresh=True)
+
+    def _function(self, seen: WireCall, signature: str | None) -> None:
+        """A call, whole or in pieces: its name, then its arguments, then one without either."""
+        if seen.name:
+            self._end_call()
+            self._call = self.out.open_call(seen.id or "", seen.name)
+            self._args = {}
+        if self._call is None:
+            return
+        self._args.update(seen.args or {})
+        for piece in seen.partialArgs or []:
+            put(self._args, piece.jsonPath, piece.value)
+        if signature:
+            self._call.opaque = {"thoughtSignature": signature}
+        if not seen.willContinue:
+            self._end_call()
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            self.out.args(self._call, encode_json(self._args).decode())
+            self.out.close_call(self._call)
+            self._call = None
 
     def _usage(self, seen: WireUsage | None) -> None:
         if seen is None:
@@ -368,6 +426,36 @@ class GoogleReader:
                 reasoning=thoughts,
             )
         )
+
+
+PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
+
+
+def put(args: dict[str, Json], path: str, value: Json) -> None:
+    """Set the value at a path like `$.files[0].name`; a second piece of a text is added to it."""
+    steps: list[str | int] = [
+        int(index) if index else name or quoted_name
+        for name, index, quoted_name in PATH_STEP.findall(path)
+    ]
+    if not 0 < len(steps) <= DEPTH:
+        return
+    place: Json = args
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if isinstance(step, int):
+            if not isinstance(place, list) or step > len(place):
+                return  # a place that cannot be: past the end, or inside a text
+            if step == len(place):
+                place.append(None)
+            old = place[step]
+        else:
+            if not isinstance(place, dict):
+                return
+            old = place.get(step)
+        if following is None:
+            place[step] = old + value if isinstance(old, str) and isinstance(value, str) else value
+        elif old is None:
+            place[step] = [] if isinstance(following, int) else {}
+        place = place[step]
 
 
 WIRE = GenerateContent()

@@ -13,6 +13,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     ModelTurn,
@@ -26,7 +27,6 @@ from zot.provider.transcript import (
     output_limit,
     result_text,
     short_id,
-    turns,
     wire_id,
 )
 from zot.provider.types import (
@@ -61,13 +61,13 @@ class Chat:
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
-        conversation = turns(request)
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+        conversation = kept.turns(request)
         body: dict[str, Json] = {
             "model": request.model.id,
-            "messages": encode_turns(conversation, request, quirks),
+            "messages": encode_turns(conversation, request, quirks, kept),
             "stream": True,
-            quirks.max_tokens_field: output_limit(request, conversation),
+            quirks.max_tokens_field: output_limit(request, kept.size),
         }
         if quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
@@ -127,23 +127,26 @@ def encode_tool(name: str, description: str, schema: dict[str, Json]) -> dict[st
     return {"type": "function", "function": function}
 
 
-def encode_turns(conversation: list[Turn], request: Request, quirks: Quirks) -> list[Json]:
-    messages: list[dict[str, Json]] = []
-    if request.system.strip():
-        messages.append({"role": "system", "content": request.system})
-    for turn in conversation:
+def encode_turns(
+    conversation: list[Turn], request: Request, quirks: Quirks, kept: Kept
+) -> list[Json]:
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
-                messages.append({"role": "user", "content": encode_said(blocks)})
+                return [{"role": "user", "content": encode_said(blocks)}]
             case ModelTurn():
-                messages.append(encode_model(turn, quirks))
+                return [encode_model(turn, quirks)]
             case ToolTurn(results=results):
-                messages += encode_results(results, quirks)
+                return encode_results(results, quirks)
             case _:
                 assert_never(turn)
+
+    system = [{"role": "system", "content": request.system}] if request.system.strip() else []
+    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     if quirks.cache_marks:
-        mark(messages)
-    return messages
+        for messages in (system, encoded[-1]):
+            mark(messages[-1:])
+    return [message for messages in (system, *encoded) for message in messages]
 
 
 def encode_said(blocks: tuple[Text | Image, ...]) -> Json:
@@ -194,9 +197,9 @@ def tool_id(id: str, quirks: Quirks) -> str:
     return short_id(id) if quirks.short_tool_ids else wire_id(id)
 
 
-def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[dict[str, Json]]:
+def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[Json]:
     """A message for each result; images follow in a user message, as no tool message takes them."""
-    messages: list[dict[str, Json]] = []
+    messages: list[Json] = []
     images: list[Image] = []
     for result in results:
         text = result_text(result)
@@ -215,9 +218,9 @@ def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[dict
     return messages
 
 
-def mark(messages: list[dict[str, Json]]) -> None:
-    """Anthropic's cache marks, for a gateway that passes them on: the system text and the end."""
-    for message in {id(m): m for m in (messages[0], messages[-1])}.values():
+def mark(messages: list[Json]) -> None:
+    """Anthropic's cache marks, for a gateway that passes them on."""
+    for message in messages:
         content = message["content"]
         if isinstance(content, str):
             message["content"] = [{"type": "text", "text": content, "cache_control": MARK}]
@@ -286,9 +289,16 @@ class WireError(Struct):
     code: str | int | None = None
 
 
+class WireGroq(Struct):
+    usage: WireUsage | None = None
+    """Groq's place for the token counts, and for some models the only one."""
+    error: str | None = None
+
+
 class WireChunk(Struct):
     choices: list[WireChoice] | None = None
     usage: WireUsage | None = None
+    x_groq: WireGroq | None = None
     error: WireError | str | None = None
 
 
@@ -316,7 +326,7 @@ class ChatReader:
         return bool(self._stop)
 
     def read(self, data: bytes) -> None:
-        if data.strip() == b"[DONE]":
+        if len(data) < 16 and data.strip() == b"[DONE]":
             self.done = True
             return
         chunk = decode(_CHUNK, data, self.out.provider)
@@ -328,12 +338,17 @@ class ChatReader:
                 self._delta(choice.delta)
             elif choice.message is not None:
                 self._delta(choice.message)
+                self._stop = "stop"  # it came whole, also where a server leaves the reason empty
             if choice.finish_reason:
                 if not self._stop:
                     self.out.close_calls()
                 self._stop = choice.finish_reason
             self._usage(choice.usage)
         self._usage(chunk.usage)
+        if chunk.x_groq is not None:
+            self._usage(chunk.x_groq.usage)
+            if chunk.x_groq.error:
+                raise self._failed(chunk.x_groq.error)
 
     def finish(self) -> Finished:
         # Some servers never say [DONE]; a reason to stop is as good an end.

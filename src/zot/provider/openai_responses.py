@@ -14,17 +14,18 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.provider.transcript import (
     ModelTurn,
     ToolTurn,
+    Turn,
     UserTurn,
     args_of,
     base64_of,
     images_of,
     object_schema,
     result_text,
-    turns,
     wire_id,
 )
 from zot.provider.types import (
@@ -58,10 +59,10 @@ class Responses:
     def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks) -> dict[str, Json]:
+    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
         body: dict[str, Json] = {
             "model": request.model.id,
-            "input": encode_turns(request),
+            "input": encode_turns(request, kept),
             "stream": True,
             "store": False,
         }
@@ -105,23 +106,26 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     return wanted
 
 
-def encode_turns(request: Request) -> list[dict[str, Json]]:
-    items: list[dict[str, Json]] = []
-    if request.system.strip():
-        # Not as `instructions`: xAI refuses that field.
-        content: list[dict[str, Json]] = [{"type": "input_text", "text": request.system}]
-        items.append({"type": "message", "role": "system", "content": content})
-    for turn in turns(request):
+def encode_turns(request: Request, kept: Kept) -> list[Json]:
+    def encode_turn(turn: Turn) -> list[Json]:
         match turn:
             case UserTurn(blocks=blocks):
                 content = [encode_said(block) for block in blocks]
-                items.append({"type": "message", "role": "user", "content": content})
+                return [{"type": "message", "role": "user", "content": content}]
             case ModelTurn():
-                items += encode_model(turn)
+                return encode_model(turn)
             case ToolTurn(results=results):
-                items += [encode_result(result) for result in results]
+                return [encode_result(result) for result in results]
             case _:
                 assert_never(turn)
+
+    items: list[Json] = []
+    if request.system.strip():
+        # Not as `instructions`: xAI refuses that field.
+        content = [{"type": "input_text", "text": request.system}]
+        items.append({"type": "message", "role": "system", "content": content})
+    for encoded in kept.encoded(kept.turns(request), request.model, encode_turn):
+        items += encoded
     return items
 
 
@@ -132,8 +136,8 @@ def encode_said(block: Text | Image) -> dict[str, Json]:
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 
-def encode_model(turn: ModelTurn) -> list[dict[str, Json]]:
-    items: list[dict[str, Json]] = []
+def encode_model(turn: ModelTurn) -> list[Json]:
+    items: list[Json] = []
     for block in turn.blocks:
         match block:
             case Text():
@@ -186,7 +190,8 @@ class WireItem(Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: Json = None
+    """A string in the calls that are ours; an object in those of some tools of the server."""
     content: list[WirePart] | None = None
     summary: list[WirePart] | None = None
     encrypted_content: str | None = None
@@ -245,6 +250,8 @@ class ResponsesReader:
         self.done = False
         self._begun = False
         self._calls: dict[int, Part] = {}
+        self._thinking: dict[int, Part] = {}
+        """Thoughts that are being told, by their place: they may end after the text."""
         self._thoughts: dict[str, Part] = {}
         self._stop: StopWord = "end"
         self._refusal: list[str] = []
@@ -255,7 +262,7 @@ class ResponsesReader:
         return self.done
 
     def read(self, data: bytes) -> None:
-        if data.strip() == b"[DONE]":
+        if len(data) < 16 and data.strip() == b"[DONE]":
             return  # some gateways add it
         event = decode(_EVENT, data, self.out.provider)
         if event.type.endswith(".delta"):
@@ -271,8 +278,9 @@ class ResponsesReader:
             case "response.output_item.done":
                 self._item_done(event)
             case "response.reasoning_summary_part.added":
-                if self.out.reasoning_grows():
-                    self.out.reasoning("\n\n")
+                part = self._thinking.get(event.output_index)
+                if part is not None and part.pieces:
+                    self.out.reasoning("\n\n", part)
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
@@ -294,7 +302,10 @@ class ResponsesReader:
             case "response.output_text.delta":
                 self.out.text(delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.out.reasoning(delta)
+                part = self._thinking.get(event.output_index)
+                if part is None:
+                    part = self._thinking[event.output_index] = self.out.reasoning_part()
+                self.out.reasoning(delta, part)
             case "response.function_call_arguments.delta":
                 part = self._calls.get(event.output_index)
                 if part is not None:
@@ -312,6 +323,8 @@ class ResponsesReader:
         if item.type == "function_call":
             part = self.out.open_call(item.call_id or item.id or "", item.name or "")
             self._calls[event.output_index] = part
+        elif item.type == "reasoning":
+            self._thinking[event.output_index] = self.out.open_reasoning()
 
     def _item_done(self, event: WireEvent) -> None:
         item = event.item
@@ -320,22 +333,24 @@ class ResponsesReader:
         if item.type == "function_call":
             self._call_done(event.output_index, item)
         elif item.type == "reasoning":
-            part = self.out.reasoning_part()
+            part = self._thinking.pop(event.output_index, None) or self.out.reasoning_part()
             if not part.pieces:
                 texts = [piece.text or "" for piece in (item.summary or item.content or [])]
-                self.out.reasoning("\n\n".join(texts))
+                self.out.reasoning("\n\n".join(texts), part)
             part.opaque = {"item": reasoning_item(item)}
             self._thoughts[item.id or ""] = part
+            self.out.end_block(part)  # not of a text that began meanwhile
         elif item.type == "message":
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
-        self.out.end_block()
+            self.out.end_block()
 
     def _call_done(self, index: int, item: WireItem) -> None:
         part = self._calls.pop(index, None)
         if part is None:  # a server that sends the call whole
             part = self.out.open_call(item.call_id or item.id or "", item.name or "")
         if not part.pieces:
-            self.out.args(part, item.arguments or "")
+            args = item.arguments or ""
+            self.out.args(part, args if isinstance(args, str) else encode_json(args).decode())
         self.out.close_call(part)
 
     def _ended(self, event: WireEvent) -> None:

@@ -1,6 +1,10 @@
-"""Server-sent events: bytes in, events out. Knows nothing of HTTP or of what the data means."""
+"""Server-sent events: bytes in, the data of each event out. Knows nothing of HTTP or of what the
+data means; the names of events are dropped, since every API repeats them in the data.
+"""
 
 from __future__ import annotations
+
+import re
 
 from zot.errors import BadResponse
 
@@ -8,15 +12,16 @@ MAX_EVENT = 32 * 1024 * 1024
 """Bytes of one event; a server that sends more without an end is not answering."""
 BOM = b"\xef\xbb\xbf"
 
-Event = tuple[str, bytes]
-"""The event's name (`message` when it has none) and its data."""
+# What nearly every event looks like: one data line, perhaps after a name line.
+PLAIN = re.compile(rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n")
 
 
 class Splitter:
     """Takes the body in pieces cut anywhere, and gives the events that are complete.
 
     Lines may end with LF, CRLF or CR. Comments, ids and retry hints are dropped: a call is never
-    resumed, so nobody needs them. Data stays bytes; whoever parses it judges the encoding.
+    resumed, so nobody needs them. So is blank data, which some servers send to keep a connection
+    open. Data stays bytes; whoever parses it judges the encoding.
     """
 
     def __init__(self, name: str, max_event: int = MAX_EVENT) -> None:
@@ -28,7 +33,7 @@ class Splitter:
         self._after_lf = False
         self._first = True
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[bytes]:
         """The events that end within this piece.
 
         Raises:
@@ -47,15 +52,21 @@ class Splitter:
                 raise BadResponse(f"{self._name}: an event of more than {self._max} bytes")
             return []
         # Joined only when an event ends: a large one would otherwise be copied with every piece.
-        *blocks, rest = b"".join(self._parts).split(b"\n\n")
+        joined = b"".join(self._parts) if len(self._parts) > 1 else chunk
+        end = joined.rfind(b"\n\n") + 2
+        rest = joined[end:]
         self._parts = [rest] if rest else []
         self._size = len(rest)
-        if self._first and blocks:
+        if self._first:
             self._first = False
-            blocks[0] = blocks[0].removeprefix(BOM)
-        return parse_blocks(blocks)
+            joined = joined.removeprefix(BOM)
+            end = len(joined) - len(rest)
+        events: list[bytes] = PLAIN.findall(joined, 0, end)
+        if len(events) == joined.count(b"\n\n", 0, end):
+            return events
+        return parse_blocks(joined[:end].split(b"\n\n"))
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[bytes]:
         """The last event when its closing blank line is missing: some servers leave it out."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
@@ -72,35 +83,16 @@ class Splitter:
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def parse_blocks(blocks: list[bytes]) -> list[Event]:
-    events: list[Event] = []
+def parse_blocks(blocks: list[bytes]) -> list[bytes]:
+    """The data of any events, by the letter of the format; those without data are left out."""
+    events = []
     for block in blocks:
-        # What nearly every event looks like: one data line, or a name line and a data line.
-        if block.startswith(b"data: ") and b"\n" not in block and len(block) > 6:
-            events.append(("message", block[6:]))
-            continue
-        if block.startswith(b"event: "):
-            head, _, tail = block.partition(b"\n")
-            if tail.startswith(b"data: ") and b"\n" not in tail and len(tail) > 6:
-                name = head[7:].decode("utf-8", "replace") or "message"
-                events.append((name, tail[6:]))
-                continue
-        event = parse_lines(block)
-        if event is not None:
-            events.append(event)
+        data = []
+        for line in block.split(b"\n"):
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                data.append(value.removeprefix(b" "))
+        joined = b"\n".join(data)
+        if joined.strip():
+            events.append(joined)
     return events
-
-
-def parse_lines(block: bytes) -> Event | None:
-    """Any event, by the letter of the format; None when it carries no data."""
-    name = "message"
-    data: list[bytes] = []
-    for line in block.split(b"\n"):
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
-            name = value.decode("utf-8", "replace") or "message"
-    joined = b"\n".join(data)
-    return (name, joined) if joined else None

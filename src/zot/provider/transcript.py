@@ -5,7 +5,7 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, cast
 
 from msgspec import Struct
@@ -123,30 +123,29 @@ def object_schema(schema: dict[str, Json]) -> dict[str, Json]:
     return out
 
 
-def output_limit(request: Request, conversation: Sequence[Turn]) -> int:
-    """Tokens the answer may have: what was asked for, within the model's limit and window."""
+def output_limit(request: Request, size: int) -> int:
+    """Tokens the answer may have: what was asked for, within the model's limit and window.
+
+    `size`: of all turns together.
+    """
     model = request.model
     wanted = request.max_output or min(model.max_output, DEFAULT_OUTPUT)
-    room = model.context_window - estimate(request, conversation)
+    size += len(request.system) + sum(len(tool.description) + 400 for tool in request.tools)
+    room = model.context_window - size // 4  # a token is roughly four characters
     return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)
 
 
-def estimate(request: Request, conversation: Sequence[Turn]) -> int:
-    """Roughly the tokens of the prompt: a quarter of its characters."""
-    size = len(request.system) + sum(len(tool.description) + 400 for tool in request.tools)
-    pictures = 0
-    for turn in conversation:
-        blocks: list[object] = []
-        match turn:
-            case ToolTurn(results=results):
-                blocks = [block for result in results for block in result.content]
-            case UserTurn(blocks=said) | ModelTurn(blocks=said):
-                blocks = list(said)
-        for block in blocks:
-            if isinstance(block, Text | Reasoning):
-                size += len(block.text)
-            elif isinstance(block, Image):
-                pictures += 1
-            else:
-                size += 200
-    return size // 4 + pictures * IMAGE_TOKENS
+def turn_size(turn: Turn) -> int:
+    """Roughly the characters of a turn; an image counts as its tokens do."""
+    blocks: Iterable[object]
+    if isinstance(turn, ToolTurn):
+        blocks = [block for result in turn.results for block in result.content]
+    else:
+        blocks = turn.blocks
+    size = 0
+    for block in blocks:
+        if isinstance(block, Text | Reasoning):
+            size += len(block.text)
+        else:
+            size += IMAGE_TOKENS * 4 if isinstance(block, Image) else 200
+    return size

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from zot.errors import AuthError
+from zot.errors import AuthError, ConfigError, ProviderError
 from zot.lines import ready
+from zot.provider.address import parse_url
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
 
@@ -115,13 +116,11 @@ def is_loopback(url: str) -> bool:
 
 
 def host_and_port(url: str) -> tuple[str, int]:
-    from urllib.parse import urlsplit  # start-up budget: not needed when a key is set
-
-    parts = urlsplit(url)
     try:
-        return parts.hostname or "", parts.port or 80
-    except ValueError:  # a port that is not a number
+        address = parse_url(url)
+    except ConfigError:
         return "", 0
+    return address.host, address.port
 
 
 def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -156,20 +155,17 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def first_model(base_url: str) -> str:
     """The first model a server offers for conversation; empty when it is not a model server."""
-    from http.client import HTTPConnection, HTTPException  # as above
+    from zot.provider.http import open_url  # as above
 
-    host, port = host_and_port(base_url)
-    path = "/" + base_url.split("://", 1)[1].partition("/")[2].strip("/") + "/models"
-    connection = HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    headers = {"accept": "application/json"}
+    url = f"{base_url.rstrip('/')}/models"
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
-        data = answer.read(MAX_ANSWER)
-        listed = msgspec.json.decode(data, type=_Models) if answer.status == 200 else _Models()
-    except (OSError, HTTPException, msgspec.DecodeError):
+        with open_url("local", url, headers=headers, seconds=ANSWER_SECONDS) as answer:
+            if answer.status != 200:
+                return ""
+            listed = msgspec.json.decode(answer.read_all(MAX_ANSWER), type=_Models)
+    except (ProviderError, ConfigError, msgspec.MsgspecError, UnicodeDecodeError):
         return ""  # something else lives on that port
-    finally:
-        connection.close()
     talking = [row.id for row in listed.data or () if "embed" not in row.id.lower()]
     return talking[0] if talking else ""
 

@@ -4,15 +4,14 @@ to a host the user did not name.
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from typing import Literal
 from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
 
-from zot.errors import AuthError
+from zot.errors import AuthError, ConfigError, ProviderError
+from zot.provider.http import open_url
 from zot.provider.types import Json
 
 SECONDS = 30.0
@@ -25,33 +24,19 @@ class Answer(Struct, frozen=True):
     """Empty when the answer was no JSON object."""
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *arguments: object, **named: object) -> None:
-        return None
-
-
 def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> Answer:
     """Raises AuthError when the server cannot be reached."""
     if body == "json":
         data, kind = msgspec.json.encode(fields), "application/json"
     else:
         data, kind = urlencode(fields).encode(), "application/x-www-form-urlencoded"
-    return _send(urllib.request.Request(url, data, {"content-type": kind}))
-
-
-def _send(request: urllib.request.Request) -> Answer:
-    request.add_header("accept", "application/json")
-    request.add_header("user-agent", "zot")
-    opener = urllib.request.build_opener(_NoRedirect)
+    headers = {"content-type": kind, "accept": "application/json"}
+    host = url.partition("://")[2].partition("/")[0]
     try:
-        with opener.open(request, timeout=SECONDS) as response:
-            return Answer(response.status, _object(response.read(MAX_ANSWER)))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error.code, _object(error.read(MAX_ANSWER)))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise AuthError(f"{request.host} cannot be reached: {reason}") from error
+        with open_url(host, url, headers=headers, body=data, seconds=SECONDS) as answer:
+            return Answer(answer.status, _object(answer.read_all(MAX_ANSWER)))
+    except (ProviderError, ConfigError) as error:
+        raise AuthError(f"{host} cannot be reached: {error}") from error
 
 
 def _object(data: bytes) -> dict[str, Json]:

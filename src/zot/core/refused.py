@@ -1,0 +1,53 @@
+"""Images that a provider refused: they stay in the transcript, and requests go on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from zot.provider.types import Block, Image, Message, Text, ToolResult
+
+LEFT_OUT = "[an image was left out: the provider refused it for its size]"
+
+
+class RefusedImages:
+    """The images of one conversation that are not sent again."""
+
+    def __init__(self) -> None:
+        self._refused: list[Image] = []
+
+    def add_from(self, messages: Sequence[Message]) -> bool:
+        """A request with these messages was refused; False when no image is left to leave out.
+
+        Images before the last answer were taken once, so those after it are given up first.
+        """
+        answered = max((at for at, m in enumerate(messages) if m.role == "assistant"), default=-1)
+        images = _images(messages[answered + 1 :]) or _images(messages)
+        self._refused += images
+        return bool(images)
+
+    def left_out(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages with a note in the place of each of these images."""
+        if not self._refused:
+            return messages
+        return tuple(self._without(message) for message in messages)
+
+    def _without(self, message: Message) -> Message:
+        content = tuple(map(self._sent, message.content))
+        return message if content == message.content else replace(message, content=content)
+
+    def _sent(self, block: Block) -> Block:
+        if isinstance(block, Image) and any(block is image for image in self._refused):
+            return Text(LEFT_OUT)
+        if isinstance(block, ToolResult):
+            content = tuple(map(self._sent, block.content))
+            if content != block.content:
+                return replace(block, content=content)
+        return block
+
+
+def _images(messages: Sequence[Message]) -> list[Image]:
+    blocks = [block for message in messages for block in message.content]
+    inner = [b for block in blocks if isinstance(block, ToolResult) for b in block.content]
+    return [block for block in (*blocks, *inner) if isinstance(block, Image)]

@@ -1,0 +1,115 @@
+"""The conversation as it was last sent, encoded turn by turn: the next request is longer by a few
+turns, and only those are encoded. No API's words here; speed only, the bytes are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from zot.provider.transcript import ModelTurn, Turn, turn_size, turns
+from zot.provider.types import Json, Message, Model, Request, ToolCall
+from zot.text import encode_json
+
+MAX_KEPT = 32 * 1024 * 1024
+"""Bytes kept for one client; what follows in a longer conversation is encoded every time."""
+KINDS = {"user": "user", "assistant": "model", "tool": "tool"}
+
+EncodeTurn = Callable[[Turn], list[Json]]
+
+
+class Encoded(Struct, frozen=True):
+    turn: Turn
+    items: list[Json]
+    """JSON, as `msgspec.Raw`."""
+    size: int
+
+
+class Kept:
+    """What one client sent last. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self._model: Model | None = None
+        self._settings: object = None
+        self._messages: tuple[Message, ...] = ()
+        self._turns: list[Turn] = []
+        self._sizes: list[int] = []
+        self._encoded: list[Encoded] = []
+
+    def turns(self, request: Request) -> list[Turn]:
+        """The turns; those of messages that were there the last time are not made anew."""
+        messages = request.messages
+        start = self._shared(request)
+        rest = turns(replace(request, messages=messages[start:]) if start else request)
+        if start and messages[start].role == "assistant":
+            del rest[0]  # the user's turn that every conversation has to start with
+        if start and _ids(self._turns[:start]) & _ids(rest):
+            start, rest = 0, turns(request)  # a call's id is used again: it gets another one
+        conversation = self._turns[:start] + rest
+        is_aligned = len(conversation) == len(messages) and all(
+            turn.kind == KINDS[message.role]
+            for turn, message in zip(rest, messages[start:], strict=True)
+        )
+        self._model = request.model
+        self._messages = messages if is_aligned else ()
+        self._turns = conversation
+        self._sizes = self._sizes[:start] + [turn_size(turn) for turn in rest]
+        return conversation
+
+    @property
+    def size(self) -> int:
+        """Roughly the characters of all turns."""
+        return sum(self._sizes)
+
+    def _shared(self, request: Request) -> int:
+        """How many messages are the same as last time, up to one where a turn begins."""
+        if request.model != self._model:
+            return 0
+        count = 0
+        for old, new in zip(self._messages, request.messages, strict=False):
+            if old is not new:
+                break
+            count += 1
+        start = max(count - 1, 0)  # the last one's results may have been missing
+        while start and request.messages[start].role == "tool":
+            start -= 1
+        return start
+
+    def encoded(
+        self, conversation: Sequence[Turn], settings: object, encode_turn: EncodeTurn
+    ) -> list[list[Json]]:
+        """The items of each turn. All but the last turn's may be JSON already, as `msgspec.Raw`.
+
+        The last turn's are not, as an API may want a mark in them. `settings`: what else the
+        encoding depends on; it is kept for the same ones only.
+        """
+        known = self._encoded if settings == self._settings else []
+        kept: list[Encoded] = []
+        size = 0
+        for turn, old in zip(conversation[:-1], known, strict=False):
+            if turn is not old.turn and turn != old.turn:
+                break
+            kept.append(old)
+            size += old.size
+        items = [row.items for row in kept]
+        for turn in conversation[len(kept) : -1]:
+            raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
+            items.append(raw)
+            row = Encoded(turn, raw, sum(len(bytes(item)) for item in raw))
+            size += row.size
+            if size <= MAX_KEPT and len(kept) == len(items) - 1:
+                kept.append(row)
+        self._settings, self._encoded = settings, kept
+        return [*items, encode_turn(conversation[-1])]
+
+
+def _ids(conversation: Sequence[Turn]) -> set[str]:
+    return {
+        block.id
+        for turn in conversation
+        if isinstance(turn, ModelTurn)
+        for block in turn.blocks
+        if isinstance(block, ToolCall)
+    }

@@ -74,7 +74,8 @@ def test_a_line_over_the_limit_is_skipped_and_the_next_one_read(lines):
 def test_the_limit_itself_is_allowed():
     assert split([b"x" * LIMIT + b"\n"]) == ([b"x" * LIMIT], None)
     assert split([b"x" * (LIMIT + 1) + b"\ny"]) == ([f"too long: {LIMIT}"], b"y")
-    assert split([b"x" * (LIMIT + 1)]) == ([f"too long: {LIMIT}"], None)
+    assert split([b"x" * (LIMIT + 1)]) == ([], f"too long: {LIMIT}")
+    assert len(list(LineSplitter(LIMIT, at_once=True).feed(b"x" * (LIMIT + 1)))) == 1
 
 
 def test_a_byte_order_mark_is_taken_off_once():

@@ -44,11 +44,12 @@ class LineTooLong:
 
 class LineSplitter:
     """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal: it is
-    told as soon as it is too long, because its end may never come.
+    told at its end, when its sender has written it all, or `at_once`, as its end may never come.
     """
 
-    def __init__(self, limit: int = MAX_LINE) -> None:
+    def __init__(self, limit: int = MAX_LINE, *, at_once: bool = False) -> None:
         self._limit = limit
+        self._at_once = at_once
         self._held = bytearray()  # not a list of pieces: a client may send one byte at a time
         self._skipping = False
         self._first = True
@@ -63,11 +64,13 @@ class LineSplitter:
                 yield line
         yield from self._add(data[start:])
 
-    def finish(self) -> bytes | None:
+    def finish(self) -> bytes | LineTooLong | None:
         """What came after the last LF."""
-        line = bytes(self._held)
+        line, skipped = bytes(self._held), self._skipping
         first, self._first = self._first, False
         self._held, self._skipping = bytearray(), False
+        if skipped:
+            return None if self._at_once else LineTooLong(self._limit, line)
         if first:
             line = line.removeprefix(_BOM)
         return line.strip(b" \t\r") or None
@@ -77,9 +80,10 @@ class LineSplitter:
             return
         self._held += piece
         if len(self._held) > self._limit:
-            yield LineTooLong(self._limit, bytes(self._held[:START]))
-            self._held = bytearray()
             self._skipping = True
+            del self._held[START:]
+            if self._at_once:
+                yield LineTooLong(self._limit, bytes(self._held))
 
 
 def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:

@@ -147,7 +147,7 @@ hello()
 emit("register_tool", name="t", schema={"type": "object"})
 emit("ready")
 blocks = {
-    "image": [{"type": "image", "mime_type": "image/png", "data": "aGk="}],
+    "image": [{"type": "image", "mime_type": "image/gif", "data": "R0lGODlh"}],
     "bad": [{"type": "image", "mime_type": "image/png", "data": "%%%"}],
     "nomime": [{"type": "image", "mime_type": "text/html", "data": "aGk="}],
     "unknown": [{"type": "zzz"}],
@@ -160,7 +160,7 @@ for frame in frames():
         emit("tool_result", id=frame["id"], content=blocks[frame["args"]["kind"]])
 """
     with running_host(tmp_path, write_extension(tmp_path, "x", body)) as (host, _):
-        assert call(host, "t", {"kind": "image"}).content == (Image("image/png", b"hi"),)
+        assert call(host, "t", {"kind": "image"}).content == (Image("image/gif", b"GIF89a"),)
         bad = call(host, "t", {"kind": "bad"})
         assert bad.is_error
         assert text_of(bad).startswith("[bad image from extension x: ")

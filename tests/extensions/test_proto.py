@@ -80,7 +80,7 @@ def test_a_lone_surrogate_never_raises():
 
 
 def test_a_line_that_is_too_long_tells_whose_answer_it_was():
-    splitter = LineSplitter(100)
+    splitter = LineSplitter(100, at_once=True)
     long = b'{"type":"tool_result","id": "42","x":"' + b"y" * 200
     (found,) = splitter.feed(long)
     assert isinstance(found, LineTooLong)

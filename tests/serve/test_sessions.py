@@ -123,8 +123,8 @@ def test_the_transcript_can_be_replaced(tmp_path):
                         {"type": "text", "text": "no"},
                         {
                             "type": "image",
-                            "mime_type": "image/png",
-                            "data": base64.b64encode(b"abc").decode(),
+                            "mime_type": "image/jpeg",
+                            "data": base64.b64encode(b"\xff\xd8\xff").decode(),
                         },
                     ],
                 }
@@ -139,7 +139,7 @@ def test_the_transcript_can_be_replaced(tmp_path):
         assert shown[1]["time"] == "2026-01-01T00:00:00.000Z"
         assert shown[2]["content"][0]["content"][1] == {
             "type": "image",
-            "mime_type": "image/png",
+            "mime_type": "image/jpeg",
             "bytes": 3,
         }
         for wrong in ([{"role": "king", "content": []}], [{"role": "user"}], "text"):

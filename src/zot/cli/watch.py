@@ -144,7 +144,7 @@ def _lines(fd: int, follow: bool) -> Iterator[bytes | None]:
             if not isinstance(line, LineTooLong):
                 yield line
     last = splitter.finish()
-    if last is not None:
+    if last is not None and not isinstance(last, LineTooLong):
         yield last
 
 

@@ -158,7 +158,7 @@ class Peer:
             self._on_end(reason)
 
     def _read_frames(self) -> None:
-        lines = LineSplitter(self._limits.line)
+        lines = LineSplitter(self._limits.line, at_once=True)
         rate = Bucket(self._limits.frames_per_second, self._limits.frames_per_second)
         bad = 0
         for chunk in self._chunks(self.process.stdout):

@@ -129,7 +129,7 @@ class LineServer:
         """Accept nothing more; what was accepted finishes, unless a signal comes."""
         line = splitter.finish()
         # A torn last line is dropped, not answered.
-        if line is not None and self.is_whole(line):
+        if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
             self.take_line(line)
         if self.built is None:
             return self._signalled()

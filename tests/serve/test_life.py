@@ -536,6 +536,28 @@ def test_with_few_descriptors_tools_fail_and_it_stays_alive(tmp_path):
         zot.invariants()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a user with no other processes")
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_with_few_processes_tools_fail_and_it_stays_alive(tmp_path, limit):
+    caps = "+dac_override,+dac_read_search"  # to read the interpreter, wherever it is
+    user = str(54_000 + os.getpid() % 10_000)
+    wrapper = ["setpriv", "--reuid", user, "--clear-groups", "--inh-caps", caps]
+    wrapper += ["--ambient-caps", caps, "prlimit", f"--nproc={limit}"]
+    if subprocess.run([*wrapper, "true"], capture_output=True).returncode:
+        pytest.skip("needs setpriv and prlimit")
+    (tmp_path / "zot-home").mkdir()
+    turn = {"match": "run", "tools": [{"name": "bash", "args": {"command": "echo ran"}}]}
+    with Zot(tmp_path, [turn, QUICK], wrapper=wrapper) as zot:
+        if limit > 2:
+            frames = zot.prompt("run")
+            failed = {"error", "tool_result"} & set(types(frames))
+            assert failed
+            assert zot.ask("ping")["success"]
+        code, stderr = zot.close()
+        assert code == (1 if limit < 2 else 0)
+        assert "Traceback" not in stderr
+
+
 def test_a_working_directory_with_odd_bytes_is_shown_without_harm(tmp_path):
     odd = os.fsencode(tmp_path) + b"/work/\xff odd"
     make_folder(tmp_path)

@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support.extension import write_extension
 from support.rpc import (
     PATIENCE,
     Zot,
@@ -304,6 +305,24 @@ def test_a_command_without_an_environment_does_not_survive_its_supervisors(tmp_p
         zot.prompt("kill")
         assert processes_named(nap) == []
         assert texts(zot.prompt("quick")) == "ok"
+
+
+def test_a_daemon_of_an_extension_does_not_survive_its_keeper(tmp_path):
+    nap = f"6{uuid.uuid4().int % 10**9}"
+    body = f"""
+hello()
+emit("ready")
+if not os.path.exists("died"):
+    open("died", "w").close()
+    subprocess.Popen(["sleep", "{nap}"], env={{}}, start_new_session=True)
+    os.kill(os.getppid(), 9)
+for frame in frames(): pass
+"""
+    folder = write_extension(tmp_path, "x", body)
+    with Zot(tmp_path, [QUICK], args=["--ext", str(folder)]) as zot:
+        zot.until("ext_notify", level="warn")
+        assert eventually(lambda: processes_named(nap) == [])
+        assert zot.ask("ping")["success"]
 
 
 def processes_named(word):

@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from support.extension import write_extension
 from support.rpc import (
     PATIENCE,
     Zot,
@@ -306,6 +307,24 @@ def test_a_command_without_an_environment_does_not_survive_its_supervisors(tmp_p
         assert texts(zot.prompt("quick")) == "ok"
 
 
+def test_a_daemon_of_an_extension_does_not_survive_its_keeper(tmp_path):
+    nap = f"6{uuid.uuid4().int % 10**9}"
+    body = f"""
+hello()
+emit("ready")
+if not os.path.exists("died"):
+    open("died", "w").close()
+    subprocess.Popen(["sleep", "{nap}"], env={{}}, start_new_session=True)
+    os.kill(os.getppid(), 9)
+for frame in frames(): pass
+"""
+    folder = write_extension(tmp_path, "x", body)
+    with Zot(tmp_path, [QUICK], args=["--ext", str(folder)]) as zot:
+        zot.until("ext_notify", level="warn")
+        assert eventually(lambda: processes_named(nap) == [])
+        assert zot.ask("ping")["success"]
+
+
 def processes_named(word):
     found = []
     for folder in Path("/proc").iterdir():
@@ -536,6 +555,28 @@ def test_with_few_descriptors_tools_fail_and_it_stays_alive(tmp_path):
         assert result["is_error"] is True
         assert types(frames)[-1] == "done"
         zot.invariants()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a user with no other processes")
+@pytest.mark.parametrize("limit", range(1, 8))
+def test_with_few_processes_tools_fail_and_it_stays_alive(tmp_path, limit):
+    caps = "+dac_override,+dac_read_search"  # to read the interpreter, wherever it is
+    user = str(54_000 + os.getpid() % 10_000)
+    wrapper = ["setpriv", "--reuid", user, "--clear-groups", "--inh-caps", caps]
+    wrapper += ["--ambient-caps", caps, "prlimit", f"--nproc={limit}"]
+    if subprocess.run([*wrapper, "true"], capture_output=True).returncode:
+        pytest.skip("needs setpriv and prlimit")
+    (tmp_path / "zot-home").mkdir()
+    turn = {"match": "run", "tools": [{"name": "bash", "args": {"command": "echo ran"}}]}
+    with Zot(tmp_path, [turn, QUICK], wrapper=wrapper) as zot:
+        if limit > 2:
+            frames = zot.prompt("run")
+            failed = {"error", "tool_result"} & set(types(frames))
+            assert failed
+            assert zot.ask("ping")["success"]
+        code, stderr = zot.close()
+        assert code == (1 if limit < 2 else 0)
+        assert "Traceback" not in stderr
 
 
 def test_a_working_directory_with_odd_bytes_is_shown_without_harm(tmp_path):

@@ -385,3 +385,18 @@ def test_blocked_and_ignored_signals_of_the_host_are_not_inherited() -> None:
         supervisor.close()
     masks = [int(line.split()[1], 16) & 0x7FFFFFFF for line in output.splitlines()]
     assert masks == [0, 0]
+
+
+def test_commands_run_where_a_thousand_descriptors_are_open(supervisor: Supervisor) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("the system allows too few")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        for _ in range(2):  # the second one asks whether the helper is alive
+            assert run(supervisor, "echo on")[1] == b"on\n"
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

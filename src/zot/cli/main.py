@@ -51,6 +51,11 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        complain("the system allows no more threads; raise the limit of processes (ulimit -u)")
+        return EXIT_FAILED
     except BrokenPipeError:
         _drop_output()  # whoever read it has gone
         return EXIT_OK

@@ -122,9 +122,13 @@ class Jail(Place):
             wrap = [*self._wrap(program), *protections, *self._covers(before.values())]
             wrap += ["--chdir", self.root, "--"]
             root = Path(self.root)
-            result = supervisor.run(
-                [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
-            )
+            try:
+                result = supervisor.run(
+                    [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
+                )
+            except BaseException:
+                self._made_harmless(before)  # it may have run all the same
+                raise
         # bubblewrap's own first process outlives the shell as long as something else does.
         left = tuple(name for name in result.leftovers if not name.startswith(f"{program} "))
         notes += self._made_harmless(before)

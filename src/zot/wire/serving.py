@@ -137,7 +137,10 @@ class LineServer:
         if not self.drain:
             self.abort_everything()
             return self._signalled()
-        threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
+        try:
+            threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
+        except RuntimeError:
+            self._drain()  # no thread is left: here, deaf to signals
         while not self._drained.is_set():  # not is_alive(): the thread may outlive its byte
             if (code := self._woken()) is not None:
                 return code

@@ -52,13 +52,13 @@ def changes(page: Page, spot: Spot, old: str, new: str) -> list[Change]:
 
 
 def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Both texts as lines, without the newline that ends both."""
+    """Both texts as lines, without the newline that ends both. If only the old one has it, the
+    file must have a blank line there (`_edges`)."""
     olds, news = old.split("\n"), new.split("\n")
     if old.endswith("\n") and not new:
         return olds[:-1], []
-    if old.endswith("\n") != new.endswith("\n"):
-        raise Unclear("only one of oldText and newText ends with a newline")
-    return (olds[:-1], news[:-1]) if old.endswith("\n") else (olds, news)
+    both = old.endswith("\n") and new.endswith("\n")
+    return (olds[:-1], news[:-1]) if both else (olds, news)
 
 
 def _aligned(

@@ -36,7 +36,7 @@ POLL_SECONDS = 0.05
 PORT_VARIABLE = "ZOT_LOCAL_PORT"
 CHILD_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
 """The server needs no more; above all it needs no keys."""
-SOURCE = Path(__file__).parents[3]
+SOURCE = Path(__file__).parents[2]
 """The server must be this zot, also where zot was not installed."""
 
 Progress = Callable[[str], None]

@@ -171,7 +171,7 @@ def _lenient(page: Page, old: bytes, new: bytes, what: str, name: str) -> Match:
         ) from error
     first, last = spot.rows[0], spot.rows[-1]
     start, end = page.starts[first] + spot.low, page.starts[last] + spot.high
-    note = f"applied at lines {first + 1}-{last + 1}, where {words} differ from oldText"
+    note = f"applied at lines {first + 1}-{last + 1} in spite of: {words}"
     ends = [(start, end), *((low, high) for low, high, _ in changes)]
     return Match(
         page.offset(min(low for low, _ in ends)),

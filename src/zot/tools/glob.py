@@ -78,14 +78,15 @@ class Search:
         self.max_depth = max(map(len, self.patterns)) if fixed else None
 
     def run(self, place: Place, check: Callable[[], None]) -> str:
-        matches: list[tuple[int, int, str]] = []
+        matches: list[tuple[int, int, tuple[str, ...]]] = []
         note = ""
         try:
             tree = Tree(str(self.root), str(place.cwd), place.disk)
             for path, entry in tree.walk(hidden=self.hidden, check=check, max_depth=self.max_depth):
                 if self._matches(path, entry):
-                    name = shown(self.root.joinpath(*path), place.cwd)
-                    matches.append((-_changed(place, entry), len(matches), name))
+                    matches.append((-_changed(place, entry), len(matches), path))
+                    if len(matches) % 1000 == 0:
+                        check()
         except OSError as error:
             raise paths.failed(f"cannot search {str(self.root)!r}", error) from error
         except _TimeOver:
@@ -95,7 +96,10 @@ class Search:
         if len(matches) > MAX_MATCHES:
             note = f"\n\n(The newest {MAX_MATCHES} of {len(matches)} matches)" + note
         mark = "/" if self.only_dirs else ""
-        return "\n".join(name + mark for _, _, name in sorted(matches)[:MAX_MATCHES]) + note
+        newest = [path for _, _, path in sorted(matches)[:MAX_MATCHES]]
+        return (
+            "\n".join(shown(self.root.joinpath(*path), place.cwd) + mark for path in newest) + note
+        )
 
     def _matches(self, path: tuple[str, ...], entry: Entry) -> bool:
         if not any(wildcard.matches(segments, path) for segments in self.patterns):

@@ -85,8 +85,6 @@ def test_text_that_is_not_there_is_answered_with_the_nearest(edit: Edit, tmp_pat
     assert "the nearest text is at line 3:\ndef compute_total(items):\n    return" in str(
         error.value
     )
-    with pytest.raises(ToolError, match="the same words, but other spaces or tabs, is at line 4"):
-        call(edit, path="f", edits=[pair("\treturn   sum(items)", "x")])
     with pytest.raises(ToolError, match="nothing in it is similar"):
         call(edit, path="f", edits=[pair("@@@@@@@@", "x")])
     with pytest.raises(ToolError, match="nothing in it is similar"):
@@ -431,7 +429,7 @@ def test_an_edit_is_a_replacement_and_touches_nothing_else(
 ) -> None:
     marked_old, marked_new = f"<{old}>", f"[{new}]"
     content = f"{before}{word}{marked_old}{after}".encode()
-    edited = apply(content, [(_lf(marked_old), _lf(marked_new))], "f")
+    edited = apply(content, [(_lf(marked_old), _lf(marked_new))], "f").content
     head, tail = f"{before}{word}".encode(), after.encode()
     assert edited.startswith(head)
     assert edited.endswith(tail)
@@ -451,8 +449,8 @@ def test_many_edits_are_the_same_in_any_order(content: str, words: list[tuple[st
     expected = text
     for old, new in marks:
         expected = expected.replace(old, new)
-    assert apply(text.encode(), edits, "f") == expected.encode()
-    assert apply(text.encode(), edits[::-1], "f") == expected.encode()
+    assert apply(text.encode(), edits, "f").content == expected.encode()
+    assert apply(text.encode(), edits[::-1], "f").content == expected.encode()
 
 
 @given(st.binary(max_size=60))

@@ -24,6 +24,7 @@ def tree(tmp_path: Path) -> Path:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
+        os.utime(path, (1, 1))
     (tmp_path / ".gitignore").write_text("build/\n")
     return tmp_path
 
@@ -94,13 +95,27 @@ def test_a_file_name_that_is_not_utf8_is_shown(tree: Path) -> None:
     assert "\ufffd.py" in found(tree, "*.py")
 
 
+def test_the_newest_come_first_and_equals_in_the_order_of_their_paths(tree: Path) -> None:
+    os.utime(tree / "tests/t.py", (5, 5))
+    names = ["tests/t.py", "main.py", "src/app.py", "src/deep/er/mod.py"]
+    assert found(tree, "*.py") == names
+
+
+def test_a_file_name_cannot_speak_to_the_terminal(tree: Path) -> None:
+    (tree / "\x1b[2Jx\ny.rb").write_text("")
+    assert found(tree, "*.rb") == ["x\ufffdy.rb"]
+
+
 def test_many_matches_are_cut(tmp_path: Path) -> None:
     for number in range(501):
         (tmp_path / f"{number:04}.txt").write_text("")
+        os.utime(tmp_path / f"{number:04}.txt", (1, 1))
+    os.utime(tmp_path / "0500.txt", (2, 2))
     output = text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
-    assert output.endswith("0499.txt\n\n(Truncated: showing first 500 matches)")
+    assert output.startswith("0500.txt\n0000.txt\n")
+    assert output.endswith("0498.txt\n\n(The newest 500 of 501 matches)")
     (tmp_path / "0500.txt").unlink()
-    assert "Truncated" not in text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
+    assert "newest" not in text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
 
 
 def test_time_is_bounded(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

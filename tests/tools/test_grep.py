@@ -70,6 +70,8 @@ def test_matches_with_path_and_number(grep: Grep) -> None:
         "no_newline:1: def last",
         "sub/b.py:1: def beta():",
         "sub/c.txt:1: def gamma",
+        "",
+        "(not searched: 1 binary with matches)",
     ]
 
 
@@ -80,7 +82,7 @@ def test_hidden_files_are_searched_but_git_and_ignored_ones_are_not(grep: Grep, 
     assert ".github/ci.yml:1: run: def" in output
     assert ".git/config" not in output
     assert "skip.log" not in output
-    assert "binary" not in output
+    assert "binary:" not in output
 
 
 def test_context_lines_and_separators(grep: Grep) -> None:
@@ -123,8 +125,30 @@ def test_look_around_works(grep: Grep) -> None:
 def test_the_limit_is_said(grep: Grep) -> None:
     output = text(call(grep, pattern="def", limit=2))
     assert output == (
+        "(6 matches in 6 files; the first 2 are shown; narrow the pattern, path or glob)\n"
+        ".github/ci.yml: 1\na.py: 1\nlatin: 1\nno_newline: 1\nsub/b.py: 1\nsub/c.txt: 1\n\n"
         ".github/ci.yml:1: run: def\na.py:3: def alpha():\n\n"
-        "(limit of 2 matches reached; narrow the pattern, path or glob)"
+        "(not searched: 1 binary with matches)"
+    )
+
+
+def test_utf16_with_its_mark_is_read(grep: Grep, tree: Path) -> None:
+    (tree / "wide").write_bytes("\ufeffeins\nzwölf\n".encode("utf-16-le"))
+    (tree / "big").write_bytes("\ufeffzwölf\n".encode("utf-16-be"))
+    (tree / "marked").write_bytes("\ufeffzwölf\n".encode())
+    output = text(call(grep, pattern="^zwö"))
+    assert output == "big:1: zwölf\nmarked:1: zwölf\nwide:2: zwölf"
+
+
+def test_a_file_name_cannot_speak_to_the_terminal(grep: Grep, tree: Path) -> None:
+    (tree / "\x1b[2Jx").write_text("needle\n")
+    assert text(call(grep, pattern="needle")) == "x:1: needle"
+
+
+def test_what_was_not_searched_is_said(grep: Grep, tree: Path) -> None:
+    (tree / "binary").write_bytes(b"only here\n\0\n")
+    assert text(call(grep, pattern="only here")) == (
+        "No matches found.\n\n(not searched: 1 binary with matches)"
     )
 
 
@@ -132,7 +156,7 @@ def test_long_lines_and_much_output_are_cut(grep: Grep, tree: Path) -> None:
     (tree / "long.txt").write_text(("needle" + "é" * 3000 + "\n") * 100)
     output = text(call(grep, pattern="needle"))
     assert "... [line cut]" in output
-    assert "(output cut at 51200 bytes;" in output
+    assert output.startswith("(100 matches in 1 files; cut at 51200 bytes;")
     assert len(output.encode()) < 53_000
 
 

@@ -103,3 +103,12 @@ def test_an_ignored_directory_can_be_asked_for_by_name(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_file_of_rules_is_too_strange(text: str, path: list[str]) -> None:
     Rules(text).verdict(path, False)
+
+
+def test_an_exception_leaves_the_other_rules_together() -> None:
+    lines = [f"*.x{n}" for n in range(200)]
+    rules = Rules("\n".join([*lines, "!keep.x7", *lines[:100]]))
+    assert len(rules._runs) == 3
+    assert rules.verdict(("a", "keep.x150"), False) is True
+    assert rules.verdict(("a", "keep.y"), False) is None
+    assert Rules("*.x7\n!keep.x7").verdict(("a", "keep.x7"), False) is False

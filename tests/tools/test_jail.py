@@ -98,7 +98,7 @@ def test_file_tools_work_inside(tools: Tools, root: Path) -> None:
     assert "+b" in text(call(tools["edit"], path="sub/new", edits=edits))
     assert text(call(tools["read"], path="sub/new")) == "b\n"
     assert text(call(tools["read"], path=str(root / "sub/../f"))) == "inside\n"
-    assert text(call(tools["glob"], pattern="**/*")) == "f\nsub/new"
+    assert text(call(tools["glob"], pattern="**/*")) == "sub/new\nf"
     assert text(call(tools["grep"], pattern="ins|b")) == "f:1: inside\nsub/new:1: b"
     assert text(call(tools["grep"], pattern="b", path="sub/new")) == "sub/new:1: b"
     with pytest.raises(ToolError, match="no such file: .*gone'$"):

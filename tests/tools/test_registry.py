@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from support.tools import call, none_left, text
 
 from zot.core.check import problem
 from zot.errors import ConfigError, ToolError
+from zot.runtime.prompt import system_prompt
 from zot.tools.registry import SharedSupervisor, builtin_tools
 
 ALL = ["read", "write", "edit", "bash", "glob", "grep"]
@@ -99,3 +101,12 @@ def test_the_documentation_names_every_tool_and_argument() -> None:
             required = name in tool.schema["required"]
             assert f"`{name}`{'*' if required else ''}" in rows[tool.name]
             assert required == (f"`{name}`*" in rows[tool.name])
+
+
+def test_prompt_and_tools_stay_below_five_kilobytes(tmp_path: Path) -> None:
+    tools = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+        for tool in builtin_tools("/")
+    ]
+    prompt = system_prompt(cwd="/work", home=tmp_path, context_files=False)
+    assert len(json.dumps([prompt, tools])) < 5000

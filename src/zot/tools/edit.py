@@ -1,4 +1,4 @@
-"""The `edit` tool: replace exact pieces of text, all of them or none."""
+"""The `edit` tool: replace pieces of text, all of them or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Edit:
         path = self._place.resolve(args.get("path"))
         edits = replace.parse(args)
         name = self._place.shown(path)
-        states: list[tuple[bytes, bytes]] = []
+        states: list[tuple[bytes, replace.Applied]] = []
 
         def change(before: bytes | None) -> bytes:
             if before is None:
@@ -25,10 +25,14 @@ class Edit:
             context.cancel.check()
             after = replace.apply(before, edits, name)
             states.append((before, after))
-            return after
+            return after.content
 
         with self._place.target(path, create=False) as target:
             files.update(target, change, context.cancel)
         before, after = states[-1]
-        rows, line = textdiff.diff(replace.text(before), replace.text(after))
-        return ToolOutput(content=(Text(rows),), details={"diff": rows, "first_changed_line": line})
+        rows, line = textdiff.diff(replace.text(before), replace.text(after.content))
+        details: dict[str, Json] = {"diff": rows, "first_changed_line": line}
+        if after.notes:
+            details["tolerated"] = list(after.notes)
+            rows += "\n\n" + "\n".join(f"[{note}]" for note in after.notes)
+        return ToolOutput(content=(Text(rows),), details=details)

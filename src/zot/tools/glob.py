@@ -13,6 +13,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.provider.types import Json
 from zot.tools import paths, wildcard
+from zot.tools.output import clean
 from zot.tools.place import Place
 from zot.tools.walk import Tree
 
@@ -77,25 +78,28 @@ class Search:
         self.max_depth = max(map(len, self.patterns)) if fixed else None
 
     def run(self, place: Place, check: Callable[[], None]) -> str:
-        found: list[str] = []
+        matches: list[tuple[int, int, tuple[str, ...]]] = []
         note = ""
         try:
             tree = Tree(str(self.root), str(place.cwd), place.disk)
             for path, entry in tree.walk(hidden=self.hidden, check=check, max_depth=self.max_depth):
                 if self._matches(path, entry):
-                    if len(found) == MAX_MATCHES:
-                        note = f"\n\n(Truncated: showing first {MAX_MATCHES} matches)"
-                        break
-                    found.append(
-                        _shown(self.root, path, place.cwd) + ("/" if self.only_dirs else "")
-                    )
+                    matches.append((-_changed(place, entry), len(matches), path))
+                    if len(matches) % 1000 == 0:
+                        check()
         except OSError as error:
             raise paths.failed(f"cannot search {str(self.root)!r}", error) from error
         except _TimeOver:
             note = f"\n\n(Stopped after {SECONDS:.0f} s; there may be more matches)"
-        if not found:
+        if not matches:
             return "No files matched the pattern." + note
-        return "\n".join(found) + note
+        if len(matches) > MAX_MATCHES:
+            note = f"\n\n(The newest {MAX_MATCHES} of {len(matches)} matches)" + note
+        mark = "/" if self.only_dirs else ""
+        newest = [path for _, _, path in sorted(matches)[:MAX_MATCHES]]
+        return (
+            "\n".join(shown(self.root.joinpath(*path), place.cwd) + mark for path in newest) + note
+        )
 
     def _matches(self, path: tuple[str, ...], entry: Entry) -> bool:
         if not any(wildcard.matches(segments, path) for segments in self.patterns):
@@ -122,6 +126,15 @@ def _compile(pattern: str) -> wildcard.Segments:
     return (wildcard.DEEP, *segments)
 
 
-def _shown(root: Path, path: tuple[str, ...], cwd: Path) -> str:
-    shown = paths.shown(root.joinpath(*path), cwd)
-    return os.fsencode(shown).decode("utf-8", "replace")
+def _changed(place: Place, entry: Entry) -> int:
+    """When a file was last changed; 0 for a symlink that leads nowhere."""
+    try:
+        return place.disk.stat(entry.path).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def shown(path: Path, cwd: Path) -> str:
+    """A name as it can be printed: whatever bytes it has, it stays on its line."""
+    name = os.fsencode(paths.shown(path, cwd)).decode("utf-8", "replace")
+    return clean(name).replace("\n", "\ufffd").replace("\r", "\ufffd")

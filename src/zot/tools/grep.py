@@ -6,6 +6,7 @@ import base64
 import os
 import stat
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.provider.types import Json
 from zot.tools import paths, search, wildcard
-from zot.tools.glob import compile_pattern
+from zot.tools.glob import compile_pattern, shown
 from zot.tools.output import clean
 from zot.tools.place import Place
 from zot.tools.process import Result, Supervisor
@@ -27,6 +28,9 @@ MAX_LIMIT = 2000
 MAX_CONTEXT = 50
 MAX_WIDTH = 500
 MAX_BYTES = 51_200
+MAX_COUNTED = 20_000
+"""Matches; then the search ends."""
+LISTED = 50
 SECONDS = 30.0
 LAUNCH = (
     "import sys; sys.path.append(sys.argv[1]); from zot.tools.search import main;"
@@ -37,7 +41,7 @@ LAUNCH = (
 RG = [
     "--json",
     "--no-config",
-    "--no-messages",
+    "--binary",
     "--hidden",
     "--no-ignore-dot",
     "--no-ignore-global",
@@ -45,8 +49,6 @@ RG = [
     "--no-require-git",
     "--no-mmap",
     "--crlf",
-    "--encoding",
-    "none",
     "--sort",
     "path",
     "--glob",
@@ -113,7 +115,7 @@ class Grep:
         program = paths.executable("rg", self._place.cwd)
         if program is None or self._place.bounds is not None:
             return None  # rg opens what it found by its path, which may lead elsewhere by then
-        options = ["--context", str(wanted.context), f"--max-filesize={search.MAX_FILE}"]
+        options = ["--context", str(wanted.context)]
         if wanted.root == wanted.folder:
             tree = Tree(str(wanted.root), str(self._place.cwd), self._place.disk)
             if tree.repository is None:
@@ -179,6 +181,7 @@ class Data(Struct, frozen=True):
     lines: Bytes | None = None
     line_number: int | None = None
     binary_offset: int | None = None
+    reason: str | None = None
 
 
 class Said(Struct, frozen=True):
@@ -190,7 +193,8 @@ DECODER = msgspec.json.Decoder(Said)
 
 
 class Found:
-    """Collects rows, a file at a time: whether a file is binary is known at its end."""
+    """Collects rows, a file at a time: whether a file is binary is known at its end. Beyond the
+    limit it goes on counting, so that the answer can begin with the files."""
 
     def __init__(self, wanted: Arguments, cwd: Path, enough: Cancel) -> None:
         self._wanted = wanted
@@ -199,12 +203,17 @@ class Found:
         self._globs = compile_pattern(wanted.glob) if wanted.glob else None
         self._line: list[bytes] = []
         self._file: list[str] = []
+        self._name = ""
         self._skip = False
         self._matches = 0
+        self._counts: dict[str, int] = {}
+        self._left_out: Counter[str] = Counter()
+        """Files that were not searched, by the reason."""
         self._last = -1
         """Number of the last line that was shown of this file."""
         self._size = 0
-        self._note = ""
+        self._full = ""
+        """Why no more rows are taken."""
         self.rows: list[str] = []
         self.errors = ""
 
@@ -219,59 +228,79 @@ class Found:
                 return
             if line.startswith(b'{"type"'):
                 self._take(DECODER.decode(line))
+            elif line.startswith(b"rg: ") and b"os error" in line:
+                self._left_out["unreadable"] += 1
             elif len(self.errors) < 2000:
                 self.errors += line[:2000].decode("utf-8", "replace") + "\n"
 
     def _take(self, said: Said) -> None:
         data = said.data
-        if said.type == "begin" and data.path:
+        if said.type == "skipped" and data.reason:
+            self._left_out[data.reason] += 1
+        elif said.type == "begin" and data.path:
             self._file, self._last = [], -1
-            parts = data.path.decoded().removeprefix("./").split("/")
+            path = data.path.decoded()
+            self._name = shown(self._wanted.folder / path, self._cwd)
+            parts = path.removeprefix("./").split("/")
             self._skip = self._globs is not None and not any(
                 wildcard.matches(each, parts) for each in self._globs
             )
-        elif said.type in ("match", "context") and data.path and data.lines and not self._skip:
-            self._add(data.path, data.lines, data.line_number or 0, said.type == "match")
+        elif said.type in ("match", "context") and data.lines and not self._skip:
+            self._add(data.lines, data.line_number or 0, said.type == "match")
         elif said.type == "end" and not self._skip:
-            if data.binary_offset is None:
-                self.rows += self._file
-            self._file = []
+            self._end(binary=data.binary_offset is not None)
 
-    def _add(self, path: Bytes, line: Bytes, number: int, is_match: bool) -> None:
-        if is_match and self._matches == self._wanted.limit:
-            return self._stop(f"limit of {self._matches} matches reached")
+    def _add(self, line: Bytes, number: int, is_match: bool) -> None:
+        if is_match:
+            if self._matches == self._wanted.limit:
+                self._full = self._full or f"the first {self._matches} are shown"
+            self._matches += 1
+            self._counts[self._name] = self._counts.get(self._name, 0) + 1
+            if self._matches > MAX_COUNTED:
+                self._enough.set()
         if self._size > MAX_BYTES:
-            return self._stop(f"output cut at {MAX_BYTES} bytes")
-        self._matches += is_match
+            self._full = self._full or f"cut at {MAX_BYTES} bytes"
+        if self._full:
+            return
         if self._wanted.context and number != self._last + 1 and (self.rows or self._file):
             self._file.append("--")
         self._last = number
-        name = _shown(self._wanted.folder, path.decoded(), self._cwd)
         mark = ":" if is_match else "-"
-        row = f"{name}{mark}{number}{mark} {_cut(line.decoded())}"
+        row = f"{self._name}{mark}{number}{mark} {_cut(line.decoded())}"
         self._size += len(row.encode("utf-8", "replace")) + 1
         self._file.append(row)
-        return None
 
-    def _stop(self, why: str) -> None:
-        self._note = f"\n\n({why}; narrow the pattern, path or glob)"
-        self.rows += self._file
-        self._enough.set()
+    def _end(self, *, binary: bool) -> None:
+        if binary:
+            self._left_out["binary with matches"] += 1
+            self._matches -= self._counts.pop(self._name, 0)
+        else:
+            self.rows += self._file
+        self._file = []
 
     def report(self, result: Result) -> str:
+        notes = [f"{count} {why}" for why, count in sorted(self._left_out.items())]
+        note = f"\n\n(not searched: {', '.join(notes)})" if notes else ""
         if result.timed_out:
             self.rows += self._file
-            self._note = f"\n\n(stopped after {SECONDS:.0f} s; narrow the pattern, path or glob)"
+            note += f"\n\n(stopped after {SECONDS:.0f} s; narrow the pattern, path or glob)"
         elif result.end in ("supervisor_killed", "too_many_processes") or result.signal:
             raise ToolError("the search was killed; try again")
         if not self.rows:
-            return "No matches found." + self._note
-        return "\n".join(self.rows) + self._note
+            return "No matches found." + note
+        return self._files() + "\n".join(self.rows) + note
 
-
-def _shown(folder: Path, path: str, cwd: Path) -> str:
-    shown = paths.shown(folder / path, cwd)
-    return os.fsencode(shown).decode("utf-8", "replace")
+    def _files(self) -> str:
+        """The files with their counts, where not all rows are shown."""
+        if not self._full:
+            return ""
+        more = "more than " if self._matches > MAX_COUNTED else ""
+        rows = [f"{name}: {count}" for name, count in self._counts.items()]
+        if len(rows) > LISTED:
+            rows[LISTED:] = [f"... and {len(rows) - LISTED} more files"]
+        head = f"({more}{min(self._matches, MAX_COUNTED)} matches in {len(self._counts)} files;"
+        listed = "\n".join(rows)
+        return f"{head} {self._full}; narrow the pattern, path or glob)\n{listed}\n\n"
 
 
 def _cut(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
@@ -18,29 +19,66 @@ from zot.tools.wildcard import (
 )
 
 MAX_SIZE = 1 << 20
+META = frozenset("*?[\\")
 
 
 class Rules:
-    """The lines of one .gitignore. The last one that matches decides."""
+    """The lines of one .gitignore. The last one that matches decides, so lines in a row that say
+    the same (ignore, or do not) can be asked together."""
 
     def __init__(self, text: str) -> None:
         parsed = [rule for line in text.split("\n") if (rule := _parse(line))]
-        # Most lines are plain names such as `*.pyc` or `build/`: without exceptions among the
-        # lines their order does not matter, and one expression answers for all of them.
-        plain = [] if any(rule.negated for rule in parsed) else [r for r in parsed if r.name]
-        self._rules = [rule for rule in parsed if rule not in plain]
-        self._names = _joined([rule.name for rule in plain if not rule.only_dirs])
-        self._dirs = _joined([rule.name for rule in plain])
+        parsed.reverse()
+        self._runs = [
+            Run(negated, list(rules))
+            for negated, rules in itertools.groupby(parsed, key=lambda rule: rule.negated)
+        ]
 
     def verdict(self, path: Sequence[str], is_dir: bool) -> bool | None:
         """True: ignored; False: explicitly not; None: not mentioned."""
-        plain = self._dirs if is_dir else self._names
-        if plain is not None and plain.match(path[-1]):
-            return True
-        for rule in reversed(self._rules):
-            if (is_dir or not rule.only_dirs) and matches(rule.segments, path):
-                return not rule.negated
+        for run in self._runs:
+            if run.matches(path, is_dir):
+                return not run.negated
         return None
+
+
+class Run:
+    """Rules of one sign in a row."""
+
+    def __init__(self, negated: bool, rules: list[Rule]) -> None:
+        self.negated = negated
+        names = [rule for rule in rules if rule.name]
+        self._dirs = Names([rule.name for rule in names])
+        self._files = Names([rule.name for rule in names if not rule.only_dirs])
+        self._placed = [rule for rule in rules if not rule.name]
+
+    def matches(self, path: Sequence[str], is_dir: bool) -> bool:
+        if (self._dirs if is_dir else self._files).match(path[-1]):
+            return True
+        return any(
+            rule.depth in (0, len(path)) and matches(rule.segments, path)
+            for rule in self._placed
+            if is_dir or not rule.only_dirs
+        )
+
+
+class Names:
+    """Patterns for a name, at any place: most are like `build` or `*.pyc` and need no regular
+    expression."""
+
+    def __init__(self, patterns: list[str]) -> None:
+        plain = [pattern for pattern in patterns if not META.intersection(pattern)]
+        endings = [p for p in patterns if p[0] == "*" and not META.intersection(p[1:])]
+        others = [name_regex(p) for p in patterns if p not in {*plain, *endings}]
+        self._plain = frozenset(plain)
+        self._endings = tuple(pattern[1:] for pattern in endings)
+        joined = "|".join(f"(?:{regex})" for regex in others)
+        self._others = re.compile(joined, re.DOTALL) if others else None
+
+    def match(self, name: str) -> bool:
+        if name in self._plain or name.endswith(self._endings):
+            return True
+        return self._others is not None and self._others.match(name) is not None
 
 
 class Rule:
@@ -49,7 +87,9 @@ class Rule:
         self.negated = negated
         self.only_dirs = only_dirs
         self.name = name
-        """The expression for the name alone, when the place does not matter; else empty."""
+        """The pattern for the name alone, when the place does not matter; else empty."""
+        self.depth = 0 if DEEP in segments else len(segments)
+        """Of the paths that can match; 0 for any."""
 
 
 def _parse(line: str) -> Rule | None:
@@ -66,7 +106,7 @@ def _parse(line: str) -> Rule | None:
         return None
     try:
         segments = compile_segments(line)
-        name = "" if anchored or line == "**" else name_regex(line)
+        name = "" if anchored or line == "**" else line
     except BadPattern:
         return None  # as git does: a line without meaning matches nothing
     return Rule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
@@ -77,10 +117,6 @@ def _without_trailing_spaces(line: str) -> str:
     if stripped.endswith("\\") and stripped != line:
         return stripped + " "
     return stripped
-
-
-def _joined(regexes: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(f"(?:{each})" for each in regexes), re.DOTALL) if regexes else None
 
 
 def rules_in(directory: str, disk: Disk) -> Rules | None:

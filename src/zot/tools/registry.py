@@ -241,7 +241,8 @@ def glob_tool(place: SharedPlace) -> Builtin:
 
     return Builtin(
         "glob",
-        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}; respects .gitignore.",
+        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}, newest first; respects"
+        " .gitignore.",
         {
             "pattern": TEXT,
             "path": {"type": "string", "description": "directory to search"},

@@ -1,4 +1,5 @@
 """What an edit means: find each old text once in the original, replace all, or say what is wrong.
+A text that is there exactly always wins; else the one place that can be meant (lenient.py).
 
 Pure functions on bytes; no file is touched here.
 """
@@ -6,18 +7,23 @@ Pure functions on bytes; no file is touched here.
 from __future__ import annotations
 
 import difflib
+import itertools
 import time
 
 import msgspec
+from msgspec import Struct
 
 from zot.errors import ToolError
 from zot.provider.types import Json
 from zot.text import whole_characters
-from zot.tools.endings import Normalized
+from zot.tools import lenient, rewrite
+from zot.tools.endings import BOM, Normalized
+from zot.tools.lenient import Page, Spot
 
 NEAREST_SECONDS = 0.4
 NEAREST_LINES = 15
 SHOWN_MATCHES = 10
+SHOWN_SPOTS = 3
 
 Edits = list[tuple[bytes, bytes]]
 
@@ -63,25 +69,58 @@ def text(data: bytes) -> str:
     return shown.removeprefix("\ufeff")
 
 
-def apply(before: bytes, edits: Edits, name: str) -> bytes:
+class Applied(Struct, frozen=True):
+    """The content after all edits, and what had to be overlooked for that."""
+
+    content: bytes
+    notes: tuple[str, ...] = ()
+
+
+class Match(Struct, frozen=True):
+    """Where an edit applies: positions in the content with `\n` line ends."""
+
+    start: int
+    end: int
+    changes: list[tuple[int, int, bytes]]
+    note: str = ""
+
+
+def apply(before: bytes, edits: Edits, name: str) -> Applied:
     """The content after all edits, each matched against `before`.
 
     Raises:
         ToolError: no match, several matches, or edits that overlap.
     """
     content = Normalized(before)
-    found: list[tuple[int, int, bytes, int]] = []
+    page: list[Page] = []  # made for the first text that is not there as it was sent
+    matches: list[tuple[int, int, int, Match]] = []
     for number, (old, new) in enumerate(edits, 1):
-        start = _find(content.text, old, number, name)
-        found.append((start, start + len(old), new, number))
-    found.sort()
-    for (_, end, _, first), (start, _, _, second) in zip(found, found[1:], strict=False):
+        match = _exact(content.text, old, new, f"edit {number}: oldText", name)
+        if match is None:
+            page = page or [_page(content.text)]
+            match = _lenient(page[0], old, new, f"edit {number}: oldText", name)
+        matches.append((match.start, match.end, number, match))
+    matches.sort(key=lambda row: row[:3])
+    for (_, end, first, _), (start, _, second, _) in itertools.pairwise(matches):
         if start < end:
             raise ToolError(f"edits {first} and {second} overlap; merge them into one edit")
-    return content.replace([(start, end, new) for start, end, new, _ in found])
+    after = content.replace([change for *_, match in matches for change in match.changes])
+    notes = tuple(f"edit {number}: {match.note}" for *_, number, match in matches if match.note)
+    if notes and after == before:
+        raise ToolError(f"{name} has all of newText already; nothing was changed")
+    return Applied(after, notes)
 
 
-def _find(content: bytes, old: bytes, number: int, name: str) -> int:
+def _page(content: bytes) -> Page:
+    mark = len(BOM) if content.startswith(BOM) else 0
+    return Page(_decoded(content[mark:]), mark)
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _exact(content: bytes, old: bytes, new: bytes, what: str, name: str) -> Match | None:
     positions: list[int] = []
     position = content.find(old)
     count = 0
@@ -92,49 +131,83 @@ def _find(content: bytes, old: bytes, number: int, name: str) -> int:
         if count >= 10_000:
             break
         position = content.find(old, position + 1)
-    if count == 1:
-        return positions[0]
     if count == 0:
-        raise ToolError(f"edit {number}: oldText not found in {name}{_nearest(content, old)}")
+        return None
+    if count == 1:
+        start, end = positions[0], positions[0] + len(old)
+        return Match(start, end, [(start, end, new)])
     lines = ", ".join(str(content.count(b"\n", 0, at) + 1) for at in positions)
     more = ", ..." if count > len(positions) else ""
     raise ToolError(
-        f"edit {number}: oldText matches {count} times (must be unique) in {name}:"
+        f"{what} matches {count} times (must be unique) in {name}:"
         f" at lines {lines}{more}; include more of the text around it"
     )
 
 
-def _nearest(content: bytes, old: bytes) -> str:
+def _lenient(page: Page, old: bytes, new: bytes, what: str, name: str) -> Match:
+    """The one place that can be meant, if the words of the old text are there in another form."""
+    texts = _decoded(old), _decoded(new)
+    spots = page.find(texts[0])
+    escaped = False
+    if not spots:
+        for unescaped in rewrite.unescaped(*texts):
+            if spots := page.find(unescaped[0]):
+                texts, escaped = unescaped, True
+                break
+    if not spots:
+        raise ToolError(f"{what} not found in {name}{_nearest(page.lines, texts[0])}")
+    spot = lenient.meant(spots)
+    if spot is None:
+        raise ToolError(
+            f"{what} is not in {name} as it was sent, and {_several(spots)} can be meant;"
+            f" include more of the text around it:\n{_shown(page, spots)}"
+        )
+    words = ", ".join(sorted(spot.overlooked | ({lenient.ESCAPES} if escaped else set())))
+    try:
+        changes = rewrite.changes(page, spot, *texts)
+    except rewrite.Unclear as error:
+        raise ToolError(
+            f"{what} is not in {name} as it was sent; it is there with other {words}, but"
+            f" {error}. Send it as it is:\n{_shown(page, [spot])}"
+        ) from error
+    first, last = spot.rows[0], spot.rows[-1]
+    start, end = page.starts[first] + spot.low, page.starts[last] + spot.high
+    note = f"applied at lines {first + 1}-{last + 1} in spite of: {words}"
+    ends = [(start, end), *((low, high) for low, high, _ in changes)]
+    return Match(
+        page.offset(min(low for low, _ in ends)),
+        page.offset(max(high for _, high in ends)),
+        [
+            (page.offset(low), page.offset(high), lenient.encoded(text))
+            for low, high, text in changes
+        ],
+        note,
+    )
+
+
+def _several(spots: list[Spot]) -> str:
+    return f"{len(spots)}{' or more' if len(spots) == lenient.MAX_SPOTS else ''} places"
+
+
+def _shown(page: Page, spots: list[Spot]) -> str:
+    """The lines of the first spots, with their numbers."""
+    blocks = []
+    for spot in spots[:SHOWN_SPOTS]:
+        rows = range(spot.rows[0], spot.rows[-1] + 1)
+        lines = [f"{row + 1}: {page.lines[row][:300]}" for row in rows[:NEAREST_LINES]]
+        blocks.append("\n".join(lines))
+    return "\n...\n".join(blocks)
+
+
+def _nearest(lines: list[str], old: str) -> str:
     """Where the file comes closest to the text that was not found, for the error."""
-    lines = content.decode("utf-8", "replace").split("\n")
-    wanted = old.decode("utf-8", "replace").strip("\n").split("\n")
-    deadline = time.monotonic() + NEAREST_SECONDS
-    why = "the same words, but other spaces or tabs,"
-    at = _same_words(lines, wanted, deadline)
-    if at is None:
-        why = "the nearest text"
-        at = _similar(lines, wanted, deadline + NEAREST_SECONDS)
+    wanted = old.strip("\n").split("\n")
+    at = _similar(lines, wanted, time.monotonic() + NEAREST_SECONDS)
     if at is None:
         return "; nothing in it is similar: read the file first"
     count = min(len(wanted), NEAREST_LINES)
     shown = "\n".join(line[:300] for line in lines[at : at + count])
-    return f"; {why} is at line {at + 1}:\n{shown}"
-
-
-def _same_words(lines: list[str], wanted: list[str], deadline: float) -> int | None:
-    words = [line.split() for line in wanted]
-    if not any(words):
-        return None
-    first = next(index for index, each in enumerate(words) if each)
-    for at, line in enumerate(lines):
-        if at % 64 == 0 and time.monotonic() > deadline:
-            return None
-        start = at - first
-        if line.split() == words[first] and start >= 0:
-            window = lines[start : start + len(words)]
-            if [each.split() for each in window] == words:
-                return start
-    return None
+    return f"; the nearest text is at line {at + 1}:\n{shown}"
 
 
 def _similar(lines: list[str], wanted: list[str], deadline: float) -> int | None:

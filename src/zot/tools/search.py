@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_FILE = 64 << 20
 """Bytes; larger files are passed over."""
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def main(request: str) -> int:
@@ -38,8 +39,14 @@ def main(request: str) -> int:
     disk = _disk(options["jail"])
     for name, path in _files(options["root"], options["cwd"], disk):
         data = _load(path, disk)
-        if data is not None:
-            _search(name, data.decode("utf-8", "replace"), compiled, options["context"])
+        if isinstance(data, str):
+            _write("skipped", name, reason=data)
+        elif b"\0" in data and not data.startswith(UTF16):
+            if any(compiled.search(line) for line in _text(data).split("\n")):
+                _write("begin", name)
+                _write("end", name, binary_offset=data.index(b"\0"))
+        else:
+            _search(name, _text(data), compiled, options["context"])
     return 0
 
 
@@ -96,23 +103,29 @@ def _search(path: str, text: str, pattern: re.Pattern[str], context: int) -> Non
         _write("end", path)
 
 
-def _load(path: str, disk: Disk) -> bytes | None:
-    """A file's content; None for what is no text, too large or unreadable."""
+def _load(path: str, disk: Disk) -> bytes | str:
+    """A file's content, or why there is none."""
     try:
         fd = disk.open(path)
         with os.fdopen(fd, "rb") as file:
             status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE:
-                return None
-            data = file.read(MAX_FILE)
+            if not stat.S_ISREG(status.st_mode):
+                return "no regular file"
+            if status.st_size > MAX_FILE:
+                return f"larger than {MAX_FILE} bytes"
+            return file.read(MAX_FILE)
     except OSError:
-        return None
-    return None if b"\0" in data else data
+        return "unreadable"
 
 
-def _write(kind: str, path: str, number: int = 0, line: str = "") -> None:
+def _text(data: bytes) -> str:
+    encoding = "utf-16" if data.startswith(UTF16) else "utf-8-sig"
+    return data.decode(encoding, "replace")
+
+
+def _write(kind: str, path: str, number: int = 0, line: str = "", **more: int | str) -> None:
     shown = os.fsencode(path).decode("utf-8", "replace")
-    data: dict[str, object] = {"path": {"text": shown}}
+    data: dict[str, object] = {"path": {"text": shown}, **more}
     if number:
         data |= {"line_number": number, "lines": {"text": line[:2000]}}
     sys.stdout.write(json.dumps({"type": kind, "data": data}) + "\n")

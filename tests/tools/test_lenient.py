@@ -1,0 +1,154 @@
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tools import call, text
+
+from zot.errors import ToolError
+from zot.tools.edit import Edit
+from zot.tools.lenient import PLAIN, columns, key
+from zot.tools.place import Place
+from zot.tools.replace import apply
+
+FILE = """\
+import os
+
+class Job:
+    def run(self):
+        name = "it's"
+        print(name,  "done")   # aligned
+        return os.getpid() - 1
+
+    def stop(self):
+        pass
+"""
+
+
+def edited(file: str, old: str, new: str) -> str:
+    return apply(file.encode(), [(old.encode(), new.encode())], "f").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "was", "now"),
+    [
+        # trailing blanks that the file has not
+        ("def stop(self):  \n        pass  ", "def stop(self):  \n        go()  ", "pass", "go()"),
+        # typographic characters, also in what is new
+        ("name = \u201cit\u2019s\u201d", "name = \u201cshe\u2019s\u201d", "it's", "she's"),
+        ("os.getpid() \u2013 1", "os.getpid() \u2013 2", "- 1", "- 2"),
+        # the lines at the margin, and a new one deeper
+        ("def stop(self):\n    pass", "def stop(self):\n    if 1:\n        go()",
+         "        pass", "        if 1:\n            go()"),
+        # tabs for spaces
+        ("\tdef stop(self):\n\t\tpass", "\tdef stop(self):\n\t\tgo()", "pass", "go()"),
+        # alignment lost; what is not changed keeps its own
+        ('print(name, "done") # aligned\n', 'print(name, "ready") # aligned\n', "done", "ready"),
+        # a blank line fewer, and one too many
+        ("import os\nclass Job:", "import os\nclass Task:", "Job", "Task"),
+        ("def stop(self):\n\n        pass", "def stop(self):\n\n        go()", "pass", "go()"),
+        # escaped once too often
+        ("def stop(self):\\n        pass", "def stop(self):\\n        go()", "pass", "go()"),
+        ('name = \\"it\'s\\"', 'name = \\"she\'s\\"', "it's", "she's"),
+    ],
+)  # fmt: skip
+def test_an_edit_is_understood_and_the_rest_of_the_file_keeps_its_characters(
+    old: str, new: str, was: str, now: str
+) -> None:
+    assert old not in FILE
+    assert FILE.count(was) == 1
+    assert edited(FILE, old, new) == FILE.replace(was, now)
+
+
+def test_plain_characters_for_typographic_ones_keep_those_of_the_file() -> None:
+    file = "It\u2019s \u201cone\u201d \u2014 two\n"
+    assert edited(file, 'It\'s "one" - two', 'It\'s "one" - three') == file.replace("two", "three")
+
+
+def test_the_result_says_what_was_tolerated(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(FILE)
+    edits = [{"oldText": "def stop(self):\n    pass", "newText": "def stop(self):\n    go()"}]
+    output = call(Edit(Place(str(tmp_path))), path="f", edits=edits)
+    note = "edit 1: applied at lines 9-10 in spite of: indentation"
+    assert text(output).endswith(f"+        go()\n\n[{note}]")
+    assert output.details is not None
+    assert output.details["tolerated"] == [note]
+
+
+def test_two_places_that_can_be_meant_are_refused_and_shown() -> None:
+    file = "if a:\n    go( 1 )\nelse:\n        go( 1 )\n"
+    with pytest.raises(ToolError) as error:
+        edited(file, "go(  1 )", "stop()")
+    assert "2 places can be meant" in str(error.value)
+    assert "2:     go( 1 )\n...\n4:         go( 1 )" in str(error.value)
+
+
+def test_an_exact_match_wins_over_lenient_ones() -> None:
+    file = "x = 'a'\nx  = 'a'\nx = \u2018a\u2019\n"
+    assert edited(file, "x = 'a'", "y") == file.replace("x = 'a'", "y", 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("import os\nclass Job:", "import os\nimport re\nclass Job:", "blank lines differ"),
+        ("\tdef stop(self):\n            pass", "\tdef stop(self):\n  go()", "indent of newText"),
+        ("name =  \u201cit's\u201d", "name =  \u201c\u2026\u201d", "may be meant or not"),
+    ],
+)
+def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: str) -> None:
+    with pytest.raises(ToolError, match=why) as error:
+        edited(FILE, old, new)
+    assert "Send it as it is:\n" in str(error.value)
+
+
+def test_crlf_a_byte_order_mark_and_odd_bytes_survive() -> None:
+    file = b"\xef\xbb\xbfone  two\r\n\xff three\r\nfour\n"
+    after = apply(file, [(b"one two\n", b"one 2\n")], "f").content
+    assert after == b"\xef\xbb\xbfone  2\r\n\xff three\r\nfour\n"
+
+
+def test_lenient_and_exact_edits_of_one_call_do_not_overlap() -> None:
+    edits = [(b"def stop(self):\n    pass", b"def stop(self):\n    go()"), (b"pass\n", b"x\n")]
+    with pytest.raises(ToolError, match="edits 1 and 2 overlap"):
+        apply(FILE.encode(), edits, "f")
+
+
+def test_a_large_file_takes_a_fraction_of_a_second() -> None:
+    block = "".join(f"    line {n} of the block with \u201cwords\u201d\n" for n in range(200))
+    file = FILE * 20_000 + block + FILE * 3_000
+    started = time.process_time()
+    after = edited(file, block.replace("\u201c", '"').replace("    ", ""), "")
+    assert time.process_time() - started < 3
+    assert after == FILE * 23_000
+
+
+LINES = st.lists(
+    st.sampled_from(["a = 1", "b('x')", "  c", "    d - e", "", "f  g", "}"]), min_size=1
+)
+
+
+@given(LINES, st.data())
+def test_a_lenient_edit_changes_lines_of_the_matched_region_only(
+    lines: list[str], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(lines) - 1))
+    end = data.draw(st.integers(start + 1, len(lines)))
+    spoil = data.draw(st.sampled_from(["  {} ", "{} ", "\t{}", " {}"]))
+    old = "\n".join(spoil.format(line) if line else line for line in lines[start:end])
+    file = "\n".join(lines)
+    try:
+        after = edited(file, old, old + "\nNEW").split("\n")
+    except ToolError:
+        return
+    added = [at for at, line in enumerate(after) if line.strip() == "NEW"]
+    assert len(added) == 1
+    assert after[: added[0]] + after[added[0] + 1 :] == lines
+
+
+@given(st.text(alphabet=[*"ab \t\x0b-'", *PLAIN], max_size=12))
+def test_each_character_of_a_key_has_its_column(line: str) -> None:
+    where = columns(line)
+    assert len(where) == len(key(line)) + 1
+    assert where == sorted(where)

@@ -537,8 +537,8 @@ for frame in frames():
     if frame["type"] == "answer" and frame["cancelled"]:
         emit("notify", level="info", message="cancelled " + frame["id"])
 """
-    with running_host(tmp_path, write_extension(tmp_path, "x", body), ready=False) as (host, seen):
-        host.dialogs.can_answer = lambda: True
+    folder = write_extension(tmp_path, "x", body)
+    with running_host(tmp_path, folder, ready=False, can_answer=lambda: True) as (host, seen):
         seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 1"))
         seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 30"))
         asked = seen.wait(lambda event: getattr(event, "title", "") == "t5")

@@ -17,7 +17,7 @@ from zot.errors import Cancelled, ConfigError, ToolError
 from zot.tools import beneath, jail
 from zot.tools.beneath import PROTECTED
 from zot.tools.jail import Jail, check, held, own_names, protected
-from zot.tools.registry import SharedSupervisor, builtin_tools
+from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
 
 Tools = dict[str, Tool]
 
@@ -61,8 +61,12 @@ def supervisor() -> Iterator[SharedSupervisor]:
     shared.close()
 
 
+def jail_of(root: Path, home: Path) -> SharedPlace:
+    return SharedPlace(str(root), jail=True, home=str(home))
+
+
 def jailed(root: Path, zot_home: Path, supervisor: SharedSupervisor) -> Tools:
-    tools = builtin_tools(str(root), supervisor=supervisor, jail=str(zot_home))
+    tools = builtin_tools(str(root), supervisor=supervisor, place=jail_of(root, zot_home))
     return {tool.name: tool for tool in tools}
 
 
@@ -213,10 +217,10 @@ def test_a_write_that_races_with_a_symlink_stays_inside(
 def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) -> None:
     for wrong in (Path("/"), home, home.parent):
         with pytest.raises(ConfigError, match="holds your home directory"):
-            builtin_tools(str(wrong), jail=str(zot_home))
+            builtin_tools(str(wrong), place=jail_of(wrong, zot_home))
     for own in (root, root / "state"):
         with pytest.raises(ConfigError, match="must not lie in each other"):
-            builtin_tools(str(root), jail=str(own))
+            builtin_tools(str(root), place=jail_of(root, own))
     check(str(root), str(zot_home))
 
 

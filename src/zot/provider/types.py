@@ -138,6 +138,19 @@ class Message(Struct, frozen=True, gc=False):
     """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
 
 
+def image_type(head: bytes) -> str | None:
+    """The MIME type of an image that providers accept, by its first bytes."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if head.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    return None
+
+
 # --- models and requests ---------------------------------------------------------------------
 
 
@@ -159,6 +172,8 @@ class Model(Struct, frozen=True):
     """Quirks of this model, read by the API files only (see provider/providers.py)."""
     source: str = "catalog"
     """catalog, live, cache, user or unlisted."""
+    ask: Literal["", "person", "always"] = ""
+    """Whether its tool calls must be allowed first: where a person can be asked, or always."""
 
 
 class ToolSpec(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
-from zot.provider.types import Image, Json, Text
+from zot.provider.types import Image, Json, Text, image_type
 from zot.tools import paths
 from zot.tools.place import Place
 
@@ -87,19 +87,6 @@ def _sniff(file: BinaryIO) -> bytes:
     while len(head) < SNIFF and (piece := file.read(SNIFF - len(head))):
         head += piece
     return head
-
-
-def image_type(head: bytes) -> str | None:
-    """The MIME type of an image that providers accept, by its first bytes."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 def _image(file: BinaryIO, head: bytes, name: str, mime: str) -> ToolOutput:

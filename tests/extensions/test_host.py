@@ -70,7 +70,7 @@ def test_a_tool_of_an_extension_runs_and_names_its_origin(tmp_path):
 def test_a_command_gives_its_prompt(tmp_path):
     folder = write_extension(tmp_path, "echo", ECHO)
     with running_host(tmp_path, folder) as (host, _):
-        assert [(each.name, each.extension) for each in host.commands()] == [("say", "echo")]
+        assert [(each.name, each.source) for each in host.commands()] == [("say", "echo")]
         outcome = host.run_command("/say", "  hi there ")
         assert (outcome.action, outcome.text) == ("prompt", "hi there")
         with pytest.raises(CommandError, match="unknown extension command 'nope'"):

@@ -258,6 +258,7 @@ def test_without_a_terminal_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) 
 def test_the_guard_takes_the_terminals_word() -> None:
     said = [Verdict("allow_session"), None]
     approval = Approval(terminal=lambda *_: said.pop(0))
+    approval.use_model(Model("m", "p", "scripted", ask="person"))
     assert decided(approval)[0] == ALLOW
     assert decided(approval)[0] == ALLOW  # remembered: nobody is asked
     write = ToolCall("c4", "write", {"path": "a", "content": ""})

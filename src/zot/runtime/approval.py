@@ -46,13 +46,13 @@ class Approval(Hook):
         self,
         tools: Collection[str] | None = None,
         *,
-        client: Client = Client(),
+        client: Client | None = None,
         terminal: AskTerminal | None = None,
         seconds: float = LIMIT_SECONDS,
     ) -> None:
         """`tools` None: ask for the default ones where the client or the model wants it."""
         self._tools = tools
-        self._client = client
+        self._client = client or Client()
         self._terminal = terminal
         self._seconds = seconds
         self._model_asks: Literal["", "person", "always"] = ""

@@ -71,6 +71,19 @@ class ToolSource(Protocol):
     def close(self) -> None: ...
 
 
+class ReadySource:
+    """What a source inherits that is always ready and holds nothing."""
+
+    def start(self, host: SourceHost) -> None:
+        """There is nothing to start."""
+
+    def prepare(self, cancel: Cancel) -> None:
+        """There is nothing to wait for."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
 class CommandInfo(Struct, frozen=True):
     name: str
     """Without the slash."""

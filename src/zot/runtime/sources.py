@@ -14,6 +14,7 @@ from zot.core.source import (
     CommandSource,
     ExtensionState,
     PanelSource,
+    ReadySource,
     SourceHost,
     ToolSource,
 )
@@ -25,7 +26,7 @@ from zot.provider.types import ToolCall
 _TYPED = re.compile(r"/(\S+)(?:\s+(.*))?\Z", re.S)
 
 
-class GivenTools:
+class GivenTools(ReadySource):
     """The tools of an embedder, as they are."""
 
     name = "own"
@@ -33,17 +34,8 @@ class GivenTools:
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools = tuple(tools)
 
-    def start(self, host: SourceHost) -> None:
-        """There is nothing to start."""
-
-    def prepare(self, cancel: Cancel) -> None:
-        """They are always ready."""
-
     def tools(self) -> Sequence[Tool]:
         return self._tools
-
-    def close(self) -> None:
-        """They belong to the embedder."""
 
 
 class Sources:

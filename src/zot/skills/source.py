@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from zot.cancel import Cancel
-from zot.core.source import CommandInfo, CommandResult, SourceHost
+from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.skills.skill import MAX_BYTES, MAX_DESCRIPTION, Skill, SkillTool, named, shown, split
@@ -18,7 +18,7 @@ PREFIX = "skill:"
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
 
 
-class SkillSource:
+class SkillSource(ReadySource):
     """`/skill:name`, and the tool with which the model reads a skill, where it may."""
 
     name = "skills"
@@ -29,17 +29,8 @@ class SkillSource:
         self._skills = skills
         self._tools: tuple[Tool, ...] = (SkillTool(skills),) if skills and offered else ()
 
-    def start(self, host: SourceHost) -> None:
-        """There is nothing to start."""
-
-    def prepare(self, cancel: Cancel) -> None:
-        """They are always ready."""
-
     def tools(self) -> Sequence[Tool]:
         return self._tools
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
     def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
         return [
@@ -60,7 +51,7 @@ class PromptFile(Struct, frozen=True):
     path: str
 
 
-class PromptSource:
+class PromptSource(ReadySource):
     """`/name args`: the user's prompts in `prompts/NAME.md`, with `$1` to `$9` and `$ARGUMENTS`."""
 
     name = "prompts"
@@ -72,17 +63,8 @@ class PromptSource:
         self._folders = folders
         self._files: dict[str, PromptFile] | None = None
 
-    def start(self, host: SourceHost) -> None:
-        """There is nothing to start."""
-
-    def prepare(self, cancel: Cancel) -> None:
-        """They are always ready."""
-
     def tools(self) -> Sequence[Tool]:
         return ()
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
     def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
         return [

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
-from zot.core.source import SourceHost
+from zot.core.source import ReadySource
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
 
 
-class BuiltinTools:
+class BuiltinTools(ReadySource):
     """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
 
     name = "built-in"
@@ -40,12 +40,6 @@ class BuiltinTools:
         self.set_jail(jail)
 
     # --- ToolSource --------------------------------------------------------------------------
-
-    def start(self, host: SourceHost) -> None:
-        """There is nothing to start."""
-
-    def prepare(self, cancel: Cancel) -> None:
-        """They are always ready."""
 
     def tools(self) -> Sequence[Tool]:
         return self._tools

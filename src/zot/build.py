@@ -9,7 +9,6 @@ from pathlib import Path
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
 from zot.core.session import Session
-from zot.core.source import ToolSource
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
@@ -62,19 +61,16 @@ def build_runtime(
     models: Models = AvailableModels(setup, os.environ)
     if tape is not None:
         models = tape.models(models)
-    supervisor = SharedSupervisor()
-    if owns_process:
-        supervisor.hidden_names = secret_names()
-        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
-    skills = find_skills(setup)
+    supervisor = _supervisor(setup, owns_process=owns_process)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
     builtin = _builtin(setup, supervisor, own_tools, extensions=wanted.any())
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
+    skills = find_skills(setup)
     redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
     wrap = tape.tool if tape is not None else _plain
+    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
     agent = Agent(
         provider=models.connect(setup.model),
         model=setup.model,
@@ -86,33 +82,41 @@ def build_runtime(
         wrap_tool=lambda tool: RedactingTool(wrap(tool), redactor),
     )
     agent.resume()
-    sources: tuple[ToolSource, ...] = (
-        GivenTools(own_tools),
-        builtin,
-        SkillSource(skills, offered=_offers_skills(setup.options)),
-        PromptSource(_prompt_folders(setup)),
-        extensions,
-    )
-    runtime = Runtime(
-        agent,
-        Parts(
-            models=models,
-            cwd=setup.cwd,
-            client=client,
-            listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-            sources=sources,
-            sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
-            shell=builtin,
-            approval=approval,
-            redactor=redactor,
+    parts = Parts(
+        models=models,
+        cwd=setup.cwd,
+        client=client,
+        listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
+        sources=(
+            GivenTools(own_tools),
+            builtin,
+            SkillSource(skills, offered=_offers_skills(setup.options)),
+            PromptSource(_prompt_folders(setup)),
+            extensions,
         ),
+        sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
+        shell=builtin,
+        approval=approval,
+        redactor=redactor,
     )
+    return _resumed(Runtime(agent, parts), plan)
+
+
+def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
+    """The runtime, with the model and the level of the session where no flag says another one."""
     if plan.session is not None:
-        flags = setup.flags
-        runtime.adopt_session(
-            model=not (flags.model or flags.provider), level=flags.reasoning is None
-        )
+        flags = plan.setup.flags
+        named = bool(flags.model or flags.provider)
+        runtime.adopt_session(model=not named, level=flags.reasoning is None)
     return runtime
+
+
+def _supervisor(setup: Setup, *, owns_process: bool) -> SharedSupervisor:
+    supervisor = SharedSupervisor()
+    if owns_process:
+        supervisor.hidden_names = secret_names()
+        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
+    return supervisor
 
 
 def _plain(tool: Tool) -> Tool:

@@ -62,7 +62,7 @@ class State(Struct, frozen=True):
     context_tokens: int
     reasoning: Level
     session_id: str
-    jail: bool
+    jail: bool = False
 
 
 class Parts(Struct, frozen=True, kw_only=True):

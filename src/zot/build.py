@@ -1,9 +1,10 @@
-"""Puts a runtime together from a setup: provider, tools, hooks, session, prompt."""
+"""Puts a runtime together from a plan: provider, sources, hooks, session, prompt. Nothing else."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -12,119 +13,152 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, home, home_dir
+from zot.provider.models import Models
 from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
+from zot.runtime.client import Client
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingTool, Redactor, given_secrets
-from zot.runtime.runtime import Runtime
-from zot.settings.fallback import connect_fallback
+from zot.runtime.runtime import Parts, Runtime
+from zot.runtime.sessions import Sessions
+from zot.runtime.sources import GivenTools
+from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
+from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
+from zot.settings.trust import is_trusted
 from zot.skills.search import skills_here
-from zot.skills.skill import Skill, SkillTool, expand, manifest
-from zot.tools.registry import SharedSupervisor, builtin_tools
+from zot.skills.skill import Skill, SkillTool, manifest
+from zot.skills.source import PromptSource, SkillSource
+from zot.tools.registry import NAMES, SharedSupervisor
+from zot.tools.source import BuiltinTools
 
 
 def build_runtime(
-    setup: Setup,
+    plan: Plan,
+    client: Client,
     *,
-    session: Session | None = None,
+    sessions: Callable[[], Sessions] | None = None,
     keep: bool = False,
     approval: Approval | None = None,
     warn: Callable[[str], None] | None = None,
     own_tools: Sequence[Tool] = (),
     own_hooks: Sequence[Hook] = (),
     owns_process: bool = False,
+    check_extensions: bool = True,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
-    `keep` writes a session file also where no flag asked for one; `warn` hears what is wrong with
-    extensions. They start with the first prompt, or with `runtime.extensions.start()`. An
-    embedder's own tools and hooks come first: such a tool replaces the built-in one of its name.
-    `owns_process`: secrets may be wiped from what the system shows of this process.
+    `sessions` are zot's own files by default; `keep` writes one also where no flag asked for it.
+    `warn` hears what is wrong with extensions, which start with the first prompt or with
+    `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
+    tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
+    secrets may be wiped from what the system shows of this process.
     """
-    wrap_tool: Callable[[Tool], Tool] = _plain_tool
-    attach: Callable[[Runtime], None] = _nothing
-    if setup.options.record or setup.options.replay:
-        from zot.testing.record import taped  # only for tests of an embedder's own
-
-        setup, wrap_tool, attach = taped(setup)
-    session = session or session_for(setup, keep=keep)
-    supervisor = SharedSupervisor()
-    if owns_process:
-        supervisor.hidden_names = secret_names()
-        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
-    skills = find_skills(setup)
-    extensions, tools = tools_for(setup, supervisor, skills, warn, own_tools)
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
+    setup, tape = plan.setup, plan.tape
+    models: Models = AvailableModels(setup, os.environ)
+    if tape is not None:
+        models = tape.models(models)
     redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
-    supervisor.secrets = redactor.secrets
+    supervisor = _supervisor(setup, redactor, owns_process=owns_process)
+    wanted = _extension_options(setup, supervisor, warn, own_tools)
+    if check_extensions:
+        wanted.check()
+    extensions = Extensions(wanted)
+    builtin = _builtin(setup, supervisor, own_tools, extensions=wanted.any())
+    skills = find_skills(setup)
+    wrap = tape.tool if tape is not None else _plain
+    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
     agent = Agent(
-        provider=setup.connect(setup.model),
+        provider=models.connect(setup.model),
         model=setup.model,
-        session=session,
-        tools=tools,
+        session=plan.session or first_session(setup, keep=keep),
         # Last: a person is not asked about a call that another guard refuses.
         hooks=hooks if approval is None else (*hooks, approval),
-        system=lambda: prompt_for(setup, skills),
-        settings=agent_settings(setup),
-        wrap_tool=lambda tool: RedactingTool(wrap_tool(tool), redactor),
+        system=lambda: redactor.text(prompt_for(setup, skills)),
+        settings=agent_settings(setup, models),
+        wrap_tool=lambda tool: RedactingTool(wrap(tool), redactor),
     )
     agent.resume()
-    runtime = Runtime(agent, setup, cwd=setup.cwd, supervisor=supervisor, extensions=extensions)
-    runtime.expand = lambda text: expand(text, skills)
-    attach(runtime)
+    parts = Parts(
+        models=models,
+        cwd=setup.cwd,
+        client=client,
+        listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
+        sources=(
+            GivenTools(own_tools),
+            builtin,
+            SkillSource(skills, offered=_offers_skills(setup.options)),
+            PromptSource(_prompt_folders(setup)),
+            extensions,
+        ),
+        sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
+        shell=builtin,
+        approval=approval,
+        redactor=redactor,
+    )
+    return _resumed(Runtime(agent, parts), plan)
+
+
+def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
+    """The runtime, with the model and the level of the session where no flag says another one."""
+    if plan.session is not None:
+        flags = plan.setup.flags
+        named = bool(flags.model or flags.provider)
+        runtime.adopt_session(model=not named, level=flags.reasoning is None)
     return runtime
 
 
-def _plain_tool(tool: Tool) -> Tool:
+def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
+    supervisor = SharedSupervisor()
+    supervisor.secrets = redactor.secrets
+    if owns_process:
+        supervisor.hidden_names = secret_names()
+        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
+    return supervisor
+
+
+def _plain(tool: Tool) -> Tool:
     return tool
 
 
-def _nothing(runtime: Runtime) -> None:
-    """A run that is not recorded needs nothing more."""
+# --- tools -----------------------------------------------------------------------------------
 
 
-def tools_for(
+def _builtin(
+    setup: Setup, supervisor: SharedSupervisor, own: Sequence[Tool], *, extensions: bool
+) -> BuiltinTools:
+    """The built-in tools within what the flags allow."""
+    options = setup.options
+    names: Sequence[str] | None = () if options.no_tools else options.tools
+    if extensions:
+        # A name that is not built in may be that of an extension's tool: nobody knows yet.
+        names = None if names is None else [name for name in names if name in NAMES]
+    else:
+        _check_approve(options, [*(tool.name for tool in own), *NAMES])
+        names = None if names is None else [name for name in names if name != SkillTool.name]
+    return BuiltinTools(setup.cwd, home_dir(), names, secret_names(), supervisor, jail=options.jail)
+
+
+def _extension_options(
     setup: Setup,
     supervisor: SharedSupervisor,
-    skills: Sequence[Skill],
     warn: Callable[[str], None] | None,
-    own: Sequence[Tool] = (),
-) -> tuple[Extensions, list[Tool]]:
-    """The extensions, and the tools that are there without them; within what the flags allow."""
+    own: Sequence[Tool],
+) -> ExtensionOptions:
     options = setup.options
-    jail = home_dir() if options.jail else ""
-    builtin = builtin_tools(setup.cwd, None, secret_names(), supervisor, jail)
-    wanted = () if options.no_tools else options.tools
-    found = ExtensionOptions(
+    return ExtensionOptions(
         setup.cwd,
         home_dir(),
         explicit=options.ext,
         search=not options.no_ext,
-        trusted=options.trust,
-        names=wanted,
+        trusted=lambda: options.trust or is_trusted(setup.cwd),
+        names=() if options.no_tools else options.tools,
         secrets=secret_names(),
-        reserved=frozenset((*(tool.name for tool in (*own, *builtin)), SkillTool.name)),
+        reserved=frozenset((*(tool.name for tool in own), *NAMES, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
     )
-    if not options.mode:  # clients of pi pass extensions of pi's, which are told of and left out
-        found.check()
-    if not found.any():
-        _check_approve(options, [tool.name for tool in (*own, *builtin)])
-    if wanted is not None and found.any():
-        # A name that is not built in may be that of an extension's tool: nobody knows yet.
-        tools = [tool for tool in builtin if tool.name in wanted]
-    elif wanted is not None:
-        files = tuple(name for name in wanted if name != SkillTool.name)
-        tools = builtin_tools(setup.cwd, files, secret_names(), supervisor, jail)
-    else:
-        tools = builtin
-    if skills and _offers_skills(options):
-        tools.append(SkillTool(skills))
-    tools = [*own, *tools]
-    return Extensions(found, tools), tools
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
@@ -138,6 +172,9 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 
+# --- skills and prompt files -----------------------------------------------------------------
+
+
 def find_skills(setup: Setup) -> list[Skill]:
     options = setup.options
     if options.no_skills:
@@ -149,30 +186,46 @@ def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def session_for(setup: Setup, *, keep: bool) -> Session:
-    """The session the flags ask for; one in memory where none is kept."""
-    options = setup.options
-    wanted = options.session or options.continue_
-    if options.no_session or not (keep or wanted):
-        return Session()
-    from zot.sessions.open import continue_latest, open_session  # only where one is kept
+def _prompt_folders(setup: Setup) -> list[Path]:
+    """Those of the project count only where it is trusted."""
+    project = Path(setup.cwd, ".zot", "prompts")
+    folders = [home() / "prompts"]
+    if project.is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
+        folders.insert(0, project)
+    return folders
 
+
+# --- sessions, settings, the prompt ----------------------------------------------------------
+
+
+def first_session(setup: Setup, *, keep: bool) -> Session:
+    """The session of a run that goes on with none; one in memory where none is kept."""
+    options = setup.options
     provider, model = setup.info.name, setup.model.id
-    if options.continue_ and not options.session:
-        return continue_latest(setup.cwd, provider=provider, model=model)
+    if options.no_session or not (keep or options.session or options.continue_):
+        return Session(model=(provider, model))
+    from zot.sessions.open import open_session  # only where one is kept
+
     return open_session(options.session or None, setup.cwd, provider=provider, model=model)
 
 
-def agent_settings(setup: Setup) -> AgentSettings:
+def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
+    from zot.sessions.kept import KeptSessions  # only for a client that asks about sessions
+
+    options = setup.options
+    keep = not options.no_session and bool(keep or options.session or options.continue_)
+    return KeptSessions(setup.cwd, keep=keep, provider=setup.info.name, model=setup.model.id)
+
+
+def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     options = setup.options
     compact_at = (options.compact_at or 85.0) / 100
+    fallbacks = [models.find(name, setup.info.name) for name in options.fallback_model]
     return AgentSettings(
         reasoning=options.reasoning or "off",
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
         compact_at=None if options.no_auto_compact else compact_at,
-        fallbacks=tuple(
-            connect_fallback(setup, name, os.environ) for name in options.fallback_model
-        ),
+        fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )
 
 

@@ -24,7 +24,16 @@ from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
-from zot.wire.frames import EventFrame, MessageShape, ModelShape, State
+from zot.wire.frames import (
+    CommandRan,
+    CommandShape,
+    EventFrame,
+    MessageShape,
+    ModelShape,
+    SessionShape,
+    ShellRan,
+    State,
+)
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
 from zot.wire.zot import HelloData, ModelSet, ReasoningSet, Started
 
@@ -222,17 +231,89 @@ class Client:
     def messages(self) -> tuple[MessageShape, ...]:
         return self.request("get_messages").data_as(frames.Messages).messages
 
-    def models(self) -> tuple[ModelShape, ...]:
-        return self.request("get_models").data_as(frames.Models).models
+    def models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
+        """Those of the provider, or of every one with a credential."""
+        more = {"all": True} if everywhere else {}
+        return self.request("get_models", **more).data_as(frames.Models).models
 
     def clear(self) -> None:
         self.request("clear")
 
-    def set_model(self, model: str) -> str:
-        return self.request("set_model", model=model).data_as(ModelSet).model
+    def set_model(self, model: str, provider: str = "") -> str:
+        """Go on with another model: an id, or PROVIDER/ID; its id."""
+        more = {"provider": provider} if provider else {}
+        return self.request("set_model", model=model, **more).data_as(ModelSet).model
 
     def set_reasoning(self, level: Level) -> str:
         return self.request("set_reasoning", reasoning=level).data_as(ReasoningSet).reasoning
+
+    def set_jail(self, on: bool) -> None:
+        """Keep the tools inside the working directory, or let them out."""
+        self.request("set_jail", jail=on)
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def sessions(self, *, everywhere: bool = False, limit: int = 100) -> tuple[SessionShape, ...]:
+        answer = self.request("list_sessions", all=everywhere, limit=limit)
+        return answer.data_as(frames.Sessions).sessions
+
+    def new_session(self) -> SessionShape:
+        return self.request("new_session").data_as(frames.SessionLoaded).session
+
+    def load_session(self, session: str) -> SessionShape:
+        """Go on with a kept session: a path, the beginning of an id, or `latest`."""
+        answer = self.request("load_session", session=session)
+        return answer.data_as(frames.SessionLoaded).session
+
+    def fork_session(
+        self, session: str = "", at: str | int | None = None, *, load: bool = True
+    ) -> SessionShape:
+        """Copy a session, up to an entry or so many messages, and go on there."""
+        answer = self.request("fork_session", session=session, at=at, load=load)
+        return answer.data_as(frames.SessionLoaded).session
+
+    def export_session(self, session: str = "", format: str = "zotsession", path: str = "") -> str:
+        """A session as text, or as a file where a path is given; the text, or the file's path."""
+        answer = self.request("export_session", session=session, format=format, path=path)
+        data = answer.data_as(frames.SessionExported)
+        text = data.path if path else data.content
+        return "" if text is UNSET else text
+
+    # --- commands, questions, the shell ------------------------------------------------------
+
+    def commands(self) -> tuple[CommandShape, ...]:
+        """What a person can type after a slash."""
+        return self.request("get_commands").data_as(frames.Commands).commands
+
+    def run_command(self, name: str, args: str = "") -> CommandRan:
+        """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
+        answer = self.request("run_command", name=name, args=args, submit=False)
+        return answer.data_as(frames.CommandRan)
+
+    def run_shell(self, command: str, *, hidden: bool = False) -> ShellRan:
+        """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
+        answer = self.request("run_shell", command=command, hidden=hidden)
+        return answer.data_as(frames.ShellRan)
+
+    def abort_shell(self) -> None:
+        self.request("abort_shell")
+
+    def answer(
+        self,
+        request_id: str,
+        value: str | None = None,
+        *,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Answer an ExtAsk (feature `dialogs`)."""
+        self.request(
+            "answer",
+            request_id=request_id,
+            value=value,
+            confirmed=confirmed,
+            cancelled=cancelled,
+        )
 
     def request(self, type: str, **fields: Any) -> Response:
         """Send any command and wait for its response.

@@ -9,10 +9,10 @@ from support.rpc import environment, make_folder, write_script
 
 from zot.core.session import ModelChange, Title
 from zot.provider.types import Message, Text
-from zot.sessions.open import model_in, open_session
+from zot.sessions.open import open_session
 from zot.settings.flags import parse
 from zot.settings.known import Known, resumed
-from zot.settings.resolve import resolve
+from zot.settings.plan import plan
 
 
 @pytest.fixture
@@ -37,13 +37,18 @@ def keep(text: str, provider: str = "openai", model: str = "gpt-5", change=None)
 
 def test_a_session_goes_on_with_its_model(work):
     path = keep("a", change=ModelChange("anthropic", "claude-sonnet-4-5"))
-    assert model_in(path) == ("anthropic", "claude-sonnet-4-5")
     environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GROQ_API_KEY": "k"}
     for flags in (["--continue"], ["--session", path]):
-        setup = resolve(parse(flags), environ)
-        assert (setup.info.name, setup.model.id) == ("anthropic", "claude-sonnet-4-5")
-    setup = resolve(parse(["--continue", "--provider", "groq"]), environ)
-    assert setup.info.name == "groq"
+        started = planned(flags, environ)
+        assert (started.info.name, started.model.id) == ("anthropic", "claude-sonnet-4-5")
+    assert planned(["--continue", "--provider", "groq"], environ).info.name == "groq"
+
+
+def planned(flags, environ):
+    made = plan(parse(flags), environ)
+    assert made.session is not None
+    made.session.close()
+    return made.setup
 
 
 def test_a_model_nobody_knows_any_more_is_not_insisted_on(work):
@@ -53,21 +58,16 @@ def test_a_model_nobody_knows_any_more_is_not_insisted_on(work):
         ("scripted", "scripted"),
     ):
         options = parse(["--session", keep("a", provider, model)])
-        assert resumed(options, str(Path.cwd()), Known()) == options
+        assert resumed(options, (provider, model), Known()) == options
 
 
-def test_files_without_a_model_say_nothing(work, tmp_path):
-    assert model_in(str(tmp_path / "none")) is None
-    (tmp_path / "x").write_text("hello\n")
-    assert model_in(str(tmp_path / "x")) is None
-    (tmp_path / "x").write_text('{"type":"meta","meta":{"id":"x"}}\n')
-    assert model_in(str(tmp_path / "x")) is None
-    (tmp_path / "x").write_text(
-        '{"type":"session","id":"x"}\n{"type":"model_change","provider":"p","modelId":"m"}\n'
-    )
-    assert model_in(str(tmp_path / "x")) == ("p", "m")
-    options = parse(["--continue"])
-    assert resumed(options, str(tmp_path / "nowhere"), Known()) == options
+def test_a_provider_without_a_key_any_more_is_not_insisted_on(work):
+    keep("a", "groq", "llama-3.3-70b-versatile")
+    assert planned(["--continue"], {"OPENAI_API_KEY": "k"}).info.name == "openai"
+
+
+def test_where_there_is_no_session_yet_a_new_one_begins(work):
+    assert plan(parse(["--continue"]), {"OPENAI_API_KEY": "k"}).session is None
 
 
 # --- the choice ------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from zot.provider.types import (
     UsageSeen,
 )
 from zot.runtime import run as run_module
-from zot.runtime import runtime as runtime_module
+from zot.runtime import runs as runs_module
 
 OK = {"text": "ok", "repeat": True}
 NUMBER = {
@@ -78,6 +78,9 @@ def usable(it):
     told, run = it.prompt("next")
     assert run.stop == "end", run.error
     assert valid(it.requests[-1].messages)
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(8)
 
 
 # --- order -------------------------------------------------------------------------------------
@@ -219,7 +222,7 @@ def test_progress_is_told_while_the_tool_runs_and_not_after_an_abort():
 def test_an_abort_before_the_run_starts_still_ends_it():
     with Recorder([OK]) as it:
         blocker = threading.Event()
-        it.runtime.wait_for_listeners = lambda cancel: blocker.wait(PATIENCE)
+        it.block_on = blocker
         first = it.runtime.prompt("one", tag="one")
         second = it.runtime.prompt("two", tag="two")
         assert it.runtime.tags() == ["one", "two"]
@@ -516,7 +519,7 @@ def test_follow_ups_come_one_by_one_or_all_at_once():
         turns = [calls("wait"), {"text": "ok", "repeat": True}]
         wait = SmallTool("wait", lambda *_, gate=gate: str(gate.wait(PATIENCE)))
         with Recorder(turns, tools=[wait]) as it:
-            it.runtime.take_all["follow_up"] = all_at_once
+            it.runtime.deliver("follow_up", one_at_a_time=not all_at_once)
             run_ = it.runtime.prompt("go")
             it.wait_for(events.ToolStarted)
             it.runtime.follow("one")
@@ -542,12 +545,12 @@ def test_a_message_for_nobody_is_refused_or_kept():
 
 def test_the_queue_of_messages_is_bounded():
     with Recorder([OK]) as it:
-        for _ in range(runtime_module.MAX_QUEUE):
+        for _ in range(runs_module.MAX_QUEUE):
             it.runtime.steer("x", keep=True)
         with pytest.raises(CommandError, match="queue_full"):
             it.runtime.steer("x", keep=True)
         steering, follow_up = it.runtime.clear_queue()
-        assert (len(steering), follow_up) == (runtime_module.MAX_QUEUE, [])
+        assert (len(steering), follow_up) == (runs_module.MAX_QUEUE, [])
 
 
 def test_no_message_is_lost_when_it_comes_as_the_run_ends():
@@ -804,13 +807,12 @@ def test_a_store_with_a_bug_cannot_keep_a_run_from_its_end(capsys):
 
 def test_state_is_busy_exactly_until_done():
     seen = []
-    with Recorder([OK]) as it:
 
-        def look(event, run):
-            if isinstance(event, events.TurnEnd):
-                seen.append(it.runtime.busy)
+    def look(event, run):
+        if isinstance(event, events.TurnEnd):
+            seen.append(it.runtime.busy)
 
-        it.runtime.listeners.append(look)
+    with Recorder([OK], listeners=[look]) as it:
         it.prompt()
         assert seen == [True]
         assert it.runtime.busy is False
@@ -820,16 +822,15 @@ def test_state_is_busy_exactly_until_done():
 
 
 def test_a_listener_may_ask_for_the_state_and_may_fail(capsys):
-    with Recorder([OK]) as it:
-        states = []
+    states = []
 
-        def nosy(event, run):
-            states.append(it.runtime.state())
+    def nosy(event, run):
+        states.append(it.runtime.state())
 
-        def broken(event, run):
-            raise ValueError("broken listener")
+    def broken(event, run):
+        raise ValueError("broken listener")
 
-        it.runtime.listeners[:0] = [broken, nosy]
+    with Recorder([OK], listeners=[broken, nosy]) as it:
         for _ in range(20):
             assert it.prompt()[1].stop == "end"
         assert states[-1].message_count == 40
@@ -989,12 +990,12 @@ def test_an_empty_prompt_is_refused_before_anything_happens():
             with pytest.raises(CommandError, match="the prompt is empty"):
                 it.runtime.prompt(text)
         assert it.events == []
-        assert it.prompt("", images=[Image("image/png", b"x")])[1].stop == "end"
+        assert it.prompt("", images=[Image("image/png", PNG)])[1].stop == "end"
 
 
 def test_the_queue_of_runs_is_bounded_by_number_and_by_size(monkeypatch):
-    monkeypatch.setattr(runtime_module, "MAX_QUEUE", 3)
-    monkeypatch.setattr(runtime_module, "MAX_QUEUE_SIZE", 1000)
+    monkeypatch.setattr(runs_module, "MAX_QUEUE", 3)
+    monkeypatch.setattr(runs_module, "MAX_QUEUE_SIZE", 1000)
     gate = threading.Event()
     tool = SmallTool("t", lambda *_: str(gate.wait(PATIENCE)))
     with Recorder([calls("t"), OK], tools=[tool]) as it:

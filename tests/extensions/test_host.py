@@ -70,7 +70,7 @@ def test_a_tool_of_an_extension_runs_and_names_its_origin(tmp_path):
 def test_a_command_gives_its_prompt(tmp_path):
     folder = write_extension(tmp_path, "echo", ECHO)
     with running_host(tmp_path, folder) as (host, _):
-        assert [(each.name, each.extension) for each in host.commands()] == [("say", "echo")]
+        assert [(each.name, each.source) for each in host.commands()] == [("say", "echo")]
         outcome = host.run_command("/say", "  hi there ")
         assert (outcome.action, outcome.text) == ("prompt", "hi there")
         with pytest.raises(CommandError, match="unknown extension command 'nope'"):
@@ -537,8 +537,8 @@ for frame in frames():
     if frame["type"] == "answer" and frame["cancelled"]:
         emit("notify", level="info", message="cancelled " + frame["id"])
 """
-    with running_host(tmp_path, write_extension(tmp_path, "x", body), ready=False) as (host, seen):
-        host.dialogs.can_answer = lambda: True
+    folder = write_extension(tmp_path, "x", body)
+    with running_host(tmp_path, folder, ready=False, can_answer=lambda: True) as (host, seen):
         seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 1"))
         seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 30"))
         asked = seen.wait(lambda event: getattr(event, "title", "") == "t5")

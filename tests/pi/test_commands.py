@@ -345,4 +345,4 @@ def test_a_client_that_cannot_be_asked_has_not_allowed_it(servers: PiServers) ->
     with servers.start({"tools": [BASH]}, HELLO, args=args) as server:
         frames = server.run("hi", end="agent_end")
     end = next(f for f in frames if f["type"] == "tool_execution_end")
-    assert "this client cannot be asked" in end["result"]
+    assert "needs an approval and nobody can give it" in end["result"]

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from zot.errors import ConfigError, UsageError
+from zot.errors import AuthError, UsageError
 from zot.pi.flags import parse_pi
-from zot.pi.models import PiModels, matches, without_level
+from zot.pi.models import matches, scoped, without_level
 from zot.provider.types import Model
+from zot.settings.available import AvailableModels
 from zot.settings.resolve import resolve
 
 SONNET = Model("claude-sonnet-4-5", "anthropic", "anthropic")
@@ -101,12 +102,12 @@ def test_models_are_found_across_providers(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ZOT_HOME", str(tmp_path))
     environ = {"OPENAI_API_KEY": "sk-y"}
     options = parse_pi(["--provider", "anthropic", "--model", SONNET.id, "--api-key", "sk-x"])
-    models = PiModels(resolve(options, environ), environ)
-    assert models.find(SONNET.id).provider == "anthropic"
-    found = models.find("openai/gpt-5")
+    models = AvailableModels(resolve(options, environ), environ)
+    assert models.find(SONNET.id, "anthropic").provider == "anthropic"
+    found = models.find("openai/gpt-5", "anthropic")
     assert (found.provider, found.id) == ("openai", "gpt-5")
     models.connect(found).close()
     assert {each.provider for each in models.all()} == {"anthropic", "openai"}
-    assert models.scoped() == []
-    with pytest.raises(ConfigError, match="model not found: google/gemini"):
-        models.find("google/gemini-2.5-pro")
+    assert scoped(models, "") == []
+    with pytest.raises(AuthError, match="no credential for google"):
+        models.find("google/gemini-2.5-pro", "anthropic")

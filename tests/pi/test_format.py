@@ -35,7 +35,7 @@ from zot.provider.types import (
 )
 from zot.sessions import format
 from zot.sessions.files import FileStore, load
-from zot.sessions.open import open_session, resumed_model
+from zot.sessions.open import open_session
 from zot.sessions.rows import Meta
 
 META = Meta("id-1", "/w", "m", "p", "2026-01-02T03:04:05.678901Z", "0.1")
@@ -399,7 +399,7 @@ def test_a_pi_file_can_be_opened_and_continued(tmp_path):
     path.write_bytes(lines(V1))
     path.chmod(0o600)
     session = open_session(str(path), "/w")
-    assert resumed_model(session) == ("openai", "gpt")
+    assert session.last_model == ("openai", "gpt")
     session.append(Message("assistant", (Text("half \ud83d"),), 5.0, ORIGIN))
     session.append(UsageNote(Usage(1), Usage(1)))
     session.append(said("and on"))

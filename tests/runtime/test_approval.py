@@ -12,19 +12,26 @@ from support.rpc import Zot
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved, Event
 from zot.core.hook import ALLOW, Allow, Block, HookContext
+from zot.core.source import Question
 from zot.errors import Cancelled, CommandError
-from zot.provider.types import ToolCall
+from zot.provider.types import Model, ToolCall
 from zot.runtime.approval import (
     MAX_PREVIEW,
     Approval,
     Verdict,
-    approval_for_client,
-    approval_for_person,
     preview,
 )
+from zot.runtime.client import Client
 from zot.serve import ask_terminal as terminal_module
 from zot.serve.ask_terminal import ask_terminal, understand
 
+
+class Answers(Client):
+    def can_answer(self, what: Question) -> bool:
+        return True
+
+
+ANSWERS = Answers()
 RUN = ToolCall("c1", "bash", {"command": "ls"})
 READ = ToolCall("c2", "read", {"path": "a"})
 
@@ -36,8 +43,7 @@ def decided(approval: Approval, call: ToolCall = RUN) -> tuple[Allow | Block, li
 
 def answered(decision: str, reason: str = "", **policy: object) -> tuple[object, list[Event]]:
     """A client that answers as soon as it is asked."""
-    approval = Approval(**policy)
-    approval.client_answers()
+    approval = Approval(**policy, client=ANSWERS)
     events: list[Event] = []
 
     def emit(event: Event) -> None:
@@ -67,8 +73,7 @@ def test_a_client_denies_with_a_reason() -> None:
 
 
 def test_allowing_for_the_session_is_remembered_for_that_tool() -> None:
-    approval = Approval()
-    approval.client_answers()
+    approval = Approval(client=ANSWERS)
     events: list[Event] = []
 
     def emit(event: Event) -> None:
@@ -85,16 +90,14 @@ def test_allowing_for_the_session_is_remembered_for_that_tool() -> None:
 
 
 def test_no_answer_is_a_denial() -> None:
-    approval = Approval(seconds=0.01)
-    approval.client_answers()
+    approval = Approval(seconds=0.01, client=ANSWERS)
     verdict, events = decided(approval)
     assert verdict == Block("not allowed: nobody answered within 0.01 s")
     assert events[-1] == ApprovalResolved("approval-1", "c1", "deny", "timeout")
 
 
 def test_an_abort_ends_the_wait() -> None:
-    approval = Approval()
-    approval.client_answers()
+    approval = Approval(client=ANSWERS)
     cancel = Cancel()
     events: list[Event] = []
 
@@ -109,8 +112,7 @@ def test_an_abort_ends_the_wait() -> None:
 
 
 def test_a_client_that_leaves_denies_what_is_open_and_what_comes() -> None:
-    approval = Approval()
-    approval.client_answers()
+    approval = Approval(client=ANSWERS)
     asked = threading.Event()
     found: list[object] = []
 
@@ -137,9 +139,8 @@ def test_an_answer_to_nothing_is_refused() -> None:
 
 
 def test_only_what_can_change_something_is_asked_for_unless_told_otherwise() -> None:
-    approval = Approval()
-    assert decided(approval) == (ALLOW, [])  # nobody said that they would answer
-    approval.client_answers()
+    assert decided(Approval()) == (ALLOW, [])  # nobody said that they would answer
+    approval = Approval(client=ANSWERS)
     assert decided(approval, READ) == (ALLOW, [])
     assert answered("allow", tools=["read"]) == (ALLOW, [])
 
@@ -152,26 +153,30 @@ def test_a_policy_with_nobody_to_ask_denies() -> None:
     assert decided(Approval(["bash"]), READ)[0] == ALLOW
 
 
-def test_flags_make_the_policy() -> None:
-    assert approval_for_client(None, yolo=True) is None
-    assert approval_for_client(("bash",), yolo=False) is not None
-    reckless = approval_for_client(None, yolo=False, model="smollm2-135m")
-    assert reckless is not None
-    assert isinstance(decided(reckless)[0], Block)
+@pytest.mark.parametrize(
+    ("ask", "terminal", "asked"),
+    [
+        ("", False, False),
+        ("", True, False),
+        ("person", False, False),
+        ("person", True, True),
+        ("always", False, True),
+        ("always", True, True),
+    ],
+)
+def test_the_model_says_whether_its_calls_must_be_allowed(
+    ask: str, terminal: bool, asked: bool
+) -> None:
+    approval = Approval(terminal=(lambda *_: Verdict("deny")) if terminal else None)
+    approval.use_model(Model("m", "p", "scripted", ask=ask))  # type: ignore[arg-type]
+    assert isinstance(decided(approval)[0], Block) == asked
+    assert decided(approval, READ)[0] == ALLOW
 
-    def at_terminal(*_: object) -> Verdict:
-        return Verdict("deny")
 
-    def person(asked: tuple[str, ...] | None, provider: str, terminal: object, yolo: bool = False):
-        return approval_for_person(asked, yolo=yolo, provider=provider, terminal=terminal)
-
-    assert person(None, "anthropic", at_terminal) is None
-    assert person(None, "local", None) is None
-    assert person(("bash",), "anthropic", None) is not None
-    assert person(None, "local", at_terminal, yolo=True) is None
-    local = person(None, "local", at_terminal)
-    assert local is not None
-    assert isinstance(decided(local)[0], Block)
+def test_a_reckless_model_is_asked_about_whatever_else_is_asked_for() -> None:
+    approval = Approval(["read"])
+    approval.use_model(Model("m", "p", "scripted", ask="always"))
+    assert isinstance(decided(approval)[0], Block)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +258,7 @@ def test_without_a_terminal_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) 
 def test_the_guard_takes_the_terminals_word() -> None:
     said = [Verdict("allow_session"), None]
     approval = Approval(terminal=lambda *_: said.pop(0))
+    approval.use_model(Model("m", "p", "scripted", ask="person"))
     assert decided(approval)[0] == ALLOW
     assert decided(approval)[0] == ALLOW  # remembered: nobody is asked
     write = ToolCall("c4", "write", {"path": "a", "content": ""})

@@ -15,11 +15,10 @@ from zot.errors import SessionError
 from zot.provider.types import Message, Text
 from zot.sessions import files
 from zot.sessions.files import FileStore, load, open_to_append
+from zot.sessions.kept import resumed
 from zot.sessions.open import (
     automatic_path,
-    continue_latest,
     open_session,
-    resumed_model,
     session_paths,
     sessions_dir,
 )
@@ -71,12 +70,12 @@ def test_what_was_said_is_there_again(home):
         session.append(said(text))
     session.sync()
     session.close()
-    again = continue_latest("/w")
+    again = resumed("", "/w")
     assert (again.id, texts(again)) == (session.id, ["a", "b", "c"])
     assert again.entries == session.entries
     again.append(said("d"))
     again.close()
-    latest = continue_latest("/w")
+    latest = resumed("", "/w")
     assert texts(latest) == ["a", "b", "c", "d"]
     latest.close()
 
@@ -97,10 +96,8 @@ def test_the_place_of_a_session_is_the_documented_one(home):
     assert name.name == "20231114-221320-ee3e038a.jsonl"
 
 
-def test_continuing_where_there_is_nothing_starts_a_new_session():
-    session = continue_latest("/elsewhere", provider="p", model="m")
-    assert session.message_count() == 0
-    assert resumed_model(session) == ("p", "m")
+def test_continuing_where_there_is_nothing_goes_on_with_no_session():
+    assert resumed("", "/elsewhere") is None
 
 
 def test_the_latest_written_session_is_continued(home):
@@ -111,7 +108,7 @@ def test_the_latest_written_session_is_continued(home):
         session.close()
         os.utime(session.store.path, (time.time() - age,) * 2)
         paths.append(session.store.path)
-    latest = continue_latest("/w")
+    latest = resumed("", "/w")
     assert texts(latest) == ["new"]
     latest.close()
     assert session_paths(sessions_dir("/w")) == [paths[1], paths[0], paths[2]]
@@ -142,13 +139,13 @@ def test_the_model_of_a_session_is_remembered(tmp_path):
     path = tmp_path / "s.jsonl"
     session = open_session(str(path), "/w", provider="anthropic", model="a")
     session.append(said("x"))
-    assert resumed_model(session) == ("anthropic", "a")
+    assert session.last_model == ("anthropic", "a")
     session.append(ModelChange("openai", "b"))
     session.close()
     again, _ = reopened(path)
-    assert resumed_model(again) == ("openai", "b")
+    assert again.last_model == ("openai", "b")
     again.close()
-    assert resumed_model(Session()) is None
+    assert Session().last_model is None
 
 
 def test_a_branch_and_a_compaction_are_readable_without_following_the_tree(tmp_path):

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.cli.skills import main
+from zot.core.agent import Agent
+from zot.core.session import Session
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
+from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.runtime.client import Client
+from zot.runtime.sources import Sources
 from zot.settings.flags import Options, parse
+from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
 from zot.settings.trust import trust
 from zot.skills import skill as skills
@@ -22,12 +28,12 @@ from zot.skills.search import skills_here
 from zot.skills.skill import (
     Place,
     SkillTool,
-    expand,
     find_skills,
     manifest,
     read_skill,
     skill_files,
 )
+from zot.skills.source import SkillSource
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +207,11 @@ def test_the_prompt_names_them_and_the_tool_reads_them(place):
         tool.run({"name": "zzz"}, context)
 
 
+def expand(text, skills):
+    agent = Agent(provider=ScriptedProvider([]), model=MODEL, session=Session())
+    return Sources([SkillSource(skills, offered=True)], agent, None).expand(text)
+
+
 def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
     add(place / "s", "x", "d", "Body.")
     listed = find_skills([Place(place / "s")])
@@ -215,7 +226,8 @@ def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
 
 
 def runtime_for(*flags: str):
-    return build_runtime(resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {}))
+    setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {})
+    return build_runtime(Plan(setup), Client())
 
 
 def test_a_run_offers_skills_unless_told_not_to(place):

@@ -13,7 +13,8 @@ from zot.errors import SessionError
 from zot.provider.retry import RetryPolicy
 from zot.provider.scripted import MODEL, ScriptedProvider
 from zot.provider.types import Message, Text, ToolCall, ToolResult
-from zot.runtime.runtime import Runtime
+from zot.runtime.client import Client
+from zot.runtime.runtime import Parts, Runtime
 
 PATIENCE = 20.0
 FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)
@@ -40,21 +41,22 @@ class OneModel:
     def __init__(self, provider, model=MODEL):
         self.provider, self.model = provider, model
 
-    def find(self, id):
+    def find(self, name, provider):
         return self.model
 
-    def all(self):
+    def all(self, provider=""):
         return [self.model]
 
     def connect(self, model):
         return self.provider
 
 
-class Recorder:
-    """A runtime and everything it told."""
+class Recorder(Client):
+    """A runtime, its client, and everything it told."""
 
     def __init__(self, turns: Sequence, *, model=MODEL, store=None, session=None, **options):
         settings = {"retry": FAST, **options.pop("settings", {})}
+        listeners = tuple(options.pop("listeners", ()))
         self.provider = options.pop("provider", None) or ScriptedProvider(turns)
         self.session = session or Session(store=store)
         self.agent = Agent(
@@ -64,11 +66,20 @@ class Recorder:
             settings=AgentSettings(**settings),
             **options,
         )
-        self.runtime = Runtime(self.agent, OneModel(self.provider, model), cwd="/work")
         self.events = []
         self.runs = []
+        self.block_on = None
+        """An event of threading that the client waits for before it takes an event."""
         self._news = threading.Condition()
-        self.runtime.listeners.append(self._hear)
+        self.runtime = Runtime(
+            self.agent,
+            Parts(
+                models=OneModel(self.provider, model),
+                cwd="/work",
+                client=self,
+                listeners=listeners,
+            ),
+        )
 
     def __enter__(self):
         return self
@@ -76,7 +87,11 @@ class Recorder:
     def __exit__(self, *_):
         assert self.runtime.close(timeout=PATIENCE)
 
-    def _hear(self, event, run):
+    def wait(self, cancel):
+        if self.block_on is not None:
+            self.block_on.wait(PATIENCE)
+
+    def listen(self, event, run):
         with self._news:
             self.events.append(event)
             self.runs.append(run)

@@ -19,7 +19,7 @@ from zot.errors import Cancelled, ConfigError, ToolError
 from zot.tools import beneath, jail, obeyed
 from zot.tools.beneath import PROTECTED
 from zot.tools.jail import Jail, check, held, own_names, protected
-from zot.tools.registry import SharedSupervisor, builtin_tools
+from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
 from zot.tools.seccomp import filter_for
 
 Tools = dict[str, Tool]
@@ -64,8 +64,12 @@ def supervisor() -> Iterator[SharedSupervisor]:
     shared.close()
 
 
+def jail_of(root: Path, home: Path) -> SharedPlace:
+    return SharedPlace(str(root), jail=True, home=str(home))
+
+
 def jailed(root: Path, zot_home: Path, supervisor: SharedSupervisor) -> Tools:
-    tools = builtin_tools(str(root), supervisor=supervisor, jail=str(zot_home))
+    tools = builtin_tools(str(root), supervisor=supervisor, place=jail_of(root, zot_home))
     return {tool.name: tool for tool in tools}
 
 
@@ -225,16 +229,16 @@ def test_a_write_that_races_with_a_symlink_stays_inside(
 def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) -> None:
     for wrong in (home, home.parent):
         with pytest.raises(ConfigError, match="holds your home directory"):
-            builtin_tools(str(wrong), jail=str(zot_home))
+            builtin_tools(str(wrong), place=jail_of(wrong, zot_home))
     for wrong in (Path("/"), Path("/etc")):
         with pytest.raises(ConfigError, match="belongs to the system"):
-            builtin_tools(str(wrong), jail=str(zot_home))
+            builtin_tools(str(wrong), place=jail_of(wrong, zot_home))
     for own in (root, root / "state"):
         with pytest.raises(ConfigError, match="must not lie in each other"):
-            builtin_tools(str(root), jail=str(own))
+            builtin_tools(str(root), place=jail_of(root, own))
     subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
     with pytest.raises(ConfigError, match="is a bare repository"):
-        builtin_tools(str(root / "bare"), jail=str(zot_home))
+        builtin_tools(str(root / "bare"), place=jail_of(root / "bare", zot_home))
     check(str(root), str(zot_home))
 
 

@@ -16,7 +16,7 @@ from zot.home import RPC_TOKEN
 from zot.settings.flags import Options, parse
 
 if TYPE_CHECKING:
-    from zot.settings.resolve import Setup
+    from zot.settings.plan import Plan
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -171,11 +171,11 @@ def _run_mode(options: Options) -> int:
     if options.rpc:
         from zot.serve.rpc import serve
 
-        setup = _resolved(options)
+        plan = _planned(options)
         if os.isatty(0):
             complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
         _loaded()
-        return serve(setup, token)
+        return serve(plan, token)
     if options.export:
         from zot.pi.export import export_file
 
@@ -184,7 +184,7 @@ def _run_mode(options: Options) -> int:
     if options.mode == "rpc":
         from zot.pi import rpc as pi_rpc
 
-        return pi_rpc.serve(_resolved(options))
+        return pi_rpc.serve(_planned(options))
     from zot.serve import once
 
     prompt = once.prompt_text(options.words)
@@ -196,22 +196,37 @@ def _run_mode(options: Options) -> int:
     if options.mode == "json":
         from zot.pi import once as pi_json
 
-        return pi_json.run(_resolved(options), prompt, options.pi_protocol)
-    return once.run(lambda: _resolved(options), prompt, as_json=options.json)
+        return pi_json.run(_planned(options), prompt, options.pi_protocol)
+    return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 
-def _resolved(options: Options) -> Setup:
-    if options.mode:  # pi's own, where a part of a model's id is enough
-        from zot.pi.models import resolve_pi as resolve
-    else:
-        from zot.settings.resolve import resolve
-
-    setup = resolve(options, os.environ)
-    for warning in setup.warnings:
+def _planned(options: Options) -> Plan:
+    plan = _plan(options)
+    for warning in plan.setup.warnings:
         complain(f"warning: {warning}")
-    if setup.notice:
-        complain(setup.notice)
-    return setup
+    if plan.setup.notice:
+        complain(plan.setup.notice)
+    return plan
+
+
+def _plan(options: Options) -> Plan:
+    if options.replay:
+        from zot.testing.record import replayed  # only for tests of an embedder's own
+
+        return replayed(options)
+    if options.mode:
+        from zot.pi.models import plan_pi
+
+        made = plan_pi(options, os.environ)
+    else:
+        from zot.settings.plan import plan
+
+        made = plan(options, os.environ)
+    if options.record:
+        from zot.testing.record import recorded  # as above
+
+        return recorded(made)
+    return made
 
 
 def complain(text: str) -> None:

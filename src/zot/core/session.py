@@ -123,6 +123,40 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+class SessionInfo(Struct, frozen=True):
+    """A session at a glance."""
+
+    path: str
+    """Empty: it is kept in memory only."""
+    id: str
+    cwd: str
+    title: str
+    """What the user called it; empty: nothing."""
+    first_text: str
+    """How it began."""
+    provider: str
+    model: str
+    started: str
+    modified: float
+    """Unix seconds of the last write."""
+    messages: int
+    cost: float
+    """US dollars."""
+    parent: str = ""
+    """The session it was forked from."""
+    format: str = "zot"
+
+
+ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
+
+
+class Exported(Struct, frozen=True):
+    """A session for people and other programs: a file, or a text."""
+
+    path: str = ""
+    content: str = ""
+
+
 class Session:
     """The only owner of the transcript. Every method may be called from any thread."""
 
@@ -133,8 +167,11 @@ class Session:
         entries: Iterable[Entry] = (),
         leaf: str | None = None,
         store: Store | None = None,
+        model: tuple[str, str] | None = None,
     ) -> None:
+        """`model`: the provider and the id of the model it began with, if that is known."""
         self.id = id or new_session_id()
+        self._first_model = model
         self._lock = threading.Lock()
         self._store = store
         self._entries: dict[str, Entry] = {entry.id: entry for entry in entries}
@@ -193,6 +230,25 @@ class Session:
         for entry in self.path(leaf) if leaf in self._entries else ():
             context.add(entry)
         return context
+
+    @property
+    def last_model(self) -> tuple[str, str] | None:
+        """Provider and id of the model it was last used with."""
+        said: tuple[str, str] | None = None
+        for entry in reversed(self.path()):
+            body = entry.body
+            if isinstance(body, ModelChange):
+                return body.provider, body.model
+            if said is None and isinstance(body, Message) and body.origin is not None:
+                said = body.origin.provider, body.origin.model
+        # An answer says less than the user's choice: it may be that of a fallback.
+        return self._first_model or said
+
+    @property
+    def last_level(self) -> Level | None:
+        """How much its model was last asked to think."""
+        changes = (entry.body for entry in reversed(self.path()))
+        return next((body.level for body in changes if isinstance(body, LevelChange)), None)
 
     # --- writing -----------------------------------------------------------------------------
 

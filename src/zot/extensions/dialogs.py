@@ -25,9 +25,11 @@ class Asker(Protocol):
 class Dialogs:
     """The open questions. One that nobody can answer, or answers in time, is cancelled."""
 
-    def __init__(self, emit: Callable[[ExtensionAsk], None]) -> None:
-        self.can_answer: Callable[[], bool] = lambda: False
-        """Whether somebody is there who sees a question."""
+    def __init__(
+        self, emit: Callable[[ExtensionAsk], None], can_answer: Callable[[], bool]
+    ) -> None:
+        """`can_answer`: whether somebody is there who sees a question."""
+        self._can_answer = can_answer
         self._emit = emit
         self._lock = threading.Lock()
         self._ids = count(1)
@@ -43,7 +45,7 @@ class Dialogs:
     def _opened(self, asker: Asker, ask: proto.Ask) -> ExtensionAsk | None:
         with self._lock:
             busy = sum(each is asker for each, _, _ in self._open.values()) >= MAX_OPEN
-            if busy or ask.method not in METHODS or not self.can_answer():
+            if busy or ask.method not in METHODS or not self._can_answer():
                 return None
             id = f"ask-{next(self._ids)}"
             seconds = min(max(ask.timeout, 0.001), MAX_SECONDS)

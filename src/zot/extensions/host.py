@@ -23,6 +23,7 @@ from zot.core.events import (
     ExtensionPanel,
 )
 from zot.core.hook import Hook
+from zot.core.source import CommandInfo, CommandResult
 from zot.errors import CommandError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import HostCalls, RunTool
@@ -59,22 +60,6 @@ class HostSettings(Struct, frozen=True):
     limits: Limits = Limits()
 
 
-class Command(Struct, frozen=True):
-    name: str
-    description: str
-    extension: str
-
-
-class CommandOutcome(Struct, frozen=True):
-    """What a command wants to happen. Displays and panels were emitted as events already."""
-
-    extension: str
-    action: Literal["prompt", "insert", "display", "noop", "open_panel", "error"]
-    text: str = ""
-    """The prompt, the text to insert or to show, or the error."""
-    panel: dict[str, Json] | None = None
-
-
 class ExtensionHost:
     def __init__(
         self,
@@ -85,15 +70,17 @@ class ExtensionHost:
         warn: Callable[[str], None] | None = None,
         run_tool: RunTool | None = None,
         submit: Callable[[str], None] | None = None,
+        can_answer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs."""
+        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs, `can_answer`
+        says whether somebody sees their questions."""
         self.settings = settings
         self._provider = provider
         self._model = model
         self._warn = warn
         self._submit = submit
         self._calls = HostCalls(run_tool)
-        self.dialogs = Dialogs(self.emit)
+        self.dialogs = Dialogs(self.emit, can_answer)
         self._extensions: list[Extension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()
@@ -248,16 +235,16 @@ class ExtensionHost:
                     )
         return list(found.values())
 
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[CommandInfo]:
         return [command for command, _ in self._commands().values()]
 
-    def _commands(self) -> dict[str, tuple[Command, Extension]]:
-        found: dict[str, tuple[Command, Extension]] = {}
+    def _commands(self) -> dict[str, tuple[CommandInfo, Extension]]:
+        found: dict[str, tuple[CommandInfo, Extension]] = {}
         reserved = self.settings.reserved_commands
         for extension in self.extensions():
             for name, description in list(extension.registered.commands.items()):
                 if self._is_free("command", name, extension, found, reserved):
-                    found[name] = (Command(name, description, extension.name), extension)
+                    found[name] = (CommandInfo(name, description, extension.name), extension)
         return found
 
     def _is_free(
@@ -280,7 +267,7 @@ class ExtensionHost:
     def hook(self) -> Hook:
         return ExtensionHook(self)
 
-    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandOutcome:
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         """Run an extension's command and wait for its answer.
 
         Raises:
@@ -311,28 +298,28 @@ class ExtensionHost:
             case _:
                 return self._command_failed(command, "it sent another kind of answer")
 
-    def _command_failed(self, command: Command, reason: str) -> CommandOutcome:
-        text = f"extension {command.extension}/{command.name} failed: {reason}"
-        return CommandOutcome(command.extension, "error", text)
+    def _command_failed(self, command: CommandInfo, reason: str) -> CommandResult:
+        text = f"extension {command.source}/{command.name} failed: {reason}"
+        return CommandResult(command.source, "error", text)
 
-    def _outcome(self, command: Command, answer: proto.CommandResponse) -> CommandOutcome:
-        name = command.extension
+    def _outcome(self, command: CommandInfo, answer: proto.CommandResponse) -> CommandResult:
+        name = command.source
         if answer.error:
-            return CommandOutcome(name, "error", answer.error)
+            return CommandResult(name, "error", answer.error)
         match answer.action:
             case "prompt":
-                return CommandOutcome(name, "prompt", answer.prompt)
+                return CommandResult(name, "prompt", answer.prompt)
             case "insert":
-                return CommandOutcome(name, "insert", answer.insert)
+                return CommandResult(name, "insert", answer.insert)
             case "display":
                 self.emit(ExtensionDisplay(name, answer.display))
-                return CommandOutcome(name, "display", answer.display)
+                return CommandResult(name, "display", answer.display)
             case "open_panel" if answer.open_panel is not None:
                 panel = panel_dict(answer.open_panel)
                 self.emit(ExtensionPanel(name, "open", panel))
-                return CommandOutcome(name, "open_panel", panel=panel)
+                return CommandResult(name, "open_panel", panel=panel)
             case "noop" | "":
-                return CommandOutcome(name, "noop")
+                return CommandResult(name, "noop")
             case action:
                 return self._command_failed(command, f"its action {action!r:.80} is unknown")
 

@@ -13,20 +13,28 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.core.toolbox import Toolbox
 from zot.errors import CommandError, ConfigError
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
-    from zot.core.agent import Agent
     from zot.extensions.extension import Extension
-    from zot.extensions.host import Command, CommandOutcome, ExtensionHost, HostSettings
+    from zot.extensions.host import ExtensionHost, HostSettings
 
 
-RELOAD = "reload-ext"
 BUILTIN_COMMANDS = frozenset(
-    {RELOAD, "help", "clear", "compact", "model", "reasoning", "sessions", "session", "skills"}
+    {
+        "reload-ext",
+        "help",
+        "clear",
+        "compact",
+        "model",
+        "reasoning",
+        "sessions",
+        "session",
+        "skills",
+    }
     | {"settings", "login", "logout", "new", "exit", "quit"}
 )
 """Words that belong to zot wherever a person types commands; no extension can take them."""
@@ -42,7 +50,7 @@ class ExtensionOptions:
         *,
         explicit: Sequence[str] = (),
         search: bool = True,
-        trusted: bool = False,
+        trusted: Callable[[], bool] = lambda: False,
         names: Sequence[str] | None = None,
         secrets: frozenset[str] = frozenset(),
         reserved: frozenset[str] = frozenset(),
@@ -50,8 +58,8 @@ class ExtensionOptions:
         hide: Callable[[], None] = lambda: None,
     ) -> None:
         """`names`: the only tools they may bring; `reserved`: names of built-in tools;
-        `trusted`: run those of the project also where the user did not say so before; `hide` is
-        called before the first program is started."""
+        `trusted`: whether those of the project may run; `hide` is called before the first program
+        is started."""
         self.cwd = cwd
         self.home = home
         self.explicit = tuple(explicit)
@@ -80,70 +88,64 @@ class ExtensionOptions:
 
 
 class Extensions(Hook):
-    """The extensions of one runtime; a Hook that asks them."""
+    """The extensions of one runtime: a source of tools, commands and panels, and a Hook that asks
+    them. It does nothing before it is started."""
 
-    def __init__(self, options: ExtensionOptions, builtin: Sequence[Tool]) -> None:
+    name = "extensions"
+    instant = False
+    prefix = ""
+
+    def __init__(self, options: ExtensionOptions) -> None:
         self._options = options
-        self._builtin = tuple(builtin)
         self._lock = threading.RLock()
+        self._runtime: SourceHost | None = None
         self._host: ExtensionHost | None = None
         self._hook: Hook | None = None
-        self._agent: Agent | None = None
-        self._tell: Callable[[Event], None] = lambda event: None
         self._tools: tuple[Tool, ...] = ()
-        self.can_answer: Callable[[], bool] = lambda: False
-        """Whether somebody is there who sees the questions of extensions."""
         self._session = ""
         self._stale = False
         self._closed = False
 
     # --- life --------------------------------------------------------------------------------
 
-    def bind(self, agent: Agent, tell: Callable[[Event], None]) -> None:
-        """Whom they serve. Called once, before anything else."""
-        self._agent = agent
-        self._tell = tell
-
-    def start(self) -> None:
-        """Start them, if there are any; returns at once. Their events go to the listeners."""
+    def start(self, host: SourceHost) -> None:
+        """Start them, if there are any; returns at once."""
         with self._lock:
+            self._runtime = host
             if self._host is None and not self._closed and self._options.any():
                 self._options.hide()
-                self._host = self._make_host()
-                self._announce_session()
+                self._host = self._make_host(host)
+                self._announce_session(self._host, host)
                 self._host.start()
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until they are ready, and give the agent the tools they brought.
+        """Before a run: wait until they are ready, and take the tools they bring.
 
         Raises:
             Cancelled: the run was aborted meanwhile.
         """
-        self.start()
-        host, agent = self._host, self._agent
-        if host is None or agent is None:
+        host, runtime = self._host, self._runtime
+        if host is None or runtime is None:
             return
         host.wait_ready(cancel)
-        host.model_changed(agent.model.provider, agent.model.id)
-        self._announce_session()
+        host.model_changed(runtime.model.provider, runtime.model.id)
+        self._announce_session(host, runtime)
         names = self._options.names
-        tools = tuple(each for each in host.tools() if names is None or each.name in names)
+        tools = tuple(tool for tool in host.tools() if names is None or tool.name in names)
         if self._stale or list(map(_face, tools)) != list(map(_face, self._tools)):
             self._tools, self._stale = tools, False
-            agent.set_tools((*self._builtin, *tools))
 
-    def reload(self) -> list[Extension]:
+    def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+    def reload(self) -> list[ExtensionState]:
         """Stop all and start those that are there now; between runs only."""
-        running = self._host
-        host = self.host
+        host = self._host
         if host is None:
             return []
         self._stale = True
-        if running is None:
-            host.wait_ready()
-        else:
-            host.reload()
-        return host.extensions()
+        host.reload()
+        return [_state(extension) for extension in host.extensions()]
 
     def close(self) -> None:
         with self._lock:
@@ -154,47 +156,37 @@ class Extensions(Hook):
 
     # --- commands and panels -----------------------------------------------------------------
 
-    def commands(self, cancel: Cancel | None = None) -> list[Command]:
-        host = self.host
-        if host is None:
+    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
+        if self._host is None:
             return []
-        host.wait_ready(cancel)
-        return host.commands()
+        self._host.wait_ready(cancel)
+        return self._host.commands()
 
-    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandOutcome:
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         """Run a command and wait for its answer.
 
         Raises:
             CommandError: there is no such command.
         """
-        host = self.host
-        if host is None:
+        if self._host is None:
             raise CommandError(f"unknown extension command {name!r}", code="not_found")
-        return host.run_command(name, args, cancel)
+        return self._host.run_command(name, args, cancel)
 
-    def answer(
-        self,
-        id: str,
-        *,
-        value: str | None = None,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> bool:
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         """Answer an ExtensionAsk; False if it is not open."""
-        host = self._host
-        return host is not None and host.dialogs.answer(
+        return self._host is not None and self._host.dialogs.answer(
             id, value=value, confirmed=confirmed, cancelled=cancelled
         )
 
-    @property
-    def host(self) -> ExtensionHost | None:
-        """The host, started; None when there are no extensions."""
-        self.start()
-        return self._host
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
+        return self._host is not None and self._host.panel_key(extension, panel_id, key, text)
+
+    def panel_close(self, extension: str, panel_id: str) -> bool:
+        return self._host is not None and self._host.panel_close(extension, panel_id)
 
     # --- listener and guard ------------------------------------------------------------------
 
-    def listen(self, event: Event) -> None:
+    def listen(self, event: Event, run: object = None) -> None:
         if self._host is not None:
             self._host.listen(event, self._session)
 
@@ -212,21 +204,19 @@ class Extensions(Hook):
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _make_host(self) -> ExtensionHost:
+    def _make_host(self, runtime: SourceHost) -> ExtensionHost:
         # Deferred: subprocess and the rest are loaded only where there are extensions.
         from zot.extensions.host import ExtensionHost
 
-        assert self._agent is not None
-        model = self._agent.model
         host = ExtensionHost(
             self._settings(),
-            provider=model.provider,
-            model=model.id,
+            provider=runtime.model.provider,
+            model=runtime.model.id,
             warn=self._options.warn,
             run_tool=self._run_tool,
+            can_answer=lambda: runtime.can_answer("dialog"),
         )
-        host.dialogs.can_answer = lambda: self.can_answer()
-        host.attach(self._tell)
+        host.attach(runtime.show)
         self._hook = host.hook()
         return host
 
@@ -236,36 +226,47 @@ class Extensions(Hook):
         from zot import __version__
         from zot.extensions.host import HostSettings
         from zot.extensions.limits import Limits
-        from zot.settings.trust import is_trusted
 
         options = self._options
         return HostSettings(
             cwd=Path(options.cwd),
             home=Path(options.home),
             zot_version=__version__,
-            explicit=tuple(Path(each).absolute() for each in options.explicit),
+            explicit=tuple(Path(folder).absolute() for folder in options.explicit),
             search=options.search,
-            trusted=options.trusted or is_trusted(options.cwd),
+            trusted=options.trusted(),
             secrets=options.secrets,
             reserved_tools=options.reserved,
             reserved_commands=BUILTIN_COMMANDS,
             limits=Limits(grace=_grace()),
         )
 
-    def _announce_session(self) -> None:
+    def _announce_session(self, host: ExtensionHost, runtime: SourceHost) -> None:
         """Tell which conversation it is, when it is another one than before."""
-        assert self._agent is not None
-        if self._host is not None and self._session != self._agent.session.id:
+        if self._session != runtime.session_id:
             if self._session:
-                self._host.session_ended("session_switch")
-            self._session = self._agent.session.id
-            self._host.session_started(self._session)
+                host.session_ended("session_switch")
+            self._session = runtime.session_id
+            host.session_started(self._session)
 
     def _run_tool(self, name: str, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        """A built-in tool for an extension, with the guards of every other call."""
-        assert self._agent is not None
-        toolbox = Toolbox(self._builtin, self._agent.hooks)
-        return toolbox.call(ToolCall(context.call_id, name, args), context.cancel, self._tell)
+        """A tool of another source for an extension, with the guards of every other call."""
+        runtime = self._runtime
+        assert runtime is not None  # whoever asks was started with it
+        call = ToolCall(context.call_id, name, args)
+        return runtime.call_tool(self, call, context.cancel, runtime.show)
+
+
+def _state(extension: Extension) -> ExtensionState:
+    registered = extension.registered
+    return ExtensionState(
+        extension.name,
+        extension.installed.manifest.version,
+        extension.state,
+        tuple(registered.commands),
+        tuple(registered.tools),
+        extension.reason,
+    )
 
 
 def _face(tool: Tool) -> tuple[str, str, dict[str, Json]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +44,9 @@ class LocalModel(Struct, frozen=True):
     good_for: str
     packages: tuple[Package, ...] = ()
     url: str = ""
+    ask: Literal["person", "always"] = "person"
+    """Whether its tool calls must be allowed first. Small models change files when only asked a
+    question; one that answers "delete all .tmp files" with `rm -r /tmp` must never act unasked."""
 
 
 class Weights(Struct, frozen=True):

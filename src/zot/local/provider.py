@@ -55,6 +55,7 @@ def find_local(name: str = "") -> Model:
         images=False,
         price=Price(0.0, 0.0),
         source="local",
+        ask=weights.known.ask if weights.known else "person",
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from zot.core.session import Session
 from zot.errors import CommandError
 from zot.files import write_atomic
-from zot.pi.sessions import path_of
 from zot.sessions.export import export
 from zot.sessions.export_html import to_html
 from zot.sessions.files import Loaded
+from zot.sessions.kept import path_of
 from zot.sessions.library import describe
 from zot.sessions.rows import Meta, rfc3339
 

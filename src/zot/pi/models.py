@@ -1,74 +1,36 @@
-"""The models a pi client can choose from: those of every provider with a credential."""
+"""How a pi client names models: by a part of an id, or by a pattern."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from zot.errors import AuthError, ConfigError, ZotError
-from zot.provider.providers import PROVIDERS, env_key
-from zot.provider.types import Model, Provider
+from zot.errors import AuthError, ConfigError
+from zot.provider.models import Models
+from zot.provider.types import Model
 from zot.settings.flags import Options
-from zot.settings.known import Known, stored_providers
+from zot.settings.known import Known
+from zot.settings.plan import Plan
 from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve
 
 
-class PiModels:
-    """Finds and connects models across providers (see agent.runtime.Models)."""
+def scoped(models: Models, patterns: str) -> list[Model]:
+    """Those that `--models` names, in its order; empty without the flag."""
+    wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
+    matching: dict[tuple[str, str], Model] = {}
+    every = models.all() if wanted else ()
+    for pattern in wanted:
+        for model in every:
+            if matches(pattern, model):
+                matching.setdefault((model.provider, model.id), model)
+    return list(matching.values())
 
-    def __init__(self, setup: Setup, environ: Mapping[str, str], patterns: str = "") -> None:
-        self._setups = {setup.info.name: setup}
-        self._first = setup
-        self._environ = environ
-        self._patterns = [each.strip() for each in patterns.split(",") if each.strip()]
 
-    def find(self, id: str) -> Model:
-        """`provider/id`, or an id of the provider that zot was started with."""
-        provider, slash, model = id.partition("/")
-        if slash and (provider in PROVIDERS or provider in self._setups):
-            return self.find_of(provider, model)
-        return self._first.find(id)
-
-    def find_of(self, provider: str, id: str) -> Model:
-        """Raises ConfigError when there is no such model, or no credential for its provider."""
-        return self._setup(provider, id).find(id)
-
-    def all(self) -> Sequence[Model]:
-        found = list(self._first.all()) or [self._first.model]
-        seen = {self._first.info.catalog}
-        for info in PROVIDERS.values():
-            if info.name == self._first.info.name or info.auth == "none" or info.catalog in seen:
-                continue  # two names of one provider have one catalog
-            if env_key(info, self._environ) or info.name in stored_providers():
-                seen.add(info.catalog)
-                found += self._first.known.all(info.name)
-        return found
-
-    def scoped(self) -> Sequence[Model]:
-        """Those that `--models` names, in its order; empty without the flag."""
-        found: dict[tuple[str, str], Model] = {}
-        every = self.all() if self._patterns else ()
-        for pattern in self._patterns:
-            for model in every:
-                if matches(pattern, model):
-                    found.setdefault((model.provider, model.id), model)
-        return list(found.values())
-
-    def connect(self, model: Model) -> Provider:
-        return self._setup(model.provider, model.id).connect(model)
-
-    def _setup(self, provider: str, model: str) -> Setup:
-        if provider not in self._setups:
-            options = replace(
-                self._first.options, provider=provider, model=model, api_key="", base_url=""
-            )
-            try:
-                self._setups[provider] = resolve(options, self._environ)
-            except ZotError as error:
-                raise ConfigError(f"model not found: {provider}/{model} ({error})") from error
-        return self._setups[provider]
+def plan_pi(options: Options, environ: Mapping[str, str]) -> Plan:
+    """The plan of a pi mode; its session is pi's own, opened by the mode."""
+    return Plan(resolve_pi(options, environ))
 
 
 def resolve_pi(options: Options, environ: Mapping[str, str]) -> Setup:

@@ -4,68 +4,87 @@ session's header.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
+from msgspec.structs import replace
+
 from zot.build import build_runtime
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
+from zot.core.session import Session
 from zot.lines import LineWriter, encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import replies as pi_replies
 from zot.pi.dialect import Peer, pinned
 from zot.pi.format import PI
 from zot.pi.generations import Encoders
-from zot.pi.sessions import PiSessions, sessions_directory
+from zot.pi.sessions import PiSessions
+from zot.runtime.client import Client
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
-from zot.settings.resolve import Setup
+from zot.settings.plan import Plan
 from zot.wire.serving import STOP_SECONDS, finish, note_signals
 from zot.wire.standard import claim_stdout, ignore_signals
 
 
-def run(setup: Setup, prompt: str, generation: str) -> int:
+def run(plan: Plan, prompt: str, generation: str) -> int:
     """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
-    options = setup.options
-    directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
-    sessions = PiSessions(setup.cwd, None if options.no_session else directory)
-    session = pi_actions.first_session(options, sessions)
-    runtime = build_runtime(setup, session=session, owns_process=True)
-    runtime.agent.settings = pi_actions.compacting_as_pi(runtime.agent.settings)
-
-    def reader_gone() -> None:
-        runtime.abort()
-
-    wire = claim_stdout()
-    writer = LineWriter(wire, gone=reader_gone)
-    encoder = Encoders(Peer(pinned(generation or "c"))).current
-    model = runtime.agent.model
-    encoder.use_model(model.provider, model.id, model.api)
-
-    def listen(event: Event, run: Run | None) -> None:
-        kind = run.kind if run is not None else None
-        frames = [*encoder.encode(event, kind, time.monotonic())]
-        if isinstance(event, events.CompactDone):
-            frames.append(encoder.compacted(event, pi_replies.compaction(event, session)))
-        if isinstance(event, events.Done):
-            frames += encoder.settled(aborted=event.stop == "aborted")
-        for frame in frames:
-            writer.put(encode_line(frame))
-
+    setup = plan.setup
+    sessions = PiSessions.of(setup)
+    session = pi_actions.first_session(setup.options, sessions)
+    client = PiLines(generation, session)
+    runtime = build_runtime(
+        replace(plan, session=session),
+        client,
+        sessions=lambda: sessions,
+        check_extensions=False,
+        owns_process=True,
+    )
+    runtime.change_settings(**pi_actions.COMPACTION)
+    model = runtime.model
+    client.encoder.use_model(model.provider, model.id, model.api)
     stopped_by = note_signals()
     meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
-    writer.put(PI.writer(meta, None).head())
-    runtime.wait_for_listeners = writer.wait
-    runtime.listeners.append(listen)
+    client.writer.put(PI.writer(meta, None).head())
     running = runtime.prompt(prompt)
-    finish(running, runtime, stopped_by, wire)
+    finish(running, runtime, lambda: bool(stopped_by) or client.lost, client.wire)
     runtime.close()
     runtime.release()
-    writer.close(STOP_SECONDS)
+    client.writer.close(STOP_SECONDS)
     ignore_signals()
     if stopped_by:
         return 128 + stopped_by[0]
     if running.error is not None:
         sys.stderr.write(f"zot: {running.error}\n")
     return 0 if running.stop == "end" else 1
+
+
+class PiLines(Client):
+    """Writes every event as pi's lines."""
+
+    def __init__(self, generation: str, session: Session) -> None:
+        self.lost = False
+        """Nobody reads any more."""
+        self.encoder = Encoders(Peer(pinned(generation or "c"))).current
+        self.wire = claim_stdout()
+        self.writer = LineWriter(self.wire, gone=self._reader_gone)
+        self._session = session
+
+    def _reader_gone(self) -> None:
+        self.lost = True
+
+    def wait(self, cancel: Cancel) -> None:
+        self.writer.wait(cancel)
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        kind = run.kind if run is not None else None
+        frames = [*self.encoder.encode(event, kind, time.monotonic())]
+        if isinstance(event, events.CompactDone):
+            result = pi_replies.compaction(event, self._session)
+            frames.append(self.encoder.compacted(event, result))
+        if isinstance(event, events.Done):
+            frames += self.encoder.settled(aborted=event.stop == "aborted")
+        for frame in frames:
+            self.writer.put(encode_line(frame))

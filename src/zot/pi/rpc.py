@@ -6,7 +6,6 @@ their own, and answer when they are done.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +19,8 @@ from zot.bugs import internal_error
 from zot.build import build_runtime, find_skills, prompt_for
 from zot.core import events
 from zot.core.events import Event
-from zot.core.session import Custom, LevelChange, ModelChange, Session, Title
+from zot.core.session import LevelChange, ModelChange
+from zot.core.source import Question
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong, encode_line
 from zot.pi import actions as pi_actions
@@ -38,15 +38,15 @@ from zot.pi.frames import (
     ThinkingLevelChanged,
 )
 from zot.pi.generations import Encoders
-from zot.pi.messages import PiSystem, from_pi, level_word
-from zot.pi.models import PiModels
-from zot.pi.sessions import PiSessions, sessions_directory
+from zot.pi.messages import PiSystem, level_word
+from zot.pi.sessions import PiSessions
+from zot.provider.models import clamped
 from zot.provider.retry import RetryPolicy
-from zot.provider.types import Json, Level, Message, Model
+from zot.provider.types import Json, Level
 from zot.runtime.approval import Approval
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
-from zot.settings.resolve import Setup
+from zot.settings.plan import Plan
 from zot.wire.serving import LineServer
 
 TICK = 0.05
@@ -59,26 +59,21 @@ class Settling(Struct, frozen=True):
     aborted: bool = False
 
 
-def serve(setup: Setup) -> int:
+def serve(plan: Plan) -> int:
     """Serve until stdin closes or a signal comes; the exit code.
 
     Raises:
         ZotError: a file that the flags name cannot be used; nothing was written to stdout.
     """
-    return PiServer(setup).serve()
+    return PiServer(plan).serve()
 
 
 class PiServer(LineServer):
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.setup = setup = plan.setup
         options = setup.options
-        self.setup = setup
-        self.models = PiModels(setup, os.environ, options.models)
-        directory = sessions_directory(setup.cwd, os.environ, options.session_dir)
-        self.sessions = PiSessions(setup.cwd, None if options.no_session else directory)
-        self.approval = Approval(options.approve) if options.approve else None
-        session = pi_actions.first_session(options, self.sessions)
-        runtime = build_runtime(setup, session=session, approval=self.approval, owns_process=True)
-        super().__init__()
+        sessions = PiSessions.of(setup)
+        plan = replace(plan, session=pi_actions.first_session(options, sessions))
         self.peer = Peer(pi.pinned(options.pi_protocol))
         self._encoders = Encoders(self.peer)
         self._wire = threading.Lock()
@@ -86,16 +81,29 @@ class PiServer(LineServer):
         self._ticking = threading.Condition(self._wire)
         self._ended = False
         self._aborts: list[Incoming] = []
-        self._later: list[Callable[[], None]] = []
-        """What waits for the end of the run: a model switch, the output of a command."""
         self._lock = threading.Lock()
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
         self._system_shown = False
-        self.wanted_model: Model | None = None
-        """Chosen while a run was going on; it is used from the next one."""
-        self._prepare(runtime)
+        runtime = build_runtime(
+            plan,
+            self,
+            sessions=lambda: sessions,
+            approval=Approval(options.approve or (), client=self),
+            owns_process=True,
+            check_extensions=False,  # clients of pi pass extensions of pi's, which are left out
+        )
+        super().__init__()
+        self.built = runtime
+        runtime.deliver("steering", one_at_a_time=True)
+        runtime.deliver("follow_up", one_at_a_time=True)
+        runtime.change_settings(**pi_actions.COMPACTION)
+        # To pi a provider that was named is no model: that of the session goes on.
+        runtime.adopt_session(model=not options.model, level=not options.reasoning)
         self.actions = pi_actions.Actions(self)
+        with self._wire:
+            self._show_model()
+        threading.Thread(target=self._tick, name="zot-pi-tick", daemon=True).start()
 
     @property
     def runtime(self) -> Runtime:
@@ -107,48 +115,13 @@ class PiServer(LineServer):
         """Only while `_wire` is held: it changes with what the peer shows itself to be."""
         return self._encoders.current
 
-    def _prepare(self, runtime: Runtime) -> None:
-        runtime.models = self.models
-        if runtime.extensions is not None:
-            runtime.extensions.can_answer = lambda: self.peer.generation != "a"
-            runtime.extensions.start()
-        runtime.take_all = {"steering": False, "follow_up": False}
-        agent = runtime.agent
-        agent.settings = pi_actions.compacting_as_pi(agent.settings)
-        if self.approval is not None:
-            self.approval.client_answers()
-        runtime.wait_for_listeners = self.writer.wait
-        runtime.overfull = lambda: self.writer.overfull
-        runtime.listeners.append(self._event)
-        self.built = runtime
-        self.defaults = (agent.model, agent.settings.reasoning)
-        options = self.setup.options
-        self.adopt(runtime.session, model=not options.model, level=not options.reasoning)
-        threading.Thread(target=self._tick, name="zot-pi-tick", daemon=True).start()
-
-    def adopt(self, session: Session, *, model: bool = True, level: bool = True) -> None:
-        """Take up the model and the level that a session was last used with."""
-        agent = self.runtime.agent
-        for entry in session.path():
-            if isinstance(entry.body, LevelChange) and level:
-                agent.settings = replace(agent.settings, reasoning=entry.body.level)
-        found = pi_actions.model_of(session, self.models) if model else None
-        if found is not None:
-            self.use_model(found)
-        self.show_model()
-
-    def use_model(self, model: Model) -> None:
-        """Go on with a model; between runs only."""
-        agent = self.runtime.agent
-        if model != agent.model:
-            before = agent.provider
-            agent.set_model(self.models.connect(model), model)
-            before.close()
-
-    def show_model(self) -> None:
+    def _show_model(self) -> None:
+        """Only while `_wire` is held, as the encoder."""
         model = self.runtime.agent.model
-        with self._wire:
-            self.encoder.use_model(model.provider, model.id, model.api)
+        self.encoder.use_model(model.provider, model.id, model.api)
+
+    def can_answer(self, what: Question) -> bool:
+        return self.peer.generation != "a"  # it has no dialogs
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -160,12 +133,8 @@ class PiServer(LineServer):
     def is_whole(self, line: bytes) -> bool:
         return pi.decode(line).error is None
 
-    def input_ended(self) -> None:
-        if self.approval is not None:
-            self.approval.client_gone()
-
     def closing(self) -> None:
-        self.actions.shell.abort()
+        self.runtime.abort_shell()
         with self._wire:
             self._ended = True
             self._ticking.notify_all()
@@ -216,11 +185,11 @@ class PiServer(LineServer):
                 self._prompt(incoming, command)
             case commands.Steer(message, images):
                 found = pi.files(commands.Prompt(message, images))
-                runtime.steer(runtime.expand(message), found.images, keep=True)
+                runtime.steer(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.FollowUp(message, images):
                 found = pi.files(commands.Prompt(message, images))
-                runtime.follow(runtime.expand(message), found.images, keep=True)
+                runtime.follow(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
@@ -253,7 +222,7 @@ class PiServer(LineServer):
     def _aside(self, incoming: Incoming, command: Aside) -> None:
         match command:
             case commands.AbortBash():
-                self.actions.shell.abort()
+                self.runtime.abort_shell()
                 self.answer(incoming)
             case commands.GetProtocol(generation):
                 if generation is not None:
@@ -268,7 +237,7 @@ class PiServer(LineServer):
         found = pi.files(command)
         if not command.message.strip() and not found.images:
             raise CommandError("the prompt is empty: give a message or an image")
-        if self.actions.is_command(command.message):  # also while a run is going on
+        if command.message.startswith("/"):  # perhaps a command; also while a run is going on
             self.in_thread(incoming, lambda: self._command(incoming, command, found))
         else:
             self._hear(incoming, command, found)
@@ -294,7 +263,7 @@ class PiServer(LineServer):
                     "streamingBehavior ('steer' or 'followUp') when it should hear this one"
                 )
             offer = runtime.steer if command.streamingBehavior == "steer" else runtime.follow
-            if offer(runtime.expand(command.message), found.images):
+            if offer(command.message, found.images):
                 self.answer(incoming, {"disposition": "queued"})
                 return
         self._start(incoming, command.message, found)
@@ -318,7 +287,7 @@ class PiServer(LineServer):
         if session.leaf is None:
             agent = self.runtime.agent
             session.append(ModelChange(agent.model.provider, agent.model.id))
-            session.append(LevelChange(agent.settings.reasoning))
+            session.append(LevelChange(self.runtime.settings.reasoning))
 
     def _abort(self, incoming: Incoming) -> None:
         """Answered when everything has come to rest."""
@@ -335,21 +304,18 @@ class PiServer(LineServer):
 
     def _set(self, command: Setting) -> None:
         runtime = self.runtime
-        agent = runtime.agent
         match command:
             case commands.SetSteeringMode(mode):
-                runtime.take_all["steering"] = mode == "all"
+                runtime.deliver("steering", one_at_a_time=mode != "all")
             case commands.SetFollowUpMode(mode):
-                runtime.take_all["follow_up"] = mode == "all"
+                runtime.deliver("follow_up", one_at_a_time=mode != "all")
             case commands.SetAutoCompaction(enabled):
-                agent.settings = replace(agent.settings, compact_at=1.0 if enabled else None)
+                runtime.change_settings(compact_at=1.0 if enabled else None)
             case commands.SetAutoRetry(enabled):
                 policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
-                agent.settings = replace(agent.settings, retry=policy)
+                runtime.change_settings(retry=policy)
             case commands.SetSessionName(name):
-                if not name.strip():
-                    raise CommandError("the session's name is empty")
-                runtime.session.append(Title(name.strip()))
+                runtime.set_title(name)
                 self.put([SessionInfoChanged(name.strip())])
             case _:
                 assert_never(command)
@@ -357,45 +323,19 @@ class PiServer(LineServer):
     def set_level(self, level: Level) -> None:
         """Think so much, as far as the model can; told when it is a change."""
         runtime = self.runtime
-        if level != runtime.agent.settings.reasoning:
+        level = clamped(level, runtime.model)
+        if level != runtime.settings.reasoning:
             runtime.set_reasoning(level, while_busy=True)
             self.put([ThinkingLevelChanged(level_word(level))])
 
-    def when_idle(self, action: Callable[[], None]) -> None:
-        """Do it now, or when the run that is going on has ended."""
-        with self._lock:
-            self._later.append(action)
-        # Not under the lock: the runtime takes it after its own when a run has ended.
-        running = self.runtime.running
-        if running is None or running.kind != "prompt":
-            self._do_later()
-
-    def _do_later(self) -> None:
-        with self._lock:
-            later, self._later = self._later, []
-        for action in later:
-            try:
-                action()
-            except ZotError as error:  # nobody waits for it any more: the person is told
-                self.show("notify", message=str(error), notifyType="error")
-
-    def add_shell_output(self, shown: dict[str, Json]) -> None:
-        """Put the output of a command into the transcript, but not into the middle of a turn."""
-
-        def add() -> None:
-            self.open_session()
-            body: Message | Custom = from_pi(shown) or Custom("message", {"message": shown})
-            self.runtime.session.append(body)
-
-        self.when_idle(add)
-
     # --- events ------------------------------------------------------------------------------
 
-    def _event(self, event: Event, run: Run | None) -> None:
+    def listen(self, event: Event, run: Run | None) -> None:
         kind = run.kind if run is not None else None
         with self._wire:
             frames: list[PiFrame] = []
             if isinstance(event, events.UserMessage):
+                self._show_model()
                 frames += self._system_message()
             if isinstance(event, events.CompactDone):
                 result = pi_replies.compaction(event, self.runtime.session)
@@ -430,7 +370,8 @@ class PiServer(LineServer):
 
     def new_conversation(self) -> None:
         self._system_shown = False
-        self.show_model()
+        with self._wire:
+            self._show_model()
 
     def _run_ended(self, run: Run) -> None:
         """Called by the runtime's own thread, between this run and the next."""
@@ -441,7 +382,6 @@ class PiServer(LineServer):
         self._compacted, self._compact_failed = None, False
 
     def _prompt_ended(self, run: Run) -> None:
-        self._do_later()
         runtime = self.runtime
         if run.stop == "end" and runtime.agent.is_full():
             try:

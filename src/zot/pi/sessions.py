@@ -13,12 +13,21 @@ from collections.abc import Iterable, Mapping
 from msgspec import UNSET
 
 import zot
-from zot.core.session import Entry, Session, new_session_id
+from zot.core.session import (
+    Entry,
+    Exported,
+    ExportFormat,
+    Session,
+    SessionInfo,
+    new_session_id,
+)
 from zot.errors import SessionError
 from zot.home import home_dir
-from zot.sessions.files import FileStore
+from zot.sessions.files import FileStore, Loaded, load
+from zot.sessions.kept import info_of, path_of
 from zot.sessions.open import open_session, session_paths
 from zot.sessions.rows import Meta, rfc3339
+from zot.settings.resolve import Setup
 
 
 class PiSessions:
@@ -28,6 +37,12 @@ class PiSessions:
         self.cwd = cwd
         self.directory = directory
         """None: nothing is kept."""
+
+    @classmethod
+    def of(cls, setup: Setup) -> PiSessions:
+        """Where the flags and pi's variables say."""
+        directory = sessions_directory(setup.cwd, os.environ, setup.options.session_dir)
+        return cls(setup.cwd, None if setup.options.no_session else directory)
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = (), id: str = "") -> Session:
         """A session that goes on from a copy of these entries. Its file appears with the first
@@ -56,19 +71,19 @@ class PiSessions:
             store.append(entry)
         return session
 
-    def open(self, path: str) -> Session:
-        """The session in a file, of pi's format or ours.
+    def open(self, name: str, current: Session | None = None) -> Session:
+        """The session in a file, of pi's format or ours; `current` if that is it.
 
         Raises:
             SessionError: there is none, or it cannot be used.
         """
-        path = os.path.expanduser(path)
+        path = os.path.expanduser(name)
+        if current is not None and same_file(path, path_of(current)):
+            return current  # the file that is open is locked, by us
         if not os.path.exists(path):
             raise SessionError(f"there is no session {path!r}")
         if self.directory is not None:
             return open_session(path, self.cwd)
-        from zot.sessions.files import load  # deferred: only where nothing is kept
-
         loaded = load(path)
         return Session(id=loaded.meta.id or None, entries=loaded.entries.values())
 
@@ -105,6 +120,32 @@ class PiSessions:
         finally:
             source.close()
 
+    def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
+        paths = session_paths(self.directory) if self.directory is not None else []
+        return [info_of(path, load(path)) for path in paths[:limit]]
+
+    def info(self, session: Session) -> SessionInfo:
+        meta = Meta(session.id, self.cwd, started=rfc3339(time.time()))
+        store = session.store
+        if isinstance(store, FileStore):
+            meta = store.meta
+        return info_of(path_of(session), Loaded(meta, dict(session.entries), ()))
+
+    def fork(self, name: str, at: str | int | None, current: Session) -> Session:
+        source = self.find(name) if name else current
+        try:
+            entry = source.entries.get(at) if isinstance(at, str) else None
+            if at is not None and entry is None:
+                raise SessionError(f"there is no entry with the id {at!r}")
+            entries = source.path(entry.id) if entry is not None else source.path()
+            return self.new(parent=path_of(source), entries=entries)
+        finally:
+            if source is not current:
+                source.close()
+
+    def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
+        raise SessionError("pi has a page of a session only: export_html")
+
     def _path_with(self, id: str) -> str | None:
         """The file of the session whose id begins so."""
         for path in session_paths(self.directory) if self.directory is not None else ():
@@ -124,11 +165,6 @@ class PiSessions:
         session = Session(id=id, store=store)
         store.follow(session)
         return session
-
-
-def path_of(session: Session) -> str:
-    """The session's file, or an empty text."""
-    return session.store.path if isinstance(session.store, FileStore) else ""
 
 
 def same_file(path: str, other: str) -> bool:

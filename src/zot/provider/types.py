@@ -159,6 +159,8 @@ class Model(Struct, frozen=True):
     """Quirks of this model, read by the API files only (see provider/providers.py)."""
     source: str = "catalog"
     """catalog, live, cache, user or unlisted."""
+    ask: Literal["", "person", "always"] = ""
+    """Whether its tool calls must be allowed first: where a person can be asked, or always."""
 
 
 class ToolSpec(Struct, frozen=True):

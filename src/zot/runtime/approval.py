@@ -17,7 +17,8 @@ from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext
 from zot.errors import Cancelled, CommandError
-from zot.provider.types import ToolCall
+from zot.provider.types import Model, ToolCall
+from zot.runtime.client import Client
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
@@ -45,14 +46,16 @@ class Approval(Hook):
         self,
         tools: Collection[str] | None = None,
         *,
+        client: Client | None = None,
         terminal: AskTerminal | None = None,
         seconds: float = LIMIT_SECONDS,
     ) -> None:
-        """`tools` None: ask for the default ones, and only when somebody can answer."""
+        """`tools` None: ask for the default ones where the client or the model wants it."""
         self._tools = tools
+        self._client = client or Client()
         self._terminal = terminal
         self._seconds = seconds
-        self._client_answers = False
+        self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
         self._lock = threading.Lock()
@@ -60,11 +63,11 @@ class Approval(Hook):
         self._open: tuple[str, threading.Event] | None = None
         self._verdict: Verdict | None = None
 
-    # --- for the client ----------------------------------------------------------------------
+    # --- for the runtime ---------------------------------------------------------------------
 
-    def client_answers(self, answers: bool = True) -> None:
-        """The client said that it will answer questions (feature `approvals`)."""
-        self._client_answers = answers
+    def use_model(self, model: Model) -> None:
+        """Whose calls these are, from now on."""
+        self._model_asks = model.ask
 
     def answer(self, request_id: str, decision: Decision, reason: str = "") -> None:
         """Answer the open question.
@@ -98,7 +101,7 @@ class Approval(Hook):
         if call.name in self._remembered:
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return ALLOW
-        if self._client_answers:
+        if self._client.can_answer("approval"):
             return self._ask_client(id, call, context)
         if self._terminal is not None:
             verdict = self._terminal(call, preview(call), self._seconds, context.cancel)
@@ -110,10 +113,13 @@ class Approval(Hook):
         )
 
     def _must_ask(self, name: str) -> bool:
-        if self._tools is None:
-            somebody = self._client_answers or self._terminal is not None
-            return somebody and name in DEFAULT_TOOLS
-        return name in self._tools or EVERY_TOOL in self._tools
+        if self._model_asks == "always" and name in DEFAULT_TOOLS:
+            return True
+        if self._tools is not None:
+            return name in self._tools or EVERY_TOOL in self._tools
+        wanted = self._client.can_answer("approval")
+        wanted = wanted or (self._terminal is not None and self._model_asks == "person")
+        return wanted and name in DEFAULT_TOOLS
 
     def _next_id(self) -> str:
         with self._lock:
@@ -152,35 +158,6 @@ class Approval(Hook):
         if verdict.decision == "allow_session":
             self._remembered.add(call.name)
         return ALLOW
-
-
-RECKLESS = ("smollm2-135m",)
-"""Models that answer "delete all .tmp files" with `rm -r /tmp`: never unasked, whoever drives."""
-
-
-def approval_for_client(
-    asked: Collection[str] | None, *, yolo: bool, model: str = ""
-) -> Approval | None:
-    """For a client on a wire: `--approve` decides; without it, the client's own wish."""
-    if asked is None and model in RECKLESS:
-        asked = DEFAULT_TOOLS
-    return None if yolo else Approval(asked)
-
-
-def approval_for_person(
-    asked: Collection[str] | None,
-    *,
-    yolo: bool,
-    provider: str,
-    terminal: AskTerminal | None,
-    model: str = "",
-) -> Approval | None:
-    """For print mode. Local models change files when only asked a question: these always ask."""
-    if asked is None and model in RECKLESS:
-        asked = DEFAULT_TOOLS
-    if yolo or (asked is None and (provider != "local" or terminal is None)):
-        return None
-    return Approval(asked, terminal=terminal)
 
 
 def preview(call: ToolCall) -> str:

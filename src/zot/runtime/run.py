@@ -20,7 +20,7 @@ from zot.errors import Cancelled, ProviderError, ZotError
 from zot.provider.types import Stop
 
 if TYPE_CHECKING:
-    from zot.runtime.runtime import Runtime
+    from zot.runtime.runs import Runs
 
 ABORT_GRACE = 1.5
 """Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
@@ -33,7 +33,7 @@ class Run:
         self,
         kind: Literal["prompt", "compact"],
         work: Callable[[Run], None],
-        runtime: Runtime,
+        runtime: Runs,
         tag: object,
     ) -> None:
         self.kind = kind
@@ -44,6 +44,7 @@ class Run:
         self.stop: Stop = "end"
         self._work = work
         self._runtime = runtime
+        self._wait = runtime.client.wait
         self._lock = threading.Lock()
         self._given_up = False
         self._changed = threading.Event()
@@ -59,7 +60,7 @@ class Run:
     # --- what the loop sees of it (core.agent.RunIO) -----------------------------------------
 
     def emit(self, event: Event) -> None:
-        self._runtime.wait_for_listeners(self.cancel)
+        self._wait(self.cancel)
         with self._lock:
             if self._given_up:
                 raise Cancelled

@@ -1,46 +1,55 @@
-"""A Runtime is an Agent that can be driven: runs are queued, supervised and aborted here, and
-every one of them ends in exactly one Done. Every mode and the SDK stand on this file.
+"""The Runtime is the whole API: all that a client can ask of an agent, whatever door it came
+through. Runs are in runs.py; here is the rest: sessions, models, commands, the shell, state.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
-from zot.core import events
-from zot.core.agent import Agent, Limits, UserInput
-from zot.core.compact import Reason
+from zot.core.agent import Agent, AgentSettings
 from zot.core.events import Event
 from zot.core.image import check_messages
-from zot.core.session import Cleared, LevelChange, ModelChange, Replaced, Session
-from zot.errors import BusyError, ClosedError, CommandError, ZotError
-from zot.extensions.source import Extensions
-from zot.provider.types import Image, Level, Message, Model, Provider, Text, Usage
-from zot.runtime.run import Run
-from zot.tools.registry import SharedSupervisor
+from zot.core.session import (
+    Body,
+    Cleared,
+    Entry,
+    Exported,
+    ExportFormat,
+    LevelChange,
+    ModelChange,
+    Replaced,
+    Session,
+    SessionInfo,
+    Title,
+)
+from zot.core.shell import Shell, ShellOutput, entry_of
+from zot.core.source import (
+    CommandInfo,
+    CommandResult,
+    ExtensionState,
+    Question,
+    ToolSource,
+)
+from zot.core.tool import ToolOutput
+from zot.errors import BusyError, CommandError, ConfigError, ZotError
+from zot.provider.models import Models, clamped
+from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
+from zot.runtime.approval import Approval, Decision
+from zot.runtime.client import Client
+from zot.runtime.redact import Redactor, Stream
+from zot.runtime.run import ABORT_GRACE
+from zot.runtime.runs import Listener, Runs
+from zot.runtime.sessions import Sessions
+from zot.runtime.sources import Sources
 
-MAX_QUEUE = 256
-MAX_QUEUE_SIZE = 64 * 1024 * 1024
-"""Bytes of text and images that may wait."""
-
-
-class Models(Protocol):
-    """Where a runtime finds models, and clients for them."""
-
-    def find(self, id: str) -> Model:
-        """Raises ConfigError when there is no such model."""
-        ...
-
-    def all(self) -> Sequence[Model]: ...
-
-    def connect(self, model: Model) -> Provider: ...
+RELOAD = "reload-ext"
+"""The one command that is zot's own."""
 
 
 class State(Struct, frozen=True):
@@ -54,162 +63,103 @@ class State(Struct, frozen=True):
     context_tokens: int
     reasoning: Level
     session_id: str
+    jail: bool = False
 
 
-Listener = Callable[[Event, Run | None], None]
+class Parts(Struct, frozen=True, kw_only=True):
+    """What a runtime is put together from, beside its agent; see build.py."""
+
+    models: Models
+    cwd: str
+    client: Client = Client()
+    listeners: tuple[Listener, ...] = ()
+    """They hear every event before the client does; none may block."""
+    sources: tuple[ToolSource, ...] = ()
+    sessions: Callable[[], Sessions] | None = None
+    """Made when first asked for; None: there is only the session it was made with."""
+    shell: Shell | None = None
+    approval: Approval | None = None
+    redactor: Redactor | None = None
+    """Keeps keys out of what shell commands print."""
 
 
-class Runtime:
+class Runtime(Runs):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        models: Models,
-        *,
-        cwd: str,
-        supervisor: SharedSupervisor | None = None,
-        extensions: Extensions | None = None,
-        listeners: Sequence[Listener] = (),
-        wait_for_listeners: Callable[[Cancel], None] = lambda cancel: None,
-    ) -> None:
-        self.agent = agent
-        self.models = models
-        self.cwd = cwd
-        self.supervisor = supervisor or SharedSupervisor()
-        """Runs commands, for the bash tool and whoever else needs one; no process before that."""
-        self.listeners = list(listeners)
-        self.extensions = extensions
-        if extensions is not None:
-            extensions.bind(agent, self._tell_unasked)
-            self.listeners.append(lambda event, run: extensions.listen(event))
-        self.wait_for_listeners = wait_for_listeners
-        """Called before each event of a run: where a slow client slows the turn down."""
-        self.expand: Callable[[str], str] = lambda text: text
-        """Makes what the model reads of what a user typed (`/skill:name`); may raise ZotError."""
-        self.overfull: Callable[[], bool] = lambda: False
-        """Whether the client reads so little that what nobody asked for should be left out."""
-        self.steering: deque[UserInput] = deque()
-        self.follow_up: deque[UserInput] = deque()
-        self.take_all: dict[str, bool] = {"steering": True, "follow_up": True}
-        """Whether waiting messages are delivered all at once or one at a time."""
-        self._lock = threading.RLock()
-        self._tell_lock = threading.RLock()
-        self._wake = threading.Condition(self._lock)
-        self._runs: deque[Run] = deque()
-        self._closed = False
-        self._conductor: threading.Thread | None = None
+    def __init__(self, agent: Agent, parts: Parts) -> None:
+        super().__init__(agent, parts.client, parts.listeners)
+        self.models = parts.models
+        self.cwd = parts.cwd
+        self._make_sessions = parts.sessions
+        self._kept: Sessions | None = None
+        self._shell = parts.shell
+        self._redactor = parts.redactor
+        self._approval = parts.approval
+        self._next_model: Model | None = None
+        self._defaults = (agent.model, agent.settings.reasoning)
+        self._sources = Sources(parts.sources, agent, self)
+        self._shell_runs: set[Cancel] = set()
+        self._tell_approval(agent.model)
+
+    # --- what sources see of it (core.source.SourceHost) -------------------------------------
 
     @property
-    def session(self) -> Session:
-        return self.agent.session
+    def model(self) -> Model:
+        """The model of the next run."""
+        return self._next_model or self.agent.model
 
-    # --- runs --------------------------------------------------------------------------------
+    @property
+    def session_id(self) -> str:
+        return self.session.id
 
-    def prompt(
-        self,
-        text: str,
-        images: Sequence[Image] = (),
-        *,
-        tag: object = None,
-        limits: Limits | None = None,
-        extra: dict[str, object] | None = None,
-        documents: Sequence[Text] = (),
-        accepted: Callable[[int], None] = lambda ahead: None,
-    ) -> Run:
-        """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
+    def show(self, event: Event) -> None:
+        """Tell what nobody asked for. Not at any price: it must not fill the memory while a
+        client does not read, nor wait for it, because guards answer over the same channel."""
+        if not self.client.overfull():
+            self.tell(event)
+
+    def can_answer(self, what: Question) -> bool:
+        return self.client.can_answer(what)
+
+    def call_tool(
+        self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
+    ) -> ToolOutput:
+        return self._sources.call_tool(asker, call, cancel, emit)
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Let extensions start now, while the client thinks; else they do with the first run."""
+        self._sources.start()
+
+    def prepare(self, cancel: Cancel) -> None:
+        self._sources.prepare(cancel)
+
+    def stop(self) -> None:
+        """Abort what runs and wait for its end.
 
         Raises:
-            CommandError: there is nothing to say, or the queue is full.
+            BusyError: it does not stop.
         """
-        if not text.strip() and not images:
-            raise CommandError("invalid_params: the prompt is empty: give a message or an image")
-        text = self.expand(text)
-        user = UserInput(text, tuple(images), extra, tuple(documents))
-        size = len(text) + sum(len(image.data) for image in images)
-        return self._submit(
-            "prompt", lambda run: self._prompt(user, run, limits), tag, accepted, size
-        )
+        deadline = time.monotonic() + 2 * ABORT_GRACE + 1
+        while (run := self.running) is not None:
+            self.abort()
+            if not run.ended.wait(max(0.0, deadline - time.monotonic())):
+                raise BusyError("the run does not stop; try again")
 
-    def _prompt(self, user: UserInput, run: Run, limits: Limits | None) -> None:
-        if self.extensions is not None:
-            self.extensions.prepare(run.cancel)
-        self.agent.prompt(user, run, limits)
+    def client_left(self) -> None:
+        """Nobody will answer any more: what is open is denied, and so is what comes."""
+        if self._approval is not None:
+            self._approval.client_gone()
 
-    def compact(
-        self,
-        instructions: str = "",
-        *,
-        tag: object = None,
-        accepted: Callable[[int], None] = lambda ahead: None,
-        reason: Reason = "manual",
-    ) -> Run:
-        def work(run: Run) -> None:
-            self.agent.compact(run, instructions, reason)
-
-        return self._submit("compact", work, tag, accepted)
-
-    def abort(self, tag: object = None) -> bool:
-        """Stop the running run, or the one with this tag; False if there is none."""
-        with self._lock:
-            run = next((run for run in self._runs if tag is None or run.tag == tag), None)
-            if run is None:
-                return False
-            running = run is self._runs[0]
-            run.listening = False
-        run.cancel.set()
-        if running:  # what waits was meant for the running run, not for one behind it
-            self.clear_queue(run)
-        return True
-
-    def tags(self) -> list[object]:
-        """What the clients call the runs that run or wait, in order."""
-        with self._lock:
-            return [run.tag for run in self._runs]
-
-    def steer(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
-        """Have a message heard after the current tool.
-
-        False when no run would hear it: it was not queued, unless `keep` holds it for the next.
-        """
-        return self._enqueue(self.steering, text, images, keep)
-
-    def follow(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
-        """Have a message heard when the model would stop; otherwise as `steer`."""
-        return self._enqueue(self.follow_up, text, images, keep)
-
-    def clear_queue(self, run: Run | None = None) -> tuple[list[str], list[str]]:
-        with self._lock:
-            dropped = [each.text for each in self.steering], [each.text for each in self.follow_up]
-            self.steering.clear()
-            self.follow_up.clear()
-        if dropped[0] or dropped[1]:
-            self._tell_queue(run)
-        return dropped
-
-    def take(self, queue: Literal["steering", "follow_up"], run: Run) -> list[UserInput]:
-        waiting = self.steering if queue == "steering" else self.follow_up
-        taken: list[UserInput] = []
-        with self._lock:
-            while waiting and (self.take_all[queue] or not taken):
-                taken.append(waiting.popleft())
-            if queue == "follow_up" and not taken and not self.steering:
-                run.listening = False  # from here on it ends; what comes now is not for it
-        if taken:
-            self._tell_queue(run, taken=True)
-        return taken
+    def release(self) -> None:
+        """Let go of connections, files and processes; after `close`."""
+        self.abort_shell()
+        self._sources.close()
+        self.agent.provider.close()
+        self.session.close()
 
     # --- state -------------------------------------------------------------------------------
-
-    @property
-    def running(self) -> Run | None:
-        """The run that is going on."""
-        with self._lock:
-            return self._runs[0] if self._runs else None
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._runs)
 
     def state(self) -> State:
         with self._lock:
@@ -225,7 +175,19 @@ class Runtime:
                 context_tokens=agent.context_tokens,
                 reasoning=agent.settings.reasoning,
                 session_id=agent.session.id,
+                jail=self._shell is not None and self._shell.jailed,
             )
+
+    @property
+    def settings(self) -> AgentSettings:
+        return self.agent.settings
+
+    def change_settings(self, **changes: Any) -> None:
+        """Set fields of the agent's settings; they count from the next model call on."""
+        with self._lock:
+            self.agent.settings = replace(self.agent.settings, **changes)
+
+    # --- the transcript ----------------------------------------------------------------------
 
     def clear(self) -> None:
         """Drop the transcript; what it cost stays counted.
@@ -238,208 +200,358 @@ class Runtime:
             self.agent.forget()
 
     def set_messages(self, messages: Sequence[Message]) -> None:
+        """Go on from another transcript. Raises BusyError."""
         check_messages(messages)
         with self._idle("set_messages"):
             self.session.append(Replaced(tuple(messages)))
             self.agent.forget()
 
-    def set_model(self, id: str) -> Model:
-        """Go on with another model of the same provider.
+    def set_title(self, title: str) -> None:
+        """Raises CommandError when it is empty."""
+        if not title.strip():
+            raise CommandError("the session's name is empty")
+        self.session.append(Title(title.strip()))
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def list_sessions(self, *, everywhere: bool = False, limit: int = 100) -> Sequence[SessionInfo]:
+        return self._sessions.list(everywhere=everywhere, limit=limit)
+
+    def session_info(self) -> SessionInfo:
+        return self._sessions.info(self.session)
+
+    def new_session(self, parent: str = "") -> SessionInfo:
+        """Begin anew, with the model and the level that the runtime was started with.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            SessionError: it cannot be written.
+        """
+        self._check_idle("new_session")
+        self._switch(self._sessions.new(parent=parent), *self._defaults)
+        return self.session_info()
+
+    def load_session(self, name: str) -> SessionInfo:
+        """Go on with a kept session: a path, the beginning of an id, or `latest`.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            SessionError: there is none, or it cannot be used.
+        """
+        self._check_idle("load_session")
+        session = self._sessions.open(name, self.session)
+        if session is not self.session:
+            self.use_session(session)
+        return self.session_info()
+
+    def fork_session(
+        self, name: str = "", at: str | int | None = None, *, load: bool = True
+    ) -> SessionInfo:
+        """Copy a session, up to an entry or so many messages, and go on there.
+
+        Raises:
+            BusyError: a run is in flight, and the copy should be gone on with.
+            SessionError: there is no such session or entry, or the copy cannot be written.
+        """
+        if load:
+            self._check_idle("fork_session")
+        copy = self._sessions.fork(name, at, self.session)
+        if load:
+            self.use_session(copy)
+            return self.session_info()
+        try:
+            return self._sessions.info(copy)
+        finally:
+            copy.close()
+
+    def fork_entries(self, entries: Iterable[Entry], parent: str) -> SessionInfo:
+        """The same with these entries of the session `parent`."""
+        self._check_idle("fork_session")
+        self.use_session(self._sessions.new(parent=parent, entries=entries))
+        return self.session_info()
+
+    def export_session(
+        self, name: str = "", format: ExportFormat = "zotsession", target: str = ""
+    ) -> Exported:
+        """A session as a file or a text, for people and other programs. Raises SessionError."""
+        return self._sessions.export(name, format, target, self.session)
+
+    def use_session(self, session: Session) -> None:
+        """Go on with another conversation, with the model and the level it was last used with.
+        A model that cannot be had any more is not: then the present one goes on.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes, and the session is closed.
+        """
+        self._switch(session, self._model_of(session), session.last_level)
+
+    def adopt_session(self, *, model: bool = True, level: bool = True) -> None:
+        """Take up what the session at the start was last used with, where no flag says more."""
+        wanted = self._model_of(self.session) if model else None
+        self._adopt(wanted, self.session.last_level if level else None)
+
+    @property
+    def _sessions(self) -> Sessions:
+        if self._kept is None:
+            if self._make_sessions is None:
+                raise CommandError("this runtime keeps no sessions", code="not_found")
+            self._kept = self._make_sessions()
+        return self._kept
+
+    def _model_of(self, session: Session) -> Model | None:
+        last = session.last_model
+        if last is None:
+            return None
+        provider, id = last
+        if (provider, id) == (self.agent.model.provider, self.agent.model.id):
+            return self.agent.model
+        try:
+            return self.models.find(id, provider)
+        except ZotError:
+            return None  # a model of yesterday
+
+    def _switch(self, session: Session, model: Model | None, level: Level | None) -> None:
+        try:
+            with self._idle("switching the session"):
+                before, self.agent.session = self.agent.session, session
+                before.close()
+                self.agent.cumulative = Usage()
+                self.agent.resume()
+        except BusyError:
+            session.close()
+            raise
+        self.clear_queue()
+        self._adopt(model, level)
+
+    def _adopt(self, model: Model | None, level: Level | None) -> None:
+        if level is not None:
+            self.change_settings(reasoning=level)
+        if model is None or model == self.agent.model:
+            return
+        try:
+            provider = self.models.connect(model)
+        except ZotError:
+            return  # it cannot be had any more
+        with self._lock:
+            self._put_model(provider, model)
+
+    # --- models ------------------------------------------------------------------------------
+
+    def set_model(self, name: str, provider: str = "", *, later: bool = False) -> Model:
+        """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
+
+        `later`: while a prompt is going on, it counts from the next one.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
             ConfigError: there is no such model; nothing changes.
+            AuthError: its provider has no credential; nothing changes.
         """
-        with self._idle("set_model"):
-            model = self.models.find(id)
-            same = model == self.agent.model
-            provider = self.agent.provider if same else self.models.connect(model)
-            self.session.append(ModelChange(model.provider, model.id))
-            before = self.agent.provider
-            self.agent.set_model(provider, model)
-            if before is not provider:
-                before.close()
-            return model
+        if not later:
+            self._check_idle("set_model")
+        model = self.models.find(name, provider or self.model.provider)
+        same = model == self.agent.model
+        connected = self.agent.provider if same else self.models.connect(model)
 
-    def set_reasoning(self, level: Level, *, while_busy: bool = False) -> None:
-        """Think so much from the next model call on; `while_busy` also in the middle of a run.
+        def use() -> None:
+            self.session.append(ModelChange(model.provider, model.id))
+            self._next_model = None
+            self._put_model(connected, model)
+
+        try:
+            if later:
+                self._next_model = model
+                self.when_idle(use)
+            else:
+                with self._idle("set_model"):
+                    use()
+        except ZotError:
+            if not same:
+                connected.close()
+            raise
+        return model
+
+    def _put_model(self, provider: Provider, model: Model) -> None:
+        before = self.agent.provider
+        self.agent.set_model(provider, model)
+        self._tell_approval(model)
+        if before is not provider:
+            before.close()
+
+    def set_reasoning(
+        self, level: Level, *, while_busy: bool = False, clamp: bool = False
+    ) -> Level:
+        """Think so much from the next model call on; `clamp`: as far as the present model can.
+        The level it is.
 
         Raises:
-            BusyError: a run is in flight; nothing changes.
+            BusyError: a run is in flight, and not `while_busy`; nothing changes.
         """
+        level = clamped(level, self.model) if clamp else level
         if while_busy:
-            self._set_reasoning(level)
-            return
-        with self._idle("set_reasoning"):
-            self._set_reasoning(level)
+            with self._lock:
+                self._set_reasoning(level)
+        else:
+            with self._idle("set_reasoning"):
+                self._set_reasoning(level)
+        return level
 
     def _set_reasoning(self, level: Level) -> None:
         self.session.append(LevelChange(level))
-        self.agent.settings = replace(self.agent.settings, reasoning=level)
+        self.change_settings(reasoning=level)
 
-    def use_session(self, session: Session) -> None:
-        """Go on with another conversation; the old one is closed, what waited for it is dropped.
+    # --- questions ---------------------------------------------------------------------------
+
+    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
+        """Answer an ApprovalRequest.
+
+        Raises:
+            CommandError: no such question is open.
+        """
+        if self._approval is None:
+            raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
+        self._approval.answer(request_id, decision, reason)
+
+    def answer(
+        self,
+        request_id: str,
+        *,
+        value: str | None = None,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Answer an ExtensionAsk.
+
+        Raises:
+            CommandError: no such question is open.
+        """
+        if not self._sources.answer(
+            request_id, value=value, confirmed=confirmed, cancelled=cancelled
+        ):
+            raise CommandError(f"no question {request_id!r} is open", code="not_found")
+
+    def _tell_approval(self, model: Model) -> None:
+        if self._approval is not None:
+            self._approval.use_model(model)
+
+    # --- commands and panels -----------------------------------------------------------------
+
+    def expand(self, text: str) -> str:
+        return self._sources.expand(text)
+
+    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
+        """What a person can type after a slash. Waits until extensions are ready."""
+        self.start()
+        return self._sources.commands(cancel)
+
+    def run_command(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
+        """Run a command of an extension, a skill or a prompt file, and wait for its result.
+
+        Raises:
+            CommandError: there is no such command.
+            BusyError: it is `reload-ext`, and a run is in flight.
+            Cancelled: the caller gave up.
+        """
+        self.start()
+        if name.removeprefix("/").casefold() == RELOAD:
+            names = ", ".join(state.name for state in self.reload_extensions()) or "none"
+            return CommandResult("zot", "display", f"reloaded extensions: {names}")
+        return self._sources.run_command(name, args, cancel)
+
+    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
+        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
+        if not text.startswith("/"):
+            return None
+        self.start()
+        return self._sources.run_typed(text, cancel)
+
+    def reload_extensions(self) -> list[ExtensionState]:
+        """Stop all extensions and start those that are there now. Raises BusyError."""
+        self._check_idle("reload_ext")
+        self.start()
+        return self._sources.reload()
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
+        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        _check_sent(extension, self._sources.panel_close(extension, panel_id))
+
+    # --- the shell ---------------------------------------------------------------------------
+
+    def run_shell(
+        self,
+        command: str,
+        *,
+        hidden: bool = False,
+        show: Callable[[str], None] = lambda text: None,
+        entry: Callable[[ShellOutput], Body] | None = None,
+        cancel: Cancel | None = None,
+    ) -> ShellOutput:
+        """Run a shell command of the user's, and put it into the transcript when no run is in
+        the middle of something. The model does not see a `hidden` one.
+
+        Raises:
+            CommandError: there is nothing to run.
+            ToolError: it could not be started.
+        """
+        if self._shell is None:
+            raise CommandError("this runtime has no shell", code="not_found")
+        cancel = cancel or Cancel()
+        redactor = self._redactor
+        stream = Stream(redactor, show) if redactor is not None else None
+
+        def take(text: str) -> None:
+            self.client.wait(cancel)
+            (show if stream is None else stream.feed)(text)
+
+        with self._lock:
+            self._shell_runs.add(cancel)
+        try:
+            ran = self._shell.run(command, take, cancel)
+        finally:
+            if stream is not None:
+                stream.finish()
+            with self._lock:
+                self._shell_runs.discard(cancel)
+        if redactor is not None:
+            ran = replace(ran, command=redactor.text(command), output=redactor.text(ran.output))
+        body = entry_of(ran, hidden=hidden) if entry is None else entry(ran)
+
+        def add() -> None:
+            self.session.append(body)
+
+        self.when_idle(add)
+        return ran
+
+    def abort_shell(self) -> None:
+        """End all shell commands that run, without waiting for it."""
+        with self._lock:
+            running = list(self._shell_runs)
+        for cancel in running:
+            cancel.set()
+
+    def set_jail(self, on: bool) -> None:
+        """Keep the tools inside the working directory, or let them out.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
+            ConfigError: the directory cannot be a jail; nothing changes.
         """
-        with self._idle("switching the session"):
-            before, self.agent.session = self.agent.session, session
-            before.close()
-            self.agent.cumulative = Usage()
-            self.agent.resume()
-        self.clear_queue()
-
-    # --- end ---------------------------------------------------------------------------------
-
-    def close(self, *, drain: bool = False, timeout: float | None = None) -> bool:
-        """Accept nothing more and wait for what was accepted; without `drain` it is aborted.
-
-        True when everything has ended within the time.
-        """
-        with self._lock:
-            self._closed = True
-            runs = list(self._runs)
-            self._wake.notify_all()
-        if not drain:
-            for run in runs:
-                run.cancel.set()
-        conductor = self._conductor
-        if conductor is not None:
-            conductor.join(timeout)
-            return not conductor.is_alive()
-        return True
-
-    def release(self) -> None:
-        """Let go of connections, files and the command helper; after `close`."""
-        if self.extensions is not None:
-            self.extensions.close()
-        self.supervisor.close()
-        self.agent.provider.close()
-        self.session.close()
-
-    # --- listeners ---------------------------------------------------------------------------
-
-    def tell(self, event: Event, run: Run | None = None) -> None:
-        """Hand an event to every listener, one event at a time. A listener must not block."""
-        with self._tell_lock:
-            for listener in self.listeners:
-                try:
-                    listener(event, run)
-                except Exception as error:
-                    # A listener that fails must not end the run, nor keep others from hearing.
-                    report_bug(error)
-
-    def _tell_unasked(self, event: Event) -> None:
-        """What an extension has to say. Not at any price: it must not fill the memory while a
-        client does not read, nor wait for it, because guards answer over the same channel."""
-        if not self.overfull():
-            self.tell(event)
+        if self._shell is None:
+            raise ConfigError("there are no built-in tools to keep in a jail")
+        with self._idle("set_jail"):
+            self._shell.set_jail(on)
+            self._sources.refresh()
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _submit(
-        self,
-        kind: Literal["prompt", "compact"],
-        work: Callable[[Run], None],
-        tag: object,
-        accepted: Callable[[int], None],
-        size: int = 0,
-    ) -> Run:
-        run = Run(kind, work, self, tag)
-        run.size = size
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the runtime is closed")
-            ahead = len(self._runs)
-            waiting = sum(each.size for each in self._runs)
-            if ahead >= MAX_QUEUE or (ahead and waiting + size > MAX_QUEUE_SIZE):
-                raise CommandError(
-                    f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
-                )
-            self._start_conductor()
-            accepted(ahead)
-            self._runs.append(run)
-            self._wake.notify_all()
-        return run
-
-    def _start_conductor(self) -> None:
-        if self._conductor is not None:
-            return
-        conductor = threading.Thread(target=self._conduct, name="zot-conductor", daemon=True)
-        try:
-            conductor.start()
-        except (RuntimeError, MemoryError) as error:
-            raise CommandError(f"busy: no thread can be started: {error}", code="busy") from error
-        self._conductor = conductor
-
-    def _conduct(self) -> None:
-        """Take the runs one after the other, and see each of them to its end."""
-        while True:
-            with self._lock:
-                while not self._runs and not self._closed:
-                    self._wake.wait()
-                if not self._runs:
-                    return
-                run = self._runs[0]
-            run.supervise()
-            self._sync(run)
-            # In one step, so that no answer says "not busy" before the Done, and none "busy" after
-            # it. The order of the locks is that of a listener that asks for the state.
-            with self._tell_lock, self._lock:
-                self._runs.popleft()
-                run.announce_end()
-            run.ended.set()
-
-    def _sync(self, run: Run) -> None:
-        try:
-            self.session.sync()
-        except ZotError as error:
-            run.fail(error)
-        except Exception as error:  # whatever a store does, the run must come to its Done
-            run.fail(internal_error(error))
-
-    def _enqueue(
-        self, queue: deque[UserInput], text: str, images: Sequence[Image], keep: bool
-    ) -> bool:
-        if not text.strip() and not images:
-            raise CommandError("invalid_params: the message is empty: give a message or an image")
-        with self._lock:
-            run = self._runs[0] if self._runs else None
-            heard = run is not None and run.listening
-            if not heard and not keep:
-                return False
-            if len(queue) >= MAX_QUEUE:
-                raise CommandError(
-                    f"queue_full: {len(queue)} messages are waiting; try again later",
-                    code="queue_full",
-                )
-            queue.append(UserInput(text, tuple(images)))
-        self._tell_queue(run)
-        return heard
-
-    def _tell_queue(self, run: Run | None, *, taken: bool = False) -> None:
-        steering = tuple(each.text for each in self.steering)
-        follow_up = tuple(each.text for each in self.follow_up)
-        self.tell(events.QueueUpdate(steering, follow_up, taken), run)
-
-    def _idle(self, what: str) -> _Idle:
-        return _Idle(self._lock, self._runs, what)
+    def _check_idle(self, what: str) -> None:
+        with self._idle(what):
+            pass
 
 
-class _Idle:
-    """Holds the runtime still while its state changes."""
-
-    def __init__(self, lock: threading.RLock, runs: deque[Run], what: str) -> None:
-        self._lock = lock
-        self._runs = runs
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        if self._runs:
-            self._lock.release()
-            raise BusyError(f"agent is busy: {self._what} has to wait for done, or abort first")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+def _check_sent(extension: str, sent: bool) -> None:
+    if not sent:
+        raise CommandError(f"extension {extension!r} is not running", code="not_found")

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.session import SessionInfo
+from zot.core.shell import ShellOutput
+from zot.core.source import CommandInfo, CommandResult
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import (
     AuthError,
@@ -23,6 +26,7 @@ from zot.errors import (
     CommandError,
     ConfigError,
     ProviderError,
+    SessionError,
     ToolError,
     ZotError,
 )
@@ -59,6 +63,8 @@ __all__ = [
     "BusyError",
     "ClosedError",
     "CommandError",
+    "CommandInfo",
+    "CommandResult",
     "CompactResult",
     "Config",
     "ConfigError",
@@ -82,6 +88,9 @@ __all__ = [
     "ReplaceText",
     "Response",
     "Runtime",
+    "SessionError",
+    "SessionInfo",
+    "ShellOutput",
     "State",
     "Text",
     "TextBlock",

@@ -5,14 +5,20 @@ part of a run waits for the loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Self, Unpack
 
 from msgspec.structs import replace
 
 from zot.core.agent import Limits
+from zot.core.session import ExportFormat, SessionInfo
+from zot.core.shell import ShellOutput
+from zot.core.source import CommandInfo, CommandResult
 from zot.provider.types import Image, Level, Message
+from zot.runtime.approval import Decision
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
@@ -165,17 +171,90 @@ class AsyncRuntime:
     def clear(self) -> None:
         self._runtime.clear()
 
-    async def set_model(self, model: str) -> None:
-        await asyncio.to_thread(self._runtime.set_model, model)
+    async def set_model(self, model: str, provider: str = "") -> None:
+        await asyncio.to_thread(self._runtime.set_model, model, provider)
 
-    def set_reasoning(self, level: Level) -> None:
-        self._runtime.set_reasoning(level)
+    def set_reasoning(self, level: Level, *, clamp: bool = False) -> Level:
+        return self._runtime.set_reasoning(level, clamp=clamp)
+
+    async def set_jail(self, on: bool) -> None:
+        await asyncio.to_thread(self._runtime.set_jail, on)
 
     def cost(self) -> UsageShape:
         return self._runtime.cost()
 
-    async def list_models(self) -> tuple[ModelShape, ...]:
-        return await asyncio.to_thread(self._runtime.list_models)
+    async def list_models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
+        return await asyncio.to_thread(partial(self._runtime.list_models, everywhere=everywhere))
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    async def session(self) -> SessionInfo:
+        return await asyncio.to_thread(self._runtime.session)
+
+    async def sessions(
+        self, *, everywhere: bool = False, limit: int = 100
+    ) -> Sequence[SessionInfo]:
+        work = partial(self._runtime.sessions, everywhere=everywhere, limit=limit)
+        return await asyncio.to_thread(work)
+
+    async def new_session(self) -> SessionInfo:
+        return await asyncio.to_thread(self._runtime.new_session)
+
+    async def load_session(self, session: str | os.PathLike[str]) -> SessionInfo:
+        return await asyncio.to_thread(self._runtime.load_session, session)
+
+    async def fork_session(
+        self,
+        session: str | os.PathLike[str] = "",
+        at: str | int | None = None,
+        *,
+        load: bool = True,
+    ) -> SessionInfo:
+        work = partial(self._runtime.fork_session, session, at, load=load)
+        return await asyncio.to_thread(work)
+
+    async def export_session(
+        self,
+        session: str | os.PathLike[str] = "",
+        format: ExportFormat = "zotsession",
+        path: str | os.PathLike[str] = "",
+    ) -> str:
+        return await asyncio.to_thread(self._runtime.export_session, session, format, path)
+
+    # --- commands, questions, the shell ------------------------------------------------------
+
+    async def commands(self) -> Sequence[CommandInfo]:
+        return await asyncio.to_thread(self._runtime.commands)
+
+    async def run_command(self, name: str, args: str = "") -> CommandResult:
+        return await asyncio.to_thread(self._runtime.run_command, name, args)
+
+    async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
+        """As `Runtime.run_shell`; cancelling the task ends the command."""
+        work = partial(self._runtime.run_shell, command, hidden=hidden)
+        running = asyncio.ensure_future(asyncio.to_thread(work))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._runtime.abort_shell()
+            await asyncio.wait([running], timeout=STOP_SECONDS)
+            raise
+
+    def abort_shell(self) -> None:
+        self._runtime.abort_shell()
+
+    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
+        self._runtime.approve(request_id, decision, reason)
+
+    def answer(
+        self,
+        request_id: str,
+        value: str | None = None,
+        *,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        self._runtime.answer(request_id, value, confirmed=confirmed, cancelled=cancelled)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._runtime.close)

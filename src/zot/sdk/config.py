@@ -16,13 +16,15 @@ from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
 from zot.settings.flags import Options
 from zot.settings.known import Known
-from zot.settings.resolve import Setup, resolve, working_directory
+from zot.settings.plan import Plan, plan, resumed_by
+from zot.settings.resolve import Setup, working_directory
 from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
-FEATURES = ("codes", "queue", "retries", "thinking")
-"""Those of the wire's features that are about events; the others are about commands."""
+FEATURES = ("approvals", "codes", "dialogs", "queue", "retries", "thinking")
+"""Those of the wire's features that make sense in one process. With `approvals` and `dialogs` the
+embedder says that it answers: `Runtime.approve`, `Runtime.answer`."""
 
 
 class Settings(TypedDict, total=False):
@@ -94,23 +96,37 @@ else:
     )
 
 
-def setup_of(config: Config) -> Setup:
+def plan_of(config: Config) -> Plan:
     """Find out what to run with.
 
     Raises:
         ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
         AuthError: no key.
+        SessionError: the session cannot be used.
     """
     options = _options(config)
-    if isinstance(config.provider, str) or options.replay:
-        return resolve(options, os.environ)
-    provider = config.provider
+    if options.replay:
+        from zot.testing.record import replayed  # only for tests of an embedder's own
+
+        return replayed(options)
+    if isinstance(config.provider, str):
+        made = plan(options, os.environ)
+    else:
+        made = Plan(_own_setup(config, config.provider, options), resumed_by(options))
+    if options.record:
+        from zot.testing.record import recorded  # as above
+
+        return recorded(made)
+    return made
+
+
+def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
     model = config.model or provider.name
     if isinstance(model, str):
         model = Model(id=model, provider=provider.name, api="scripted")
     info = ProviderInfo(name=provider.name, api=model.api, auth="none", open_models=True)
     cwd = working_directory(options.cwd)
-    return OwnSetup(options, info, model, "", "", cwd, Known(), own=provider)
+    return OwnSetup(options, info, model, "", "", cwd, Known(), own=provider, flags=options)
 
 
 class OwnSetup(Setup, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,12 +15,16 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
-from zot.core.image import checked_images
+from zot.core.session import ExportFormat, SessionInfo
+from zot.core.shell import ShellOutput
+from zot.core.source import CommandInfo, CommandResult, Question
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
+from zot.runtime.approval import Approval, Decision
+from zot.runtime.client import Client
 from zot.runtime.run import Run
-from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, setup_of
+from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
 from zot.wire import frames, zot_replies
 from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
@@ -123,6 +128,28 @@ class EventStream(Iterator[EventFrame]):
             self._run.cancel.set()
 
 
+class _Reader(Client):
+    """Hands each run's events to the channel that the run has as its tag."""
+
+    def __init__(self, features: frozenset[str]) -> None:
+        self.channel: Channel | None = None
+        """Of the latest run: what belongs to no run (an extension's notice) goes there."""
+        self._features = features
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        channel = self.channel if run is None else run.tag
+        shown = frame(event, self._features)
+        if isinstance(channel, Channel) and shown is not None:
+            channel.put(shown)
+
+    def wait(self, cancel: Cancel) -> None:
+        if self.channel is not None:
+            self.channel.wait_for_room(cancel)
+
+    def can_answer(self, what: Question) -> bool:
+        return ("approvals" if what == "approval" else "dialogs") in self._features
+
+
 class Runtime:
     """One agent with one transcript. Safe to call from any thread; many live side by side."""
 
@@ -136,16 +163,21 @@ class Runtime:
         if config is not None and settings:
             raise TypeError("give a Config or keyword arguments, not both")
         config = config or Config(**settings)
-        self._features = frozenset(config.features)
+        plan = plan_of(config)
+        self._reader = reader = _Reader(frozenset(config.features))
+        approval = None
+        if "approvals" in config.features:
+            approval = Approval(plan.setup.options.approve, client=reader)
         self._inner = build_runtime(
-            setup_of(config), own_tools=own_tools(config), own_hooks=hooks_of(config)
+            plan,
+            reader,
+            approval=approval,
+            own_tools=own_tools(config),
+            own_hooks=hooks_of(config),
         )
-        self._inner.listeners.append(self._listen)
-        self._inner.wait_for_listeners = self._wait_for_room
         self._lock = threading.Lock()
         self._closed = False
         self._run: Run | None = None
-        self._channel: Channel | None = None
 
     # --- runs --------------------------------------------------------------------------------
 
@@ -168,11 +200,11 @@ class Runtime:
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
         """Have a message heard after the current tool; False: no prompt runs, nothing was done."""
-        return self._open().steer(text, self._checked(images))
+        return self._open().steer(text, checked(images))
 
     def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:
         """Have a message heard when the model would stop; otherwise as `steer`."""
-        return self._open().follow(text, self._checked(images))
+        return self._open().follow(text, checked(images))
 
     def compact(self, instructions: str | None = None) -> CompactResult:
         """Replace all but the latest of the transcript by a summary that the model writes.
@@ -184,7 +216,7 @@ class Runtime:
         channel = Channel()
         with self._lock:
             runtime = self._idle()
-            self._channel = channel
+            self._reader.channel = channel
             self._run = run = runtime.compact(instructions or "", tag=channel)
         summary = ""
         for event in EventStream(run, channel):
@@ -225,29 +257,134 @@ class Runtime:
         with self._lock:
             self._idle().clear()
 
-    def set_model(self, model: str) -> None:
-        """Go on with another model of the same provider.
+    def set_model(self, model: str, provider: str = "") -> None:
+        """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
 
         Raises:
             BusyError: a prompt or compact runs; nothing changes.
             ConfigError: there is no such model; nothing changes.
+            AuthError: its provider has no credential; nothing changes.
         """
         with self._lock:
-            self._idle().set_model(model)
+            self._idle().set_model(model, provider)
 
-    def set_reasoning(self, level: Level) -> None:
-        """Raises BusyError when a prompt or compact runs, ConfigError for an unknown level."""
+    def set_reasoning(self, level: Level, *, clamp: bool = False) -> Level:
+        """How much to think; `clamp`: as far as the present model can. The level it is.
+
+        Raises BusyError when a prompt or compact runs, ConfigError for an unknown level.
+        """
         check_level(level)
         with self._lock:
-            self._idle().set_reasoning(level)
+            return self._idle().set_reasoning(level, clamp=clamp)
+
+    def set_jail(self, on: bool) -> None:
+        """Keep the built-in tools in the working directory, or let them out.
+
+        Raises BusyError when a prompt or compact runs, ConfigError if it cannot be a jail.
+        """
+        with self._lock:
+            self._idle().set_jail(on)
 
     def cost(self) -> UsageShape:
         """Tokens and US dollars of everything so far."""
         return usage_shape(self._open().state().usage)
 
-    def list_models(self) -> tuple[ModelShape, ...]:
-        """The models of this provider."""
-        return zot_replies.models(self._open().models.all()).models
+    def list_models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
+        """The models of this provider, or of every one with a credential."""
+        runtime = self._open()
+        models = runtime.models.all("" if everywhere else runtime.model.provider)
+        return zot_replies.models(models).models
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def session(self) -> SessionInfo:
+        """The session in use, at a glance."""
+        return self._open().session_info()
+
+    def sessions(self, *, everywhere: bool = False, limit: int = 100) -> Sequence[SessionInfo]:
+        """What is kept of this directory, or of all; latest first."""
+        return self._open().list_sessions(everywhere=everywhere, limit=limit)
+
+    def new_session(self) -> SessionInfo:
+        """Begin anew; the session before it stays. Raises BusyError."""
+        with self._lock:
+            return self._idle().new_session()
+
+    def load_session(self, session: str | os.PathLike[str]) -> SessionInfo:
+        """Go on with a kept session, with the model and the level it was last used with: a path,
+        the beginning of an id, or `latest`.
+
+        Raises BusyError, and SessionError when there is none or it cannot be used.
+        """
+        with self._lock:
+            return self._idle().load_session(os.fspath(session))
+
+    def fork_session(
+        self,
+        session: str | os.PathLike[str] = "",
+        at: str | int | None = None,
+        *,
+        load: bool = True,
+    ) -> SessionInfo:
+        """Copy a session (the current one), up to an entry or so many messages, and go on there.
+
+        Raises BusyError, and SessionError when it cannot be copied.
+        """
+        with self._lock:
+            return self._idle().fork_session(os.fspath(session), at, load=load)
+
+    def export_session(
+        self,
+        session: str | os.PathLike[str] = "",
+        format: ExportFormat = "zotsession",
+        path: str | os.PathLike[str] = "",
+    ) -> str:
+        """A session as text, or as a file where a path is given; the text, or the file's path."""
+        target = os.fspath(path)
+        exported = self._open().export_session(os.fspath(session), format, target)
+        return exported.path if target else exported.content
+
+    # --- commands, questions, the shell ------------------------------------------------------
+
+    def commands(self) -> Sequence[CommandInfo]:
+        """What a person can type after a slash; waits until extensions are ready."""
+        return self._open().commands()
+
+    def run_command(self, name: str, args: str = "") -> CommandResult:
+        """Run a command of an extension, a skill or a prompt file. A result with the action
+        `prompt` is for you to pass on to `prompt`.
+
+        Raises:
+            CommandError: there is no such command.
+        """
+        return self._open().run_command(name, args)
+
+    def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
+        """Run a shell command of the user's; it and its output go into the transcript, which the
+        model sees unless it is `hidden`. Ended by `abort_shell`.
+
+        Raises:
+            CommandError, ToolError: it is empty, or could not be started.
+        """
+        return self._open().run_shell(command, hidden=hidden)
+
+    def abort_shell(self) -> None:
+        self._open().abort_shell()
+
+    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
+        """Answer an ApprovalRequest (feature `approvals`). Raises CommandError if not open."""
+        self._open().approve(request_id, decision, reason)
+
+    def answer(
+        self,
+        request_id: str,
+        value: str | None = None,
+        *,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Answer an ExtAsk (feature `dialogs`). Raises CommandError if it is not open."""
+        self._open().answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
 
     # --- end ---------------------------------------------------------------------------------
 
@@ -282,12 +419,12 @@ class Runtime:
     ) -> tuple[Run, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
-        checked = self._checked(images)
+        pictures = checked(images)
         channel = Channel(notify)
         with self._lock:
             runtime = self._idle()
-            self._channel = channel
-            self._run = run = runtime.prompt(text, checked, tag=channel, limits=limits)
+            self._reader.channel = channel
+            self._run = run = runtime.prompt(text, pictures, tag=channel, limits=limits)
         return run, channel
 
     def _idle(self) -> inner.Runtime:
@@ -304,22 +441,10 @@ class Runtime:
             raise ClosedError("the runtime was closed")
         return self._inner
 
-    def _checked(self, images: Sequence[Image]) -> list[Image]:
-        for each in images:
-            if not isinstance(each, Image):
-                raise CommandError(
-                    f"invalid_params: an image must be a zot Image, not {each!r:.80}"
-                )
-        return checked_images(images)
 
-    def _listen(self, event: Event, run: Run | None) -> None:
-        # The run's own channel, which it has as its tag: the next run may be waiting already.
-        # What belongs to no run (an extension's notice) goes to whoever reads now.
-        channel = self._channel if run is None else run.tag
-        shown = frame(event, self._features)
-        if isinstance(channel, Channel) and shown is not None:
-            channel.put(shown)
-
-    def _wait_for_room(self, cancel: Cancel) -> None:
-        if self._channel is not None:
-            self._channel.wait_for_room(cancel)
+def checked(images: Sequence[Image]) -> Sequence[Image]:
+    """What a type checker would say, for those who use none."""
+    for image in images:
+        if not isinstance(image, Image):
+            raise CommandError(f"invalid_params: an image must be a zot Image, not {image!r:.80}")
+    return images

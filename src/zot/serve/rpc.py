@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.json import decode
@@ -22,7 +22,7 @@ from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.home import home_dir
 from zot.lines import LineTooLong
-from zot.settings.resolve import Setup
+from zot.settings.plan import Plan
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES, AnyCommand
 from zot.wire.serving import LineServer, Refused
@@ -31,13 +31,26 @@ from zot.wire.zot import Incoming
 if TYPE_CHECKING:
     from zot.core.agent import Limits
     from zot.core.events import Event
+    from zot.core.source import Question
     from zot.provider.types import Image
-    from zot.runtime.approval import Approval
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.rpc_extensions import ExtensionCommands
+    from zot.serve.rpc_commands import SlowCommands
+    from zot.settings.resolve import Setup
 
 MAX_ANSWER = 16 * 1024 * 1024
+Change = (
+    commands.Clear
+    | commands.SetModel
+    | commands.SetReasoning
+    | commands.SetJail
+    | commands.Approve
+    | commands.Answer
+    | commands.PanelKey
+    | commands.PanelClose
+    | commands.AbortShell
+)
+"""Commands that are done when they are answered."""
 
 
 def may_have_extensions(setup: Setup) -> bool:
@@ -46,15 +59,16 @@ def may_have_extensions(setup: Setup) -> bool:
     return bool(options.ext) or (not options.no_ext and any(map(os.path.isdir, folders)))
 
 
-def serve(setup: Setup, token: str = "") -> int:
+def serve(plan: Plan, token: str = "") -> int:
     """Serve until stdin closes or a signal comes; the exit code.
 
     Raises:
         ZotError: a file that the flags name cannot be used; nothing was written to stdout.
     """
-    server = Server(setup, token)
-    options = setup.options
-    if options.session or options.continue_ or options.record or setup.info.api == "scripted":
+    server = Server(plan, token)
+    setup = plan.setup
+    named = setup.options.session or setup.options.continue_ or plan.tape
+    if named or setup.info.api == "scripted":
         _ = server.runtime  # what is wrong with the files should be known before the first prompt
     elif not token and may_have_extensions(setup):
         server.warm_up()  # a guard may be slow to start; it has until the first tool call
@@ -62,27 +76,23 @@ def serve(setup: Setup, token: str = "") -> int:
 
 
 class Server(LineServer):
-    def __init__(self, setup: Setup, token: str) -> None:
+    def __init__(self, plan: Plan, token: str) -> None:
         super().__init__()
-        self._setup = setup
+        self._plan = plan
         self._token = token
         self._authenticated = not token
         self._features: frozenset[str] = frozenset()
         self._wire_lock = threading.Lock()
         self._seq = 0
         self._runtime_lock = threading.Lock()
-        self._approval: Approval | None = None
+        self._load_error: Exception | None = None
         self._frame: Callable[..., Any] | None = None
-        self._extensions: ExtensionCommands | None = None
+        self._slow: SlowCommands | None = None
 
     # --- lines -------------------------------------------------------------------------------
 
     def is_whole(self, line: bytes) -> bool:
         return zot.decode(line).error is None
-
-    def input_ended(self) -> None:
-        if self._approval is not None:
-            self._approval.client_gone()
 
     def take_line(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
@@ -140,23 +150,18 @@ class Server(LineServer):
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
                 self._queue(incoming, command, self.runtime.follow)
-            case commands.Approve():
-                self._approve(command)
-                self._answer(incoming)
-            case commands.Clear():
-                self.runtime.clear()
-                self._answer(incoming)
-            case commands.SetModel(model):
-                self._answer(incoming, zot.ModelSet(self.runtime.set_model(model).id))
-            case commands.SetReasoning(level):
-                self.runtime.set_reasoning(level)
-                self._answer(incoming, zot.ReasoningSet(level))
             case commands.GetState() | commands.GetMessages() | commands.GetModels():
                 self._look(incoming, command)
-            case commands.GetCommands() | commands.RunCommand() | commands.ReloadExt():
-                self._extension_commands().start(incoming, command)
             case (
-                commands.ListSessions()
+                commands.GetCommands()
+                | commands.RunCommand()
+                | commands.ReloadExt()
+                | commands.RunShell()
+            ):
+                self._slow_commands().start(incoming, command)
+            case (
+                commands.NewSession()
+                | commands.ListSessions()
                 | commands.LoadSession()
                 | commands.ForkSession()
                 | commands.ExportSession()
@@ -166,23 +171,49 @@ class Server(LineServer):
 
                 data = rpc_sessions.answer(self.runtime, command)
                 self._answer(incoming, data, limit=MAX_ANSWER)
-            case commands.PanelKey() | commands.PanelClose() | commands.Answer():
-                self._extension_commands().hand_over(command)
-                self._answer(incoming)
             case _:
-                raise CommandError(f"unknown command {incoming.name!r}", code="unknown_command")
+                self._answer(incoming, self._change(command))
+
+    def _change(self, command: Change) -> Any:
+        """Do what can be done at once; the data of the answer."""
+        runtime = self.runtime
+        match command:
+            case commands.Clear():
+                runtime.clear()
+            case commands.SetModel(name, provider):
+                before = runtime.model.provider
+                model = runtime.set_model(name, provider)
+                return zot.ModelSet(model.id, model.provider if model.provider != before else "")
+            case commands.SetReasoning(level):
+                return zot.ReasoningSet(runtime.set_reasoning(level))
+            case commands.SetJail(on):
+                runtime.set_jail(on)
+                return zot.JailSet(on)
+            case commands.Approve(request_id, decision, reason):
+                runtime.approve(request_id, decision, reason)
+            case commands.Answer(request_id, value, confirmed, cancelled):
+                runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+            case commands.PanelKey(extension, panel, key, text):
+                runtime.panel_key(extension, panel, key, text)
+            case commands.PanelClose(extension, panel):
+                runtime.panel_close(extension, panel)
+            case commands.AbortShell():
+                runtime.abort_shell()
+            case _:
+                assert_never(command)
+        return UNSET
 
     def _hello(self, incoming: Incoming, command: commands.Hello) -> None:
         supported: tuple[str, ...] | UnsetType = UNSET
         if command.features is not None:
             supported = tuple(name for name in FEATURES if name in command.features)
             self._features = frozenset(supported)
-            self._tell_approval()
-        setup = self._setup
-        model = self.built.agent.model if self.built else setup.model
+        setup = self._plan.setup
+        provider, model = setup.info.name, setup.model.id
+        if self.built is not None:
+            provider, model = self.built.model.provider, self.built.model.id
         self._answer(
-            incoming,
-            zot.HelloData(zot.PROTOCOL_VERSION, __version__, setup.info.name, model.id, supported),
+            incoming, zot.HelloData(zot.PROTOCOL_VERSION, __version__, provider, model, supported)
         )
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
@@ -198,7 +229,7 @@ class Server(LineServer):
         """The limits of this prompt, where it brings some of its own."""
         fields = ("max_steps", "max_cost", "max_tokens", "max_seconds")
         own = {name: value for name in fields if (value := getattr(command, name)) is not None}
-        return replace(self.runtime.agent.settings.limits, **own) if own else None
+        return replace(self.runtime.settings.limits, **own) if own else None
 
     def _abort(self, target: str | int | float | None) -> None:
         if target is None:
@@ -239,38 +270,32 @@ class Server(LineServer):
 
                     state = rpc_sessions.with_features(state, runtime, self._features)
                 self._answer(incoming, state)
-            case commands.GetModels():
-                self._answer(incoming, zot_replies.models(runtime.models.all()))
+            case commands.GetModels(everywhere):
+                models = runtime.models.all("" if everywhere else runtime.model.provider)
+                self._answer(incoming, zot_replies.models(models))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 messages = runtime.session.messages()[offset:end]
                 if (size := zot_replies.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
                 self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
+            case _:
+                assert_never(command)
 
-    def _extension_commands(self) -> ExtensionCommands:
-        from zot.serve.rpc_extensions import ExtensionCommands  # deferred: few clients ask
+    def _slow_commands(self) -> SlowCommands:
+        from zot.serve.rpc_commands import SlowCommands  # deferred: few clients ask
 
-        if self._extensions is None:
-            self._extensions = ExtensionCommands(self.runtime, self._answer, self._fail)
-        return self._extensions
+        if self._slow is None:
+            self._slow = SlowCommands(self.runtime, self._answer, self._fail)
+        return self._slow
 
     def finish_commands(self) -> None:
-        if self._extensions is not None:
-            self._extensions.finish()
+        if self._slow is not None:
+            self._slow.finish()
 
     def closing(self) -> None:
-        if self._extensions is not None:
-            self._extensions.close()
-
-    def _approve(self, command: commands.Approve) -> None:
-        if self.built is None or self._approval is None:
-            raise CommandError(f"no approval {command.request_id!r} is waiting", code="not_found")
-        self._approval.answer(command.request_id, command.decision, command.reason)
-
-    def _tell_approval(self) -> None:
-        if self._approval is not None:
-            self._approval.client_answers("approvals" in self._features)
+        if self._slow is not None:
+            self._slow.close()
 
     def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
@@ -282,32 +307,32 @@ class Server(LineServer):
     def runtime(self) -> Runtime:
         with self._runtime_lock:
             if self.built is None:
-                # Deferred: hello and ping are answered without loading the agent.
-                from zot.build import build_runtime
-                from zot.runtime.approval import approval_for_client
-                from zot.wire.zot_events import frame
-
-                self._frame = frame
-                options = self._setup.options
-                self._approval = approval_for_client(
-                    options.approve, yolo=options.yolo, model=self._setup.model.id
-                )
-                self._tell_approval()
-                runtime = build_runtime(
-                    self._setup, approval=self._approval, warn=warn, owns_process=True
-                )
-                runtime.listeners.append(self._event)
-                runtime.wait_for_listeners = self.writer.wait
-                runtime.overfull = lambda: self.writer.overfull
-                self.built = runtime
-                if runtime.extensions is not None:
-                    runtime.extensions.can_answer = lambda: "dialogs" in self._features
-                    runtime.extensions.start()  # side by side with the client's thinking
+                self._raise_load_error()
+                self.built = self._build()
+                self.built.start()  # extensions, side by side with the client's thinking
             return self.built
+
+    def _build(self) -> Runtime:
+        # Deferred: hello and ping are answered without loading the agent.
+        from zot.build import build_runtime
+        from zot.runtime.approval import Approval
+        from zot.wire.zot_events import frame
+
+        self._frame = frame
+        options = self._plan.setup.options
+        approval = None if options.yolo else Approval(options.approve, client=self)
+        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+
+    def _raise_load_error(self) -> None:
+        """What the warm-up met is told once, to the first command that needs the runtime; the
+        next one tries again."""
+        error, self._load_error = self._load_error, None
+        if error is not None:
+            raise error
 
     def warm_up(self) -> None:
         """Load the agent, HTTP and TLS while the client thinks about its prompt."""
-        if self.built is None:
+        if self.built is None and self._load_error is None:
             try:
                 threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
             except RuntimeError:
@@ -316,8 +341,19 @@ class Server(LineServer):
     def _load(self) -> None:
         try:
             _ = self.runtime
-        except Exception:
-            pass  # the command that needs the runtime will try again and hear of it
+        except Exception as error:
+            self._load_error = error
+
+    # --- the runtime's client ----------------------------------------------------------------
+
+    def can_answer(self, what: Question) -> bool:
+        return ("approvals" if what == "approval" else "dialogs") in self._features
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        assert self._frame is not None
+        frame = self._frame(event, self._features)
+        if frame is not None:
+            self._put(zot.encode(frame), UNSET if run is None else run.tag)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -336,12 +372,6 @@ class Server(LineServer):
 
     def _fail(self, incoming: Incoming, error: ZotError) -> None:
         self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
-
-    def _event(self, event: Event, run: Run | None) -> None:
-        assert self._frame is not None
-        frame = self._frame(event, self._features)
-        if frame is not None:
-            self._put(zot.encode(frame), UNSET if run is None else run.tag)
 
     def _put(self, line: bytes, tag: Any) -> None:
         with self._wire_lock:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import zot
-from zot.core.session import ModelChange, Session, new_session_id
+from zot.core.session import Session, new_session_id
 from zot.errors import SessionError
 from zot.home import home_dir
 from zot.sessions.files import (
@@ -20,8 +20,6 @@ from zot.sessions.files import (
     open_to_append,
     take,
 )
-from zot.sessions.format import BadRow
-from zot.sessions.jsonl import decode_object
 from zot.sessions.rows import Meta, rfc3339
 
 Warn = Callable[[str], None]
@@ -63,18 +61,6 @@ def open_session(
             os.unlink(path)  # an empty file somebody made room with
         store = FileStore.create(path, meta)
     return _session(store, id)
-
-
-def continue_latest(
-    cwd: str, *, provider: str = "", model: str = "", warn: Warn = warn_on_stderr
-) -> Session:
-    """The session of this directory that was written to last, or a new one if there is none.
-
-    Raises:
-        SessionError: it is in use, or cannot be read or written.
-    """
-    latest = latest_path(cwd)
-    return open_session(latest, cwd, provider=provider, model=model, warn=warn)
 
 
 def latest_path(cwd: str) -> str | None:
@@ -126,33 +112,6 @@ def automatic_path(cwd: str, id: str, started: float) -> str:
     return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
 
 
-def model_in(path: str) -> tuple[str, str] | None:
-    """Provider and model of a session file, by a look at its text: nothing else is parsed."""
-    found = b""
-    try:
-        with open(path, "rb") as file:
-            for line in file:
-                if line.startswith((b'{"type":"meta"', b'{"type":"model_change"')):
-                    found = line
-        row = decode_object(found.rstrip(b"\r\n"))
-    except (OSError, BadRow):
-        return None
-    meta = row.get("meta", row)
-    provider, model = meta.get("provider"), meta.get("model", meta.get("modelId"))
-    return (provider, model) if provider and model and isinstance(model, str) else None
-
-
-def resumed_model(session: Session) -> tuple[str, str] | None:
-    """Provider and model the session was last used with."""
-    for entry in reversed(session.path()):
-        if isinstance(entry.body, ModelChange):
-            return entry.body.provider, entry.body.model
-    store = session.store
-    if isinstance(store, FileStore) and store.meta.model:
-        return store.meta.provider, store.meta.model
-    return None
-
-
 def _reopen(path: str, warn: Warn) -> Session:
     store, loaded = open_to_append(path)
     for note in loaded.notes:
@@ -162,7 +121,9 @@ def _reopen(path: str, warn: Warn) -> Session:
 
 def _session(store: FileStore, id: str, loaded: Loaded | None = None) -> Session:
     entries = loaded.entries.values() if loaded else ()
-    session = Session(id=id, entries=entries, store=store)
+    meta = store.meta
+    model = (meta.provider, meta.model) if meta.model else None
+    session = Session(id=id, entries=entries, store=store, model=model)
     store.follow(session)
     return session
 

@@ -122,24 +122,18 @@ def configured(
     return replace(options, **values), read.warnings
 
 
-def resumed(options: Options, cwd: str, known: Known) -> Options:
-    """The options, with the model the session was last used with, where no flag names one."""
-    if not (options.session or options.continue_) or options.provider or options.model:
-        return options
-    from zot.sessions.open import latest_path, model_in  # only where a session is taken up
-
-    path = options.session or latest_path(cwd)
-    found = model_in(path) if path else None
-    if found is None:
+def resumed(options: Options, model: tuple[str, str] | None, known: Known) -> Options:
+    """The options, with the model a session was last used with, where no flag names one."""
+    if model is None or options.provider or options.model:
         return options
     try:
-        info = known.provider(found[0])
-        known.find(info.name, found[1], unlisted=bool(options.base_url))
+        info = known.provider(model[0])
+        known.find(info.name, model[1], unlisted=bool(options.base_url))
     except ConfigError:
         return options  # a model of yesterday: today's default goes on with the conversation
     if info.api == "scripted":
         return options  # prepared turns are of one run
-    return replace(options, provider=info.name, model=found[1])
+    return replace(options, provider=info.name, model=model[1])
 
 
 def with_token(info: ProviderInfo, token: str) -> ProviderInfo:

@@ -39,8 +39,11 @@ class Setup(Struct, frozen=True):
     """What of the user's and the project's files was not used, and what is not safe."""
     renew: Callable[[], str] | None = None
     """Gives a token that is good for a while, where the key is one."""
+    flags: Options = Options()
+    """What was said for this run, without the configuration: it counts more than what a session
+    was last used with."""
 
-    # --- where the runtime finds models (agent.runtime.Models) -------------------------------
+    # --- the models of this provider; settings/available.py has those of all ------------------
 
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
@@ -71,20 +74,35 @@ class Setup(Struct, frozen=True):
         )
 
 
-def resolve(options: Options, environ: Mapping[str, str], *, home: str = "") -> Setup:
-    """Find out what to run with. `home` is zot's; empty: the usual one.
+def resolve(
+    options: Options,
+    environ: Mapping[str, str],
+    session_model: tuple[str, str] | None = None,
+    *,
+    home: str = "",
+) -> Setup:
+    """Find out what to run with; `session_model` is what the session was last used with, `home` is
+    zot's (empty: the usual one).
 
     Raises:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
         AuthError: no key.
     """
-    if options.replay:
-        from zot.testing.record import replay_setup  # only for tests of an embedder's own
-
-        return replay_setup(options)
     cwd = working_directory(options.cwd)
     known = Known(home)
-    options, ignored = configured(resumed(options, cwd, known), environ, cwd, known.home)
+    with_session = resumed(options, session_model, known)
+    if with_session is not options:
+        try:
+            return _resolved(with_session, options, environ, cwd, known)
+        except AuthError:
+            pass  # its provider cannot be asked any more: today's default goes on
+    return _resolved(options, options, environ, cwd, known)
+
+
+def _resolved(
+    options: Options, flags: Options, environ: Mapping[str, str], cwd: str, known: Known
+) -> Setup:
+    options, ignored = configured(options, environ, cwd, known.home)
     choice = choose_provider(options, environ, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
@@ -97,7 +115,9 @@ def resolve(options: Options, environ: Mapping[str, str], *, home: str = "") -> 
     notice = choice.line(model.id) if choice.because else ""
     url = base_url or model.base_url or info.base_url
     warnings = (*ignored, *known.warnings, *_unsafe(known.home, url if key.text else ""))
-    return Setup(options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew)
+    return Setup(
+        options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew, flags
+    )
 
 
 def _current_token(known: Known, info: ProviderInfo, environ: Mapping[str, str]) -> str:

@@ -30,7 +30,6 @@ MAX_DESCRIPTION = 1024
 
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", re.M | re.S)
-_SLASH = re.compile(r"\A/skill:(\S+)[ \t]*\n?(.*)\Z", re.S)
 
 BUILTIN = Path(__file__).parent / "builtin"
 
@@ -234,21 +233,7 @@ def shown(skill: Skill) -> str:
     return f"{head}\n\n---\n\n{skill.body}"
 
 
-def expand(text: str, skills: Sequence[Skill]) -> str:
-    """A prompt, with `/skill:name` at its beginning replaced by the skill.
-
-    Raises:
-        ToolError: there is no such skill.
-    """
-    found = _SLASH.match(text)
-    if not found:
-        return text
-    skill = _named(found[1], skills)
-    rest = found[2].strip()
-    return f"{shown(skill)}\n\n---\n\n{rest}" if rest else shown(skill)
-
-
-def _named(name: str, skills: Sequence[Skill]) -> Skill:
+def named(name: str, skills: Sequence[Skill]) -> Skill:
     for skill in skills:
         if skill.name == name:
             return skill
@@ -279,4 +264,4 @@ class SkillTool:
         name = str(args.get("name", "")).strip()
         if not name:
             raise ToolError("skill: name is required")
-        return shown(_named(name, self._skills))
+        return shown(named(name, self._skills))

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import zot
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
+from zot.provider.models import Models
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
-from zot.runtime.run import Run
-from zot.runtime.runtime import Runtime
 from zot.settings.flags import Options
 from zot.settings.known import Known
+from zot.settings.plan import Plan
 from zot.settings.resolve import Setup, working_directory
 from zot.testing.cassette import (
     Packer,
@@ -75,7 +76,15 @@ class Recorder:
             except OSError as error:
                 raise ConfigError(f"cannot record to {self._path!r}: {error.strerror}") from error
 
-    def listen(self, event: Event, run: Run | None) -> None:
+    # --- the Tape of a plan ------------------------------------------------------------------
+
+    def models(self, models: Models) -> Models:
+        return RecordingModels(models, self)
+
+    def tool(self, tool: Tool) -> Tool:
+        return RecordingTool(tool, self)
+
+    def listen(self, event: Event, run: object) -> None:
         shown = frame(event)
         if shown is not None:
             self.write("frame", {"frame": self.packer.plain(shown.to_wire())})
@@ -150,20 +159,21 @@ class RecordingTool:
                 self._recorder.write("tool", {**line, "progress": packer.plain(said)})
 
 
-class RecordingSetup(Setup, frozen=True, kw_only=True):
-    """A setup whose clients are recorded, whichever model they are for."""
+class RecordingModels:
+    """The same models; what they answer is recorded."""
 
-    inner: Setup
-    recorder: Recorder
+    def __init__(self, models: Models, recorder: Recorder) -> None:
+        self._models = models
+        self._recorder = recorder
 
-    def find(self, id: str) -> Model:
-        return self.inner.find(id)
+    def find(self, name: str, provider: str) -> Model:
+        return self._models.find(name, provider)
 
-    def all(self) -> Sequence[Model]:
-        return self.inner.all()
+    def all(self, provider: str = "") -> Sequence[Model]:
+        return self._models.all(provider)
 
     def connect(self, model: Model) -> Provider:
-        return RecordingProvider(self.inner.connect(model), self.recorder)
+        return RecordingProvider(self._models.connect(model), self._recorder)
 
 
 # --- replay ------------------------------------------------------------------------------------
@@ -181,10 +191,10 @@ class Cassette:
         self._calls = [line for line in lines if line["type"] == "call"]
         self._tools = [line for line in lines if line["type"] == "tool"]
         self.model = unpacked_model(self.head["model"], self.packer)
-        self.models = {self.model.id: self.model}
+        self.known = {self.model.id: self.model}
         for line in self._calls:
             model = unpacked_model(line["model"], self.packer)
-            self.models[model.id] = model
+            self.known[model.id] = model
         self._used: list[Line] = []
 
     def answer(self, request: Request) -> Line:
@@ -208,6 +218,19 @@ class Cassette:
                 if (line["name"], line["args"]) == (name, wanted):
                     return self._tools.pop(position)
         raise ToolError(f"replay: no result of {name!r} with these arguments was recorded")
+
+    # --- the Tape of a plan ------------------------------------------------------------------
+
+    def models(self, models: Models) -> Models:
+        return ReplayModels(self)
+
+    def tool(self, tool: Tool) -> Tool:
+        return ReplayTool(tool, self)
+
+    def listen(self, event: Event, run: object) -> None:
+        """What was recorded is not written again."""
+
+    # --- inside ------------------------------------------------------------------------------
 
     def _difference(self, asked: Line) -> str:
         file = f"in {self.path!r}"
@@ -261,24 +284,41 @@ class ReplayTool:
         return output
 
 
-class ReplaySetup(Setup, frozen=True, kw_only=True):
-    cassette: Cassette
+class ReplayModels:
+    """The models that were recorded."""
 
-    def find(self, id: str) -> Model:
-        if id not in self.cassette.models:
-            known = ", ".join(sorted(self.cassette.models))
-            raise ConfigError(f"unknown model {id!r}: {self.cassette.path!r} has {known}")
-        return self.cassette.models[id]
+    def __init__(self, cassette: Cassette) -> None:
+        self._cassette = cassette
 
-    def all(self) -> Sequence[Model]:
-        return tuple(self.cassette.models.values())
+    def find(self, name: str, provider: str) -> Model:
+        known = self._cassette.known
+        id = name if name in known else name.partition("/")[2]
+        if id not in known:
+            listed = ", ".join(sorted(known))
+            raise ConfigError(f"unknown model {name!r}: {self._cassette.path!r} has {listed}")
+        return known[id]
+
+    def all(self, provider: str = "") -> Sequence[Model]:
+        return tuple(self._cassette.known.values())
 
     def connect(self, model: Model) -> Provider:
-        return ReplayProvider(self.cassette)
+        return ReplayProvider(self._cassette)
 
 
-def replay_setup(options: Options) -> Setup:
-    """A setup that needs neither key nor network.
+# --- both --------------------------------------------------------------------------------------
+
+
+def recorded(plan: Plan) -> Plan:
+    """The plan, with all that happens written down (`--record`).
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    return replace(plan, tape=Recorder(plan.setup.options.record, plan.setup))
+
+
+def replayed(options: Options) -> Plan:
+    """A plan that answers from the cassette (`--replay`): it needs neither key nor network.
 
     Raises:
         ConfigError: the file cannot be read, or is no cassette.
@@ -288,25 +328,8 @@ def replay_setup(options: Options) -> Setup:
     cwd = working_directory(options.cwd)
     cassette = Cassette(options.replay, cwd)
     info = ProviderInfo(name=str(cassette.head["provider"]), api=cassette.model.api, auth="none")
-    return ReplaySetup(options, info, cassette.model, "", "", cwd, Known(), cassette=cassette)
-
-
-# --- both --------------------------------------------------------------------------------------
-
-
-def taped(setup: Setup) -> tuple[Setup, Callable[[Tool], Tool], Callable[[Runtime], None]]:
-    """The setup to build with, how to wrap each tool, and what to do with the runtime then."""
-    if isinstance(setup, ReplaySetup):
-        cassette = setup.cassette
-        return setup, lambda tool: ReplayTool(tool, cassette), lambda runtime: None
-    recorder = Recorder(setup.options.record, setup)
-    fields = {name: getattr(setup, name) for name in Setup.__struct_fields__}
-    recording = RecordingSetup(**fields, inner=setup, recorder=recorder)
-
-    def attach(runtime: Runtime) -> None:
-        runtime.listeners.append(recorder.listen)
-
-    return recording, lambda tool: RecordingTool(tool, recorder), attach
+    setup = Setup(options, info, cassette.model, "", "", cwd, Known(), flags=options)
+    return Plan(setup, tape=cassette)
 
 
 def _read(path: str) -> list[Line]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zot.tools.place import Place
     from zot.tools.process import Supervisor
 
+NAMES = ("read", "write", "edit", "bash", "glob", "grep")
 Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
 
 
@@ -68,11 +69,13 @@ class SharedSupervisor:
 
 
 class SharedPlace:
-    """The one Place of a runtime's tools, made when it is first needed."""
+    """The one Place of a runtime's tools, made when it is first needed. A jail keeps them inside
+    the working directory, and away from zot's own one, with its secrets."""
 
-    def __init__(self, cwd: str, jail: str) -> None:
-        self._cwd = cwd
+    def __init__(self, cwd: str, *, jail: bool = False, home: str = "") -> None:
+        self.cwd = cwd
         self.jail = jail
+        self._home = home
         self._place: Place | None = None
         self._lock = threading.Lock()
 
@@ -86,10 +89,10 @@ class SharedPlace:
         if self.jail:
             from zot.tools.jail import Jail  # start-up budget, as below
 
-            return Jail(self._cwd, self.jail)
+            return Jail(self.cwd, self._home)
         from zot.tools.place import Place
 
-        return Place(self._cwd)
+        return Place(self.cwd)
 
 
 class Builtin:
@@ -121,20 +124,20 @@ def builtin_tools(
     names: Sequence[str] | None = None,
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
-    jail: str = "",
+    place: SharedPlace | None = None,
 ) -> list[Tool]:
     """The tools with these names, in the order of their definition; all of them for None.
 
     `secret_names` are environment variables that no command may see. Whoever passes the
-    `supervisor` closes it; without one, the helper process ends with this process. `jail` keeps
-    them inside `cwd`, and away from that directory: zot's own, with its secrets.
+    `supervisor` closes it; without one, the helper process ends with this process. They work in
+    `place`; by default in `cwd`, and not in a jail.
 
     Raises:
         ConfigError: a name that no tool has, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
-    place = SharedPlace(cwd, jail)
-    if jail:
+    place = place or SharedPlace(cwd)
+    if place.jail:
         place.get()  # a directory that cannot be a jail is an error now, not at the first call
     tools: list[Tool] = [
         read_tool(place),
@@ -144,11 +147,10 @@ def builtin_tools(
         glob_tool(place),
         grep_tool(place, shared),
     ]
-    known = [tool.name for tool in tools]
-    unknown = [name for name in names or () if name not in known]
+    unknown = [name for name in names or () if name not in NAMES]
     if unknown:
         listed = ", ".join(repr(name) for name in unknown)
-        raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(known)}")
+        raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(NAMES)}")
     return [tool for tool in tools if names is None or tool.name in names]
 
 

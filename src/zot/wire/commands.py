@@ -92,22 +92,32 @@ class Clear(Command, frozen=True, tag="clear"):
 
 class SetModel(Command, frozen=True, tag="set_model"):
     model: str
+    """An id, or PROVIDER/ID."""
+    provider: str = ""
+    """Whose model it is; empty: the present one's."""
 
 
 class SetReasoning(Command, frozen=True, tag="set_reasoning"):
     reasoning: Level
 
 
+class SetJail(Command, frozen=True, tag="set_jail"):
+    """Keep the tools inside the working directory, or let them out."""
+
+    jail: bool
+
+
 class GetModels(Command, frozen=True, tag="get_models"):
-    pass
+    all: bool = False
+    """Of every provider with a credential; by default of the present one."""
 
 
 class GetCommands(Command, frozen=True, tag="get_commands"):
-    """The commands that extensions bring."""
+    """What a person can type after a slash: commands of extensions, skills, prompt files."""
 
 
 class RunCommand(Command, frozen=True, tag="run_command"):
-    """Run a command of an extension, as if the user had typed `/name args`."""
+    """Run a command of an extension, a skill or a prompt file, as if `/name args` was typed."""
 
     name: str
     args: str = ""
@@ -131,6 +141,22 @@ class PanelKey(Command, frozen=True, tag="panel_key"):
 class PanelClose(Command, frozen=True, tag="panel_close"):
     extension: str
     panel_id: str
+
+
+class RunShell(Command, frozen=True, tag="run_shell"):
+    """Run a shell command of the user's; it and its output go into the transcript."""
+
+    command: str
+    hidden: bool = False
+    """The model does not see it."""
+
+
+class AbortShell(Command, frozen=True, tag="abort_shell"):
+    """End the shell commands that run."""
+
+
+class NewSession(Command, frozen=True, tag="new_session"):
+    """Begin anew; the session before it stays."""
 
 
 class ListSessions(Command, frozen=True, tag="list_sessions"):
@@ -235,12 +261,16 @@ AnyCommand = (
     | Clear
     | SetModel
     | SetReasoning
+    | SetJail
     | GetModels
     | GetCommands
     | RunCommand
     | ReloadExt
     | PanelKey
     | PanelClose
+    | RunShell
+    | AbortShell
+    | NewSession
     | ListSessions
     | LoadSession
     | ForkSession

@@ -353,10 +353,12 @@ class Models(Struct, frozen=True):
     models: tuple[ModelShape, ...]
 
 
-class CommandShape(Struct, frozen=True):
+class CommandShape(Struct, frozen=True, omit_defaults=True):
     name: str
     description: str
     extension: str
+    """Empty: it is a skill or a prompt file."""
+    kind: Literal["extension", "skill", "prompt"] = "extension"
 
 
 class Commands(Struct, frozen=True):
@@ -364,7 +366,7 @@ class Commands(Struct, frozen=True):
 
 
 class CommandRan(Struct, frozen=True, omit_defaults=True):
-    """What a command of an extension did; the field named like the action holds its text."""
+    """What a command did; the field named like the action holds its text."""
 
     action: Literal["prompt", "insert", "display", "noop", "open_panel"]
     extension: str
@@ -376,6 +378,19 @@ class CommandRan(Struct, frozen=True, omit_defaults=True):
     """The prompt runs: events follow, and a `done`."""
     queued: int = 0
     """Runs ahead of it."""
+
+
+class ShellRan(Struct, frozen=True, omit_defaults=True):
+    """A shell command of the user's, and what it printed."""
+
+    command: str
+    output: str
+    exit_code: int | None = None
+    """None: it was aborted."""
+    aborted: bool = False
+    truncated: bool = False
+    full_output: str = ""
+    """The file with all of it, where it was cut."""
 
 
 class ExtensionShape(Struct, frozen=True, omit_defaults=True):

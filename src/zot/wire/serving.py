@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
 from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
+from zot.runtime.client import Client
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
+    from zot.cancel import Cancel
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
 
@@ -29,7 +31,7 @@ class Refused(Exception):
     """The client is not let in; the process ends."""
 
 
-class LineServer:
+class LineServer(Client):
     """Reads lines in the main thread until stdin closes, a signal comes or the client is gone.
 
     A subclass says what a line means, and sets `built` once there is a runtime to wind up.
@@ -63,12 +65,22 @@ class LineServer:
 
     def input_ended(self) -> None:
         """Nobody will ask or answer anything any more; runs may still be going on."""
+        if self.built is not None:
+            self.built.client_left()
 
     def finish_commands(self) -> None:
         """Wait for commands that are still being answered; in a thread, at the end of input."""
 
     def closing(self) -> None:
         """The end has come: let go of what the subclass holds."""
+
+    # --- the runtime's client ----------------------------------------------------------------
+
+    def wait(self, cancel: Cancel) -> None:
+        self.writer.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self.writer.overfull
 
     # --- life --------------------------------------------------------------------------------
 
@@ -201,8 +213,8 @@ def note_signals() -> list[int]:
     return noted
 
 
-def finish(run: Run, runtime: Runtime, signals: Sequence[int], wire: int) -> None:
-    """Wait for a run to end; a signal aborts it, and so does a client that no longer reads.
+def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> None:
+    """Wait for a run to end; it is aborted when `stop` says so, and when nobody reads any more.
 
     Not in the handler: it may run while this very thread holds a lock that the abort needs, and
     a second signal would find the first one's abort half done, with its lock held.
@@ -211,7 +223,7 @@ def finish(run: Run, runtime: Runtime, signals: Sequence[int], wire: int) -> Non
     poll = select.poll()
     poll.register(wire, 0)
     while not run.ended.wait(0.1):
-        if not aborted and (signals or poll.poll(0)):
+        if not aborted and (stop() or poll.poll(0)):
             aborted = True
             runtime.abort()
 

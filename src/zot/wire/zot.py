@@ -51,12 +51,18 @@ class Started(Struct, frozen=True, omit_defaults=True):
     """Runs ahead of this one."""
 
 
-class ModelSet(Struct, frozen=True):
+class ModelSet(Struct, frozen=True, omit_defaults=True):
     model: str
+    provider: str = ""
+    """Only where it is another one than before."""
 
 
 class ReasoningSet(Struct, frozen=True):
     reasoning: str
+
+
+class JailSet(Struct, frozen=True):
+    jail: bool
 
 
 class Envelope(Struct, frozen=True):

@@ -1,0 +1,59 @@
+"""The user's own shell commands (`!cmd`): run where the agent works, put into the transcript."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from zot.cancel import Cancel
+from zot.core.session import Body, Custom
+from zot.provider.types import Message, Text
+
+
+class ShellOutput(Struct, frozen=True):
+    command: str
+    output: str
+    exit_code: int | None = None
+    aborted: bool = False
+    truncated: bool = False
+    full_output: str = ""
+    """The file with all of it, where it was cut."""
+
+
+class Shell(Protocol):
+    """Runs commands in the place where the agent's tools work."""
+
+    @property
+    def jailed(self) -> bool: ...
+
+    def set_jail(self, on: bool) -> None:
+        """Raises ConfigError when the working directory cannot be a jail."""
+        ...
+
+    def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
+        """Run a command to its end; `show` gets the output as it comes.
+
+        Raises:
+            CommandError: there is nothing to run.
+            ToolError: it could not be started.
+        """
+        ...
+
+
+def entry_of(ran: ShellOutput, *, hidden: bool) -> Body:
+    """The command in the transcript; a hidden one is kept, but the model does not see it."""
+    if hidden:
+        return Custom("shell", {name: value for name, value in asdict(ran).items() if value})
+    end = "aborted" if ran.aborted else f"exit {ran.exit_code}"
+    fence = "```"
+    while fence in ran.output:
+        fence += "`"
+    body = f"{ran.output.rstrip()}\n" if ran.output.strip() else ""
+    text = f"I ran `{ran.command}`:\n{fence}\n{body}{fence}\n[{end}]"
+    if ran.full_output:
+        text += f" (full output: {ran.full_output})"
+    return Message("user", (Text(text),), time.time())

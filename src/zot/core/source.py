@@ -1,0 +1,152 @@
+"""What brings tools and commands to an agent: the built-in ones, skills, prompts, extensions.
+
+A source may change what it brings between two runs. It is started with a SourceHost, which is all
+it sees of the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.events import Event
+from zot.core.tool import Tool, ToolOutput
+from zot.provider.types import Json, Model, ToolCall
+
+Question = Literal["approval", "dialog"]
+
+
+class SourceHost(Protocol):
+    """What a source may use of the runtime it serves."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def session_id(self) -> str: ...
+
+    def show(self, event: Event) -> None:
+        """Tell the client something; left out while it does not read."""
+        ...
+
+    def can_answer(self, what: Question) -> bool:
+        """Whether somebody is there who sees a question of this kind."""
+        ...
+
+    def call_tool(
+        self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
+    ) -> ToolOutput:
+        """Call a tool of another source, with the guards of every other call.
+
+        Raises:
+            ToolError: it failed, or was refused.
+            Cancelled: it was aborted.
+        """
+        ...
+
+
+class ToolSource(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def start(self, host: SourceHost) -> None:
+        """Begin in the background; returns at once, and may be called again."""
+        ...
+
+    def prepare(self, cancel: Cancel) -> None:
+        """Before a run: wait until the tools are known.
+
+        Raises:
+            Cancelled: the run was aborted meanwhile.
+        """
+        ...
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools there are now; the same objects as long as nothing changed."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ReadySource:
+    """What a source inherits that is always ready and holds nothing."""
+
+    def start(self, host: SourceHost) -> None:
+        """There is nothing to start."""
+
+    def prepare(self, cancel: Cancel) -> None:
+        """There is nothing to wait for."""
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class CommandInfo(Struct, frozen=True):
+    name: str
+    """Without the slash."""
+    description: str
+    source: str
+    """The extension that brings it; empty: a file of the user's."""
+    kind: Literal["extension", "skill", "prompt"] = "extension"
+    path: str = ""
+
+
+class CommandResult(Struct, frozen=True):
+    """What a command wants to happen. Displays and panels were told as events already."""
+
+    source: str
+    action: Literal["prompt", "insert", "display", "noop", "open_panel", "error"]
+    text: str = ""
+    """The prompt, the text to insert or to show, or the error."""
+    panel: dict[str, Json] | None = None
+
+
+@runtime_checkable
+class CommandSource(Protocol):
+    instant: bool
+    """Its commands only make a prompt of their arguments: nothing is waited for."""
+    prefix: str
+    """Names that begin so are its own, whether there is such a command or not."""
+
+    def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]: ...
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        """Run one of its commands and wait for the result.
+
+        Raises:
+            CommandError: there is no such command.
+            Cancelled: the caller gave up.
+        """
+        ...
+
+
+class ExtensionState(Struct, frozen=True):
+    name: str
+    version: str
+    state: Literal["starting", "ready", "restarting", "stopped"]
+    commands: tuple[str, ...]
+    tools: tuple[str, ...]
+    error: str = ""
+    """Why it does not run."""
+
+
+@runtime_checkable
+class PanelSource(Protocol):
+    """A source that asks the person things, shows panels and can be loaded anew: extensions."""
+
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+        """Answer a question; False if it is not open."""
+        ...
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
+        """Pass on a key; False if that extension does not run."""
+        ...
+
+    def panel_close(self, extension: str, panel_id: str) -> bool: ...
+
+    def reload(self) -> Sequence[ExtensionState]:
+        """Stop all and start those that are there now; between runs only."""
+        ...

@@ -1,0 +1,27 @@
+"""Who drives a runtime and hears of it. A door overrides what it can do; the rest is harmless."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zot.cancel import Cancel
+    from zot.core.events import Event
+    from zot.core.source import Question
+    from zot.runtime.run import Run
+
+
+class Client:
+    def listen(self, event: Event, run: Run | None) -> None:
+        """Hear of one event, in order; must not block. No run: it belongs to none."""
+
+    def wait(self, cancel: Cancel) -> None:
+        """Called before each event of a run: where a slow client slows the turn down."""
+
+    def overfull(self) -> bool:
+        """Whether it reads so little that what nobody asked for should be left out."""
+        return False
+
+    def can_answer(self, what: Question) -> bool:
+        """Whether somebody is there who sees questions of this kind, and answers them."""
+        return False

@@ -1,0 +1,157 @@
+"""The sources of one runtime: asked between runs what the model may call, and for commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from zot.cancel import Cancel
+from zot.core.agent import Agent
+from zot.core.events import Event
+from zot.core.source import (
+    CommandInfo,
+    CommandResult,
+    CommandSource,
+    ExtensionState,
+    PanelSource,
+    ReadySource,
+    SourceHost,
+    ToolSource,
+)
+from zot.core.tool import Tool, ToolOutput
+from zot.core.toolbox import Toolbox
+from zot.errors import CommandError
+from zot.provider.types import ToolCall
+
+_TYPED = re.compile(r"/(\S+)(?:\s+(.*))?\Z", re.S)
+
+
+class GivenTools(ReadySource):
+    """The tools of an embedder, as they are."""
+
+    name = "own"
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools = tuple(tools)
+
+    def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+
+class Sources:
+    def __init__(self, sources: Iterable[ToolSource], agent: Agent, host: SourceHost) -> None:
+        self._sources = tuple(sources)
+        self._agent = agent
+        self._host = host
+        self._tools: list[Tool] = []
+        self.refresh()
+
+    def start(self) -> None:
+        """Let all begin in the background."""
+        for source in self._sources:
+            source.start(self._host)
+
+    def prepare(self, cancel: Cancel) -> None:
+        """Before a run: wait until all are ready, and give the agent what they bring now.
+
+        Raises:
+            Cancelled: the run was aborted meanwhile.
+        """
+        self.start()
+        for source in self._sources:
+            source.prepare(cancel)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """A new toolbox, if the tools are others than before; between runs only."""
+        tools = [tool for source in self._sources for tool in source.tools()]
+        if tools != self._tools:
+            self._tools = tools
+            self._agent.set_tools(tools)
+
+    def call_tool(
+        self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
+    ) -> ToolOutput:
+        """See SourceHost."""
+        others = [source for source in self._sources if source is not asker]
+        tools = [tool for source in others for tool in source.tools()]
+        return Toolbox(tools, self._agent.hooks).call(call, cancel, emit)
+
+    def close(self) -> None:
+        for source in reversed(self._sources):  # what was there first is needed longest
+            source.close()
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
+        """Every command a person can type, each name once."""
+        infos: dict[str, CommandInfo] = {}
+        for source in self._commanding():
+            for info in source.commands(cancel):
+                infos.setdefault(info.name, info)
+        return list(infos.values())
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        """Raises CommandError when there is no such command."""
+        name = name.removeprefix("/")
+        result = self._run(name, args, self._commanding(), cancel)
+        if result is None:
+            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+        return result
+
+    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
+        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
+        typed = _TYPED.match(text)
+        if typed is None:
+            return None
+        return self._run(typed[1], (typed[2] or "").strip(), self._commanding(), cancel)
+
+    def expand(self, text: str) -> str:
+        """A prompt as the model reads it: `/name args` of a skill or a prompt file replaced."""
+        typed = _TYPED.match(text)
+        if typed is None:
+            return text
+        instant = (source for source in self._commanding() if source.instant)
+        result = self._run(typed[1], (typed[2] or "").strip(), instant, None)
+        return text if result is None else result.text
+
+    def _commanding(self) -> Iterator[CommandSource]:
+        return (source for source in self._sources if isinstance(source, CommandSource))
+
+    def _run(
+        self, name: str, args: str, sources: Iterable[CommandSource], cancel: Cancel | None
+    ) -> CommandResult | None:
+        for source in sources:
+            own = _named(name, source.commands(cancel))
+            if own or (source.prefix and name.removeprefix(source.prefix) not in ("", name)):
+                return source.run_command(own or name, args, cancel)
+        return None
+
+    # --- what extensions show ----------------------------------------------------------------
+
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+        return any(
+            source.answer(id, value=value, confirmed=confirmed, cancelled=cancelled)
+            for source in self._panels()
+        )
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
+        return any(source.panel_key(extension, panel_id, key, text) for source in self._panels())
+
+    def panel_close(self, extension: str, panel_id: str) -> bool:
+        return any(source.panel_close(extension, panel_id) for source in self._panels())
+
+    def reload(self) -> list[ExtensionState]:
+        return [state for source in self._panels() for state in source.reload()]
+
+    def _panels(self) -> Iterator[PanelSource]:
+        return (source for source in self._sources if isinstance(source, PanelSource))
+
+
+def _named(name: str, infos: Sequence[CommandInfo]) -> str:
+    """The command of that name, in any case of its letters; the same case is preferred."""
+    names = [info.name for info in infos]
+    if name in names:
+        return name
+    folded = name.casefold()
+    return next((own for own in names if own.casefold() == folded), "")

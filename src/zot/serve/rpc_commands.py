@@ -1,0 +1,131 @@
+"""The commands of `zot rpc` that wait for an extension or a shell command: each is answered by a
+thread of its own, so that the reader of commands never waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec.structs import asdict
+
+from zot.bugs import internal_error
+from zot.cancel import Cancel
+from zot.core.source import CommandResult
+from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
+from zot.runtime.runtime import RELOAD, Runtime
+from zot.wire import commands, frames
+from zot.wire.zot import Incoming
+
+Slow = commands.GetCommands | commands.RunCommand | commands.ReloadExt | commands.RunShell
+MAX_WAITING = 64
+
+
+class SlowCommands:
+    def __init__(
+        self,
+        runtime: Runtime,
+        answer: Callable[..., None],
+        fail: Callable[[Incoming, ZotError], None],
+    ) -> None:
+        self._runtime = runtime
+        self._answer = answer
+        self._fail = fail
+        self._cancel = Cancel()
+        self._threads: list[threading.Thread] = []
+
+    def start(self, incoming: Incoming, command: Slow) -> None:
+        """Answer in a thread.
+
+        Raises:
+            CommandError: too many wait already.
+        """
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= MAX_WAITING:
+            raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
+        if is_reload(command) and self._runtime.busy:
+            raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
+        thread = threading.Thread(
+            target=self._take, args=(incoming, command), name="zot-slow-command", daemon=True
+        )
+        thread.start()
+        self._threads.append(thread)
+
+    def finish(self) -> None:
+        """Wait until all are answered: a command of an extension has its own limit."""
+        for thread in self._threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Give up on what still waits."""
+        self._cancel.set()
+        for thread in self._threads:
+            thread.join(1)
+
+    def _take(self, incoming: Incoming, command: Slow) -> None:
+        try:
+            match command:
+                case commands.GetCommands():
+                    self._answer(incoming, self._commands())
+                case commands.RunCommand(name, args):
+                    result = self._runtime.run_command(name, args, self._cancel)
+                    self._answer_result(incoming, result, submit=command.submit)
+                case commands.ReloadExt():
+                    self._answer(incoming, self._reloaded())
+                case commands.RunShell(text, hidden):
+                    ran = self._runtime.run_shell(text, hidden=hidden, cancel=self._cancel)
+                    self._answer(incoming, frames.ShellRan(**asdict(ran)))
+                case _:
+                    assert_never(command)
+        except ZotError as error:
+            self._fail(incoming, error)
+        except Cancelled:
+            self._fail(incoming, ClosedError("the runtime was closed"))
+        except Exception as error:  # around an extension: its bug, or ours, ends this command only
+            self._fail(incoming, internal_error(error))
+
+    def _commands(self) -> frames.Commands:
+        infos = self._runtime.commands(self._cancel)
+        shapes = (
+            frames.CommandShape(info.name, info.description, info.source, info.kind)
+            for info in infos
+        )
+        return frames.Commands(tuple(shapes))
+
+    def _answer_result(self, incoming: Incoming, result: CommandResult, *, submit: bool) -> None:
+        name, text = result.source, result.text
+        match result.action:
+            case "error":
+                raise CommandError(text, code="extension")
+            case "prompt" if submit:
+                self._runtime.prompt(
+                    text,
+                    tag=incoming.id,
+                    accepted=lambda ahead: self._answer(
+                        incoming,
+                        frames.CommandRan("prompt", name, prompt=text, started=True, queued=ahead),
+                        tag=incoming.id,
+                    ),
+                )
+            case "prompt":
+                self._answer(incoming, frames.CommandRan("prompt", name, prompt=text))
+            case "insert":
+                self._answer(incoming, frames.CommandRan("insert", name, insert=text))
+            case "display":
+                self._answer(incoming, frames.CommandRan("display", name, display=text))
+            case "noop" | "open_panel":
+                self._answer(incoming, frames.CommandRan(result.action, name, panel=result.panel))
+            case _:
+                assert_never(result.action)
+
+    def _reloaded(self) -> frames.Reloaded:
+        states = self._runtime.reload_extensions()
+        return frames.Reloaded(tuple(frames.ExtensionShape(**asdict(state)) for state in states))
+
+
+def is_reload(command: Slow) -> bool:
+    """`reload_ext`, or `/reload-ext` as a person would type it."""
+    if isinstance(command, commands.RunCommand):
+        return command.name.removeprefix("/").casefold() == RELOAD
+    return isinstance(command, commands.ReloadExt)

@@ -1,0 +1,114 @@
+"""The sessions of one working directory, as the runtime wants them (see runtime/sessions.py)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from itertools import islice
+
+from msgspec.structs import asdict
+
+import zot
+from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
+from zot.sessions import library
+from zot.sessions.export import export_loaded, render_loaded
+from zot.sessions.files import FileStore, Loaded, load
+from zot.sessions.open import latest_path, open_session, sessions_dir
+from zot.sessions.rows import Meta, rfc3339
+
+
+class KeptSessions:
+    """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
+
+    def __init__(self, cwd: str, *, keep: bool, provider: str = "", model: str = "") -> None:
+        """`provider` and `model`: what a new session says it begins with."""
+        self._cwd = cwd
+        self._keep = keep
+        self._provider = provider
+        self._model = model
+
+    def new(self, *, parent: str = "", entries: Iterable[Entry] = ()) -> Session:
+        copied = list(entries)
+        if not self._keep:
+            return Session(entries=copied, model=(self._provider, self._model))
+        if not copied:
+            return open_session(None, self._cwd, provider=self._provider, model=self._model)
+        loaded = Loaded(self._meta(""), {entry.id: entry for entry in copied}, ())
+        return open_session(self._written(loaded, None, parent), self._cwd)
+
+    def open(self, name: str, current: Session) -> Session:
+        path = library.find(name, self._cwd)
+        if _is_same(path, path_of(current)):
+            return current  # the file that is open is locked, by us
+        return open_session(path, self._cwd)
+
+    def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
+        summaries = library.summaries(None if everywhere else self._cwd)
+        return [_info(summary) for summary in islice(summaries, limit)]
+
+    def info(self, session: Session) -> SessionInfo:
+        return info_of(*self._chosen("", session))
+
+    def fork(self, name: str, at: str | int | None, current: Session) -> Session:
+        path, loaded = self._chosen(name, current)
+        return open_session(self._written(loaded, at, beside=path), self._cwd)
+
+    def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
+        path, loaded = self._chosen(name, current)
+        if target:
+            return Exported(path=export_loaded(path, loaded, target, format))
+        return Exported(content=render_loaded(path, loaded, format).decode())
+
+    def _written(
+        self, loaded: Loaded, at: str | int | None, parent: str = "", *, beside: str = ""
+    ) -> str:
+        folder = os.path.dirname(os.path.abspath(beside)) if beside else sessions_dir(self._cwd)
+        cwd = loaded.meta.cwd or self._cwd
+        return library.fork_into(folder, loaded, at, cwd=cwd, parent=parent)
+
+    def _chosen(self, name: str, current: Session) -> tuple[str, Loaded]:
+        """Path and content of the session that is meant; an empty path for one in memory."""
+        if name:
+            path = library.find(name, self._cwd)
+            return path, load(path)
+        store, entries = current.store, dict(current.entries)
+        if isinstance(store, FileStore):
+            return store.path, Loaded(store.meta, entries, ())
+        return "", Loaded(self._meta(current.id, current.last_model), entries, ())
+
+    def _meta(self, id: str, model: tuple[str, str] | None = None) -> Meta:
+        provider, name = model or (self._provider, self._model)
+        return Meta(id, self._cwd, name, provider, rfc3339(time.time()), zot.__version__)
+
+
+def resumed(session: str, cwd: str) -> Session | None:
+    """The session to go on with: of this path, else the latest one here; None: there is none yet.
+
+    Raises:
+        SessionError: it is in use, is no session file, or cannot be read or written.
+    """
+    path = session or latest_path(cwd)
+    if not path or not os.path.lexists(path):
+        return None
+    return open_session(path, cwd)
+
+
+def info_of(path: str, loaded: Loaded) -> SessionInfo:
+    return _info(library.describe(path, loaded))
+
+
+def _info(summary: library.Summary) -> SessionInfo:
+    return SessionInfo(**asdict(summary))
+
+
+def path_of(session: Session) -> str:
+    """The session's file, or an empty text."""
+    return session.store.path if isinstance(session.store, FileStore) else ""
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return bool(other) and os.path.samefile(path, other)
+    except OSError:
+        return False

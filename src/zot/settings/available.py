@@ -1,0 +1,74 @@
+"""The models a running agent can go on with: those of every provider with a credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from zot.errors import ConfigError
+from zot.provider.providers import PROVIDERS, env_key
+from zot.provider.types import Model, Provider
+from zot.settings.known import stored_providers
+from zot.settings.resolve import Setup, resolve
+
+
+class AvailableModels:
+    """Finds and connects models across providers (see runtime.models.Models)."""
+
+    def __init__(self, setup: Setup, environ: Mapping[str, str]) -> None:
+        self._first = setup
+        self._setups = {setup.info.name: setup}
+        self._environ = environ
+
+    def find(self, name: str, provider: str) -> Model:
+        head, slash, id = name.partition("/")
+        if slash and id and self._is_provider(head) and not self._has_such_ids(provider):
+            provider, name = self._first.known.provider(head).name, id
+        return self._setup(provider, name).find(name)
+
+    def all(self, provider: str = "") -> Sequence[Model]:
+        if provider:
+            setup = self._setup(provider, "")
+            return setup.all() or [setup.model]
+        first = self._first.info
+        models = list(self._first.all()) or [self._first.model]
+        seen = {first.catalog}
+        for info in PROVIDERS.values():
+            if info.name == first.name or info.auth == "none" or info.catalog in seen:
+                continue  # two names of one provider have one catalog
+            if env_key(info, self._environ) or info.name in stored_providers():
+                seen.add(info.catalog)
+                models += self._first.known.all(info.name)
+        return models
+
+    def connect(self, model: Model) -> Provider:
+        return self._setup(model.provider, model.id).connect(model)
+
+    def _is_provider(self, name: str) -> bool:
+        try:
+            self._first.known.provider(name)
+        except ConfigError:
+            return name in self._setups
+        return True
+
+    def _has_such_ids(self, provider: str) -> bool:
+        """A gateway: its own ids look like PROVIDER/ID."""
+        known = self._setups.get(provider, self._first)
+        return any("/" in model.id for model in known.all())
+
+    def _setup(self, provider: str, model: str) -> Setup:
+        if provider not in self._setups:
+            if provider == "scripted":
+                raise ConfigError("prepared turns are of one run: start zot with --script")
+            # A key, an address and a session of the command line are for the first provider.
+            options = replace(
+                self._first.options,
+                provider=provider,
+                model=model,
+                api_key="",
+                base_url="",
+                script="",
+            )
+            self._setups[provider] = resolve(options, self._environ)
+        return self._setups[provider]

@@ -1,0 +1,64 @@
+"""What a runtime is started from: the setup, the session to go on with, perhaps a cassette.
+
+On the start-up path: loads little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from zot.settings.flags import Options
+from zot.settings.resolve import Setup, resolve, working_directory
+
+if TYPE_CHECKING:
+    from zot.core.events import Event
+    from zot.core.session import Session
+    from zot.core.tool import Tool
+    from zot.provider.models import Models
+
+
+class Tape(Protocol):
+    """Writes down what models and tools answer, or answers in their place (testing/record.py)."""
+
+    def models(self, models: Models) -> Models: ...
+
+    def tool(self, tool: Tool) -> Tool: ...
+
+    def listen(self, event: Event, run: object) -> None: ...
+
+
+class Plan(Struct, frozen=True):
+    setup: Setup
+    session: Session | None = None
+    """The one to go on with; None: it begins anew."""
+    tape: Tape | None = None
+
+
+def plan(options: Options, environ: Mapping[str, str]) -> Plan:
+    """Find out what to run with. The session is looked up once: model and transcript are of one
+    file.
+
+    Raises:
+        ConfigError, AuthError: as `resolve`.
+        SessionError: the session cannot be used.
+    """
+    session = resumed_by(options)
+    if session is None:
+        return Plan(resolve(options, environ))
+    try:
+        return Plan(resolve(options, environ, session.last_model), session)
+    except BaseException:
+        session.close()
+        raise
+
+
+def resumed_by(options: Options) -> Session | None:
+    """The session that the flags want to go on with, if there is one. Raises SessionError."""
+    if options.no_session or not (options.session or options.continue_):
+        return None
+    from zot.sessions.kept import resumed  # only where a session is taken up
+
+    return resumed(options.session, working_directory(options.cwd))

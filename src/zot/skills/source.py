@@ -1,0 +1,124 @@
+"""Skills and prompt files as sources: a tool for the model, and commands for a person to type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.source import CommandInfo, CommandResult, ReadySource
+from zot.core.tool import Tool
+from zot.errors import CommandError
+from zot.skills.skill import MAX_BYTES, MAX_DESCRIPTION, Skill, SkillTool, named, shown, split
+
+PREFIX = "skill:"
+_PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
+
+
+class SkillSource(ReadySource):
+    """`/skill:name`, and the tool with which the model reads a skill, where it may."""
+
+    name = "skills"
+    instant = True
+    prefix = PREFIX
+
+    def __init__(self, skills: Sequence[Skill], *, offered: bool) -> None:
+        self._skills = skills
+        self._tools: tuple[Tool, ...] = (SkillTool(skills),) if skills and offered else ()
+
+    def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+    def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
+        return [
+            CommandInfo(PREFIX + skill.name, skill.description, "", "skill", str(skill.path))
+            for skill in self._skills
+        ]
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        """Raises ToolError when there is no such skill."""
+        text = shown(named(name.removeprefix(PREFIX), self._skills))
+        return CommandResult("", "prompt", f"{text}\n\n---\n\n{args}" if args else text)
+
+
+class PromptFile(Struct, frozen=True):
+    name: str
+    description: str
+    text: str
+    path: str
+
+
+class PromptSource(ReadySource):
+    """`/name args`: the user's prompts in `prompts/NAME.md`, with `$1` to `$9` and `$ARGUMENTS`."""
+
+    name = "prompts"
+    instant = True
+    prefix = ""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """The first file of a name wins. They are read when a command is first typed."""
+        self._folders = folders
+        self._files: dict[str, PromptFile] | None = None
+
+    def tools(self) -> Sequence[Tool]:
+        return ()
+
+    def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
+        return [
+            CommandInfo(file.name, file.description, "", "prompt", file.path)
+            for file in self._read().values()
+        ]
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        file = self._read().get(name)
+        if file is None:
+            raise CommandError(f"there is no prompt file {name!r}", code="not_found")
+        return CommandResult("", "prompt", filled(file.text, args))
+
+    def _read(self) -> dict[str, PromptFile]:
+        if self._files is None:
+            files: dict[str, PromptFile] = {}
+            for folder in self._folders:
+                for path in _markdown_in(folder):
+                    file = read_prompt(path)
+                    files.setdefault(file.name, file)
+            self._files = files
+        return self._files
+
+
+def read_prompt(path: Path) -> PromptFile:
+    """A prompt as good as its file allows: front matter that is none is part of the text."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    head, body = split(text, []) if text.lstrip("\ufeff").startswith("---") else ({}, text)
+    description = head.get("description")
+    first_line = next((line for line in body.splitlines() if line.strip()), "")
+    summary = " ".join(str(description or first_line).split())[:MAX_DESCRIPTION]
+    return PromptFile(path.stem, summary, body.strip(), str(path))
+
+
+def filled(text: str, args: str) -> str:
+    """The text with its places filled; arguments that it has no place for come after it."""
+    words = args.split()
+
+    def put(place: re.Match[str]) -> str:
+        if place[1] == "ARGUMENTS":
+            return args
+        number = int(place[1])
+        return words[number - 1] if number <= len(words) else ""
+
+    whole, places = _PLACE.subn(put, text)
+    return f"{whole}\n\n{args}" if args and not places else whole
+
+
+def _markdown_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".md")
+    except OSError:
+        return []

@@ -1,0 +1,98 @@
+"""The built-in tools as a source, and the place where they work: jailed or not, with its shell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zot.cancel import Cancel
+from zot.core.shell import ShellOutput
+from zot.core.source import ReadySource
+from zot.core.tool import Tool
+from zot.errors import CommandError
+from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
+
+
+class BuiltinTools(ReadySource):
+    """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
+
+    name = "built-in"
+
+    def __init__(
+        self,
+        cwd: str,
+        home: str,
+        names: Sequence[str] | None,
+        secret_names: frozenset[str],
+        supervisor: SharedSupervisor,
+        *,
+        jail: bool = False,
+    ) -> None:
+        """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
+        self._cwd = cwd
+        self._home = home
+        self._names = names
+        self._secret_names = secret_names
+        self._supervisor = supervisor
+        self._place = SharedPlace(cwd)
+        self._tools: list[Tool] = []
+        self.set_jail(jail)
+
+    # --- ToolSource --------------------------------------------------------------------------
+
+    def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+    def close(self) -> None:
+        self._supervisor.close()
+
+    # --- Shell -------------------------------------------------------------------------------
+
+    @property
+    def jailed(self) -> bool:
+        return self._place.jail
+
+    def set_jail(self, on: bool) -> None:
+        if self._tools and on == self._place.jail:
+            return
+        place = SharedPlace(self._cwd, jail=on, home=self._home)
+        self._tools = builtin_tools(
+            self._cwd, self._names, self._secret_names, self._supervisor, place
+        )
+        self._place = place
+
+    def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
+        if not command.strip() or "\0" in command:
+            raise CommandError("the command is empty, or holds a NUL character")
+        # Start-up budget: what commands need is loaded with the first one.
+        from zot.tools import paths
+        from zot.tools.bash import child_env
+        from zot.tools.output import Capture, Decoder
+
+        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._supervisor.secrets())
+        decoder = Decoder()
+
+        def take(data: bytes) -> None:
+            capture.feed(data)
+            if text := decoder.feed(data):
+                show(text)
+
+        argv = [paths.shell(Path(self._cwd)), "-c", command]
+        env = child_env(self._secret_names)
+        try:
+            result = self._place.get().run(
+                self._supervisor.get(), argv, env, take, cancel, timeout=None
+            )
+        finally:
+            capture.close()
+        if text := decoder.feed(b"", final=True):
+            show(text)
+        return ShellOutput(
+            command,
+            capture.text(),
+            exit_code=None if result.aborted else result.exit_code,
+            aborted=result.aborted,
+            truncated=capture.truncated,
+            full_output="" if capture.path is None else str(capture.path),
+        )

@@ -1,0 +1,379 @@
+"""Every door to a runtime behind the same few words, so that one test file can go through them all.
+
+A door that has no word for something says so in `LACKS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from support.pi import PiProcess
+from support.rpc import PATIENCE
+
+from zot import events
+from zot.client import Client
+from zot.sdk import AsyncRuntime, Runtime
+
+MODEL = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
+
+
+class Place:
+    """Where a door works: a folder of its own, with a home beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.work = root / "work"
+        self.home = root / "zot-home"
+        self.session = root / "kept" / "s.jsonl"
+        self.agent = root / "agent"
+        for folder in (self.work, self.home, self.session.parent):
+            folder.mkdir(parents=True)
+
+
+class Wishes:
+    """How a door is to be opened."""
+
+    def __init__(
+        self, *, keep: bool = False, ext: Path | None = None, decide: str = "", answer: str = ""
+    ) -> None:
+        self.keep = keep
+        """Write a session file."""
+        self.ext = ext
+        self.decide = decide
+        """What to say to every approval: allow, deny; empty: nothing is asked."""
+        self.answer = answer
+        """What to say to every question of an extension."""
+
+    @property
+    def features(self) -> list[str]:
+        return ["approvals"] * bool(self.decide) + ["dialogs"] * bool(self.answer)
+
+
+class Door:
+    """A prompt is begun, and read by a thread until its end."""
+
+    LACKS: frozenset[str] = frozenset()
+    runtime: Any
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        self.place = place
+        self.wishes = wishes
+        self._texts: list[str] = []
+        self._stop = ""
+        self._ended = threading.Event()
+
+    def ask(self, text: str) -> str:
+        """A prompt to its end; the last text of the model."""
+        self.begin(text)
+        return self.end()
+
+    def begin(self, text: str) -> None:
+        self._texts, self._stop = [], ""
+        self._ended.clear()
+        stream = self.runtime.prompt(text)
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def end(self) -> str:
+        """The last text of the run, or why it stopped where that is not its own end."""
+        assert self._ended.wait(PATIENCE)
+        if self._stop in ("aborted", "error"):
+            return self._stop
+        return self._texts[-1] if self._texts else ""
+
+    def _read(self, stream: Any) -> None:
+        for event in stream:
+            self._take(event)
+        self._ended.set()
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case events.AssistantMessage(content):
+                self._texts.append("".join(getattr(block, "text", "") for block in content))
+            case events.TurnEnd(stop):
+                self._stop = stop
+            case events.ApprovalRequest(request_id):
+                self.runtime.approve(request_id, self.wishes.decide, "no")
+            case events.ExtAsk(request_id):
+                self.runtime.answer(request_id, self.wishes.answer)
+            case _:
+                pass
+
+    # The rest has the same names in the SDK and in the client.
+
+    def abort(self) -> None:
+        self.runtime.cancel()
+
+    def steer(self, text: str) -> None:
+        self.runtime.steer(text)
+
+    def follow(self, text: str) -> None:
+        self.runtime.follow_up(text)
+
+    def compact(self) -> str:
+        return self.runtime.compact().summary
+
+    def clear(self) -> None:
+        self.runtime.clear()
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        self.runtime.set_model(name, provider)
+
+    def set_reasoning(self, level: str) -> None:
+        self.runtime.set_reasoning(level)
+
+    def set_jail(self, on: bool) -> None:
+        self.runtime.set_jail(on)
+
+    def state(self) -> tuple[str, str, int, bool]:
+        state = self.runtime.state()
+        return state.provider, state.model, state.message_count, state.busy
+
+    def said(self) -> str:
+        """All texts of the transcript."""
+        return "\n".join(
+            getattr(block, "text", "")
+            for message in self.runtime.messages()
+            for block in message.content
+        )
+
+    def load(self, session: str) -> None:
+        self.runtime.load_session(session)
+
+    def path(self) -> str:
+        return self.runtime.session().path
+
+    def fork(self, at: int) -> str:
+        return self.runtime.fork_session("", at).path
+
+    def sessions(self) -> list[str]:
+        return [info.path for info in self.runtime.sessions()]
+
+    def commands(self) -> list[str]:
+        return [command.name for command in self.runtime.commands()]
+
+    def type(self, name: str, args: str) -> str:
+        """Run a command as a person would, and the prompt it makes, if any."""
+        result = self.runtime.run_command(name, args)
+        return self.ask(result.text) if result.action == "prompt" else result.text
+
+    def shell(self, command: str, *, hidden: bool = False) -> str:
+        return self.runtime.run_shell(command, hidden=hidden).output
+
+    def close(self) -> None:
+        self.runtime.close()
+
+
+def settings_of(place: Place, wishes: Wishes) -> dict[str, Any]:
+    return {
+        **MODEL,
+        "cwd": place.work,
+        "features": wishes.features,
+        "extensions": [wishes.ext] if wishes.ext else [],
+        "session": place.session if wishes.keep else None,
+    }
+
+
+class Sdk(Door):
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        self.runtime = Runtime(**settings_of(place, wishes))
+
+
+class Aio(Door):
+    """AsyncRuntime in a loop of its own; every coroutine is waited for."""
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._inner = AsyncRuntime(**settings_of(place, wishes))
+        self.runtime = Waiting(self._inner, self._wait)
+
+    def begin(self, text: str) -> None:
+        self._texts, self._stop = [], ""
+        self._ended.clear()
+        started = threading.Event()
+
+        async def read() -> None:
+            stream = self._inner.prompt(text)
+            started.set()
+            async for event in stream:
+                self._take(event)
+            self._ended.set()
+
+        asyncio.run_coroutine_threadsafe(read(), self._loop)
+        assert started.wait(PATIENCE)
+
+    def close(self) -> None:
+        if self._loop.is_closed():
+            return
+        self.runtime.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+class Waiting:
+    """An object whose coroutines are run to their end."""
+
+    def __init__(self, inner: Any, wait: Callable[[Any], Any]) -> None:
+        self._inner = inner
+        self._wait = wait
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        def call(*args: Any, **more: Any) -> Any:
+            result = method(*args, **more)
+            return self._wait(result) if asyncio.iscoroutine(result) else result
+
+        return call
+
+
+class Wire(Door):
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags += ["--session", str(place.session)] if wishes.keep else []
+        self.runtime = Client(
+            [sys.executable, "-m", "zot", "rpc", *flags],
+            cwd=place.work,
+            env=dict(os.environ),
+            features=[*wishes.features, "sessions"],
+            on_event=self._take,
+        )
+
+    def abort(self) -> None:
+        self.runtime.abort()
+
+    def compact(self) -> str:
+        return next(e.summary for e in self.runtime.compact() if isinstance(e, events.CompactDone))
+
+    def path(self) -> str:
+        return self.runtime.state().session.path
+
+    def type(self, name: str, args: str) -> str:
+        result = self.runtime.run_command(name, args)
+        return self.ask(result.prompt) if result.action == "prompt" else result.display
+
+
+class Pi(Door):
+    """pi's words for the same."""
+
+    LACKS = frozenset({"clear", "sessions", "set_jail"})
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--mode", "rpc", "--pi-protocol", "b", *self._model_flags()]
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags += [] if wishes.keep else ["--no-session"]
+        flags += ["--approve=bash,write,edit"] if wishes.decide else []
+        process = subprocess.Popen(
+            [sys.executable, "-m", "zot", *flags],
+            cwd=place.work,
+            env={**os.environ, "PI_CODING_AGENT_DIR": str(place.agent)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.pi = PiProcess(process)
+
+    def _model_flags(self) -> list[str]:
+        return ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+
+    def begin(self, text: str) -> None:
+        self._texts, self._stop = [], ""
+        self.pi.send("prompt", message=text, id="p")
+
+    def end(self) -> str:
+        while (frame := self.pi.frame())["type"] != "agent_settled":
+            self._take_frame(frame)
+        if self._stop in ("aborted", "error"):
+            return self._stop
+        return self._texts[-1] if self._texts else ""
+
+    def _take_frame(self, frame: dict[str, Any]) -> None:
+        if frame["type"] == "extension_ui_request":
+            reply: dict[str, Any] = {"confirmed": self.wishes.decide == "allow"}
+            if frame["method"] == "input":
+                reply = {"value": self.wishes.answer}
+            self.pi.send("extension_ui_response", id=frame["id"], **reply)
+        elif frame["type"] == "message_end" and frame["message"]["role"] == "assistant":
+            texts = (b["text"] for b in frame["message"]["content"] if b["type"] == "text")
+            self._texts.append("".join(texts))
+            self._stop = frame["message"]["stopReason"]
+
+    def abort(self) -> None:
+        self.pi.send("abort")
+
+    def steer(self, text: str) -> None:
+        self.pi.send("steer", message=text)
+
+    def follow(self, text: str) -> None:
+        self.pi.send("follow_up", message=text)
+
+    def compact(self) -> str:
+        return self.pi.data("compact")["summary"]
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        if not provider:
+            provider, _, name = name.partition("/")
+        answer = self.pi.ask("set_model", provider=provider, modelId=name)
+        if not answer["success"]:
+            raise LookupError(answer["error"])
+
+    def set_reasoning(self, level: str) -> None:
+        self.pi.data("set_thinking_level", level=level)
+
+    def state(self) -> tuple[str, str, int, bool]:
+        state = self.pi.data("get_state")
+        model = state["model"]
+        return model["provider"], model["id"], state["messageCount"], state["isStreaming"]
+
+    def said(self) -> str:
+        return json.dumps(self.pi.data("get_messages"))
+
+    def load(self, session: str) -> None:
+        self.pi.data("switch_session", sessionPath=session)
+
+    def path(self) -> str:
+        return self.pi.data("get_state")["sessionFile"]
+
+    def fork(self, at: int) -> str:
+        listed = self.pi.data("get_fork_messages")["messages"]
+        self.pi.data("fork", entryId=listed[at // 2]["entryId"])
+        return self.path()
+
+    def commands(self) -> list[str]:
+        return [command["name"] for command in self.pi.data("get_commands")["commands"]]
+
+    def type(self, name: str, args: str) -> str:
+        self.pi.send("prompt", message=f"/{name} {args}", id="typed")
+        while True:
+            frame = self.pi.frame()
+            if frame["type"] == "agent_start":
+                return self.end()
+            if frame["type"] == "extension_ui_request" and frame["method"] == "notify":
+                return frame["message"]
+            self._take_frame(frame)
+
+    def shell(self, command: str, *, hidden: bool = False) -> str:
+        return self.pi.data("bash", command=command, excludeFromContext=hidden)["output"]
+
+    def close(self) -> None:
+        self.pi.close()
+
+
+DOORS = {"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi}

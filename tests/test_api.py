@@ -1,0 +1,348 @@
+"""The API of the Runtime, through every door: a use case works the same wherever it is asked for.
+
+What a door did is looked at from the other side: two model servers on loopback see the requests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.doors import DOORS, Door, Place, Wishes
+from support.extension import write_extension
+
+from zot.testing.fakeserver import FakeServer, Seen
+
+EXTENSION = """
+hello()
+emit("register_command", name="greet", description="greets")
+emit("register_command", name="show", description="shows")
+emit("register_tool", name="favourite", description="asks", schema={"type": "object"})
+emit("ready")
+waiting = []
+for frame in frames():
+    if frame["type"] == "command_invoked" and frame["name"] == "greet":
+        prompt = "say:hello " + frame["args"]
+        emit("command_response", id=frame["id"], action="prompt", prompt=prompt)
+    if frame["type"] == "command_invoked" and frame["name"] == "show":
+        emit("command_response", id=frame["id"], action="display", display="shown")
+    if frame["type"] == "tool_call":
+        waiting.append(frame["id"])
+        emit("ask", id="q", method="input", title="which colour?", timeout=60)
+    if frame["type"] == "answer":
+        text(waiting.pop(), "they like " + str(frame.get("value")))
+"""
+
+
+@pytest.fixture
+def anthropic() -> Iterator[FakeServer]:
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def openai() -> Iterator[FakeServer]:
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, anthropic: FakeServer, openai: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> Place:
+    made = Place(tmp_path)
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_BASE_URL")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("ZOT_HOME", str(made.home))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-anthropic-0123456789")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", anthropic.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{openai.url}/v1")
+    return made
+
+
+@pytest.fixture(params=sorted(DOORS))
+def open_door(request: pytest.FixtureRequest, place: Place) -> Iterator[Callable[..., Door]]:
+    kind = DOORS[request.param]
+    opened: list[Door] = []
+
+    def open_door(*needs: str, **wishes: object) -> Door:
+        """A door; the test is passed over where it has no word for what the test needs."""
+        if lacking := kind.LACKS & set(needs):
+            pytest.skip(f"{request.param} has no word for {', '.join(lacking)}")
+        opened.append(kind(place, Wishes(**wishes)))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield open_door
+    for door in opened:
+        door.close()
+
+
+@pytest.fixture
+def extension(place: Place) -> Path:
+    return write_extension(place.home.parent, "friend", EXTENSION)
+
+
+class Gate:
+    """Holds a bash tool until it is opened, without sleeping."""
+
+    def __init__(self, place: Place) -> None:
+        self._path = place.work / "gate"
+        os.mkfifo(self._path)
+        self.prompt = 'tool:bash:{"command": "cat gate"}\nthen\nsay:after the tool'
+
+    def wait_until_it_runs(self) -> None:
+        self._writer = os.open(self._path, os.O_WRONLY)  # waits for the one that reads
+
+    def open(self) -> None:
+        os.close(self._writer)
+
+
+def asked(server: FakeServer) -> list[Seen]:
+    return [seen for seen in server.requests if seen.body]
+
+
+def last_body(server: FakeServer) -> str:
+    return json.dumps(asked(server)[-1].body)
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_answered(open_door: Callable[..., Door]) -> None:
+    door = open_door()
+    assert door.ask("say:hello") == "hello"
+    provider, model, count, busy = door.state()
+    assert (provider, model, count, busy) == ("anthropic", "claude-sonnet-4-5", 2, False)
+
+
+def test_an_abort_ends_a_prompt_and_the_next_one_works(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
+    door = open_door()
+    door.begin("hang:headers")
+    anthropic.wait_for(1)
+    door.abort()
+    assert door.end() == "aborted"
+    assert door.ask("say:here again") == "here again"
+
+
+def test_a_message_is_heard_after_the_tool(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door, gate = open_door(), Gate(place)
+    door.begin(gate.prompt)
+    gate.wait_until_it_runs()
+    door.steer("say:steered")
+    gate.open()
+    assert door.end() == "steered"
+    assert len(asked(anthropic)) == 2
+
+
+def test_a_message_is_heard_when_the_model_would_stop(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door, gate = open_door(), Gate(place)
+    door.begin(gate.prompt)
+    gate.wait_until_it_runs()
+    door.follow("say:followed")
+    gate.open()
+    assert door.end() == "followed"
+    assert len(asked(anthropic)) == 3
+
+
+def test_a_compaction_leaves_a_summary(open_door: Callable[..., Door]) -> None:
+    door = open_door()
+    for number in range(6):
+        door.ask(f"say:{number} " + "word " * 5_000)
+    before = door.state()[2]
+    assert door.compact()
+    assert door.state()[2] < before
+
+
+def test_the_transcript_can_be_cleared(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
+    door = open_door("clear")
+    door.ask("say:remember-this")
+    door.clear()
+    assert door.state()[2] == 0
+    door.ask("say:new")
+    assert "remember-this" not in last_body(anthropic)
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [("gpt-5", "openai"), ("openai/gpt-5", "")])
+def test_the_model_of_another_provider_goes_on_with_the_conversation(
+    open_door: Callable[..., Door],
+    anthropic: FakeServer,
+    openai: FakeServer,
+    name: tuple[str, str],
+) -> None:
+    door = open_door()
+    door.set_reasoning("low")
+    door.ask('think:2\ntool:bash:{"command": "echo printed"}\nthen\nsay:the first answer')
+    door.set_model(*name)
+    assert door.state()[:2] == ("openai", "gpt-5")
+    assert door.ask("say:second") == "second"
+    assert len(asked(openai)) == 1
+    body = last_body(openai)
+    assert "the first answer" in body
+    assert "printed" in body
+    assert "signature" not in body  # thoughts are given back only to those who had them
+    assert openai.requests[-1].headers["authorization"] == "Bearer sk-openai-0123456789"
+    door.set_model("claude-sonnet-4-5", "anthropic")
+    assert door.ask("say:third") == "third"
+    assert "second" in last_body(anthropic)
+
+
+def test_a_model_that_is_not_there_changes_nothing(open_door: Callable[..., Door]) -> None:
+    door = open_door()
+    for name, provider in (("x", "no-such-provider"), ("gemini-2.5-pro", "google")):
+        with pytest.raises(Exception, match=provider):
+            door.set_model(name, provider)
+    assert door.state()[:2] == ("anthropic", "claude-sonnet-4-5")
+    assert door.ask("say:still here") == "still here"
+
+
+def test_the_level_of_thinking_counts_from_the_next_call_on(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
+    door = open_door()
+    door.ask("say:quick")
+    assert "thinking" not in asked(anthropic)[-1].body
+    door.set_reasoning("high")
+    door.ask("say:slow")
+    assert asked(anthropic)[-1].body["thinking"]["type"] == "enabled"
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+def test_a_session_goes_on_with_its_model_and_level(
+    open_door: Callable[..., Door], openai: FakeServer, place: Place
+) -> None:
+    door = open_door(keep=True)
+    door.set_model("gpt-5", "openai")
+    door.set_reasoning("low")
+    door.ask("say:before")
+    path = door.path()
+    door.close()
+    place.session = place.session.with_name("another.jsonl")
+    other = open_door(keep=True)
+    assert other.ask("say:elsewhere") == "elsewhere"
+    assert other.state()[:2] == ("anthropic", "claude-sonnet-4-5")
+    other.load(path)
+    assert other.state()[:3] == ("openai", "gpt-5", 2)
+    assert other.ask("say:after") == "after"
+    assert "before" in last_body(openai)
+    assert asked(openai)[-1].body["reasoning_effort"] == "low"
+
+
+def test_a_fork_goes_on_beside_what_it_came_from(open_door: Callable[..., Door]) -> None:
+    door = open_door(keep=True)
+    door.ask("say:one")
+    door.ask("say:two")
+    path = door.path()
+    copy = door.fork(2)
+    assert copy != path
+    assert door.state()[2] == 2
+    assert door.ask("say:three") == "three"
+    assert "two" not in door.said()
+    door.load(path)
+    assert door.state()[2] == 4
+
+
+def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
+    door = open_door("sessions", keep=True)
+    door.ask("say:one")
+    copy = door.fork(2)
+    assert door.sessions() == []  # both are where the user put them, not where zot looks
+    assert Path(copy).exists()
+
+
+# --- commands, questions, the shell ----------------------------------------------------------
+
+
+def test_a_command_of_an_extension_runs(open_door: Callable[..., Door], extension: Path) -> None:
+    door = open_door(ext=extension)
+    assert {"greet", "show"} <= set(door.commands())
+    assert door.type("greet", "Ada") == "hello Ada"
+    assert door.type("GREET", "again") == "hello again"
+    assert "shown" in door.type("show", "")
+
+
+def test_a_skill_is_a_command(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    folder = place.home / "skills" / "careful"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: careful\ndescription: d\n---\nBe careful.\n")
+    door = open_door()
+    assert "skill:careful" in door.commands()
+    assert door.type("skill:careful", "say:done so").endswith("done so")
+    assert "Be careful." in last_body(anthropic)
+
+
+def test_a_prompt_file_is_a_command(open_door: Callable[..., Door], place: Place) -> None:
+    folder = place.home / "prompts"
+    folder.mkdir()
+    (folder / "Echo.md").write_text("---\ndescription: echoes\n---\nsay:$2 $1, all: $ARGUMENTS\n")
+    door = open_door()
+    assert "Echo" in door.commands()
+    assert door.type("echo", "a b") == "b a, all: a b"
+
+
+def test_a_question_of_an_extension_is_answered(
+    open_door: Callable[..., Door], extension: Path, anthropic: FakeServer
+) -> None:
+    door = open_door(ext=extension, answer="blue")
+    door.ask("tool:favourite:{}\nthen\nsay:ok")
+    assert "they like blue" in last_body(anthropic)
+
+
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+def test_a_tool_waits_for_its_approval(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer, decision: str
+) -> None:
+    door = open_door(decide=decision)
+    door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
+    assert (place.work / "made").exists() == (decision == "allow")
+    assert ("did not allow" in last_body(anthropic)) == (decision == "deny")
+
+
+def test_a_shell_command_goes_into_the_transcript_without_keys(
+    open_door: Callable[..., Door], anthropic: FakeServer, place: Place
+) -> None:
+    (place.work / "leak").write_text("the key is sk-anthropic-0123456789\n")
+    door = open_door()
+    assert "[secret removed]" in door.shell("cat leak")
+    door.shell("echo not-for-the-model", hidden=True)
+    door.ask("say:ok")
+    body = last_body(anthropic)
+    assert "cat leak" in body
+    assert "[secret removed]" in body
+    assert "sk-anthropic" not in body
+    assert "not-for-the-model" not in body
+
+
+def test_a_jail_can_be_closed_and_opened(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    outside = place.home.parent / "outside.txt"
+    outside.write_text("seen from inside\n")
+    look = f"read:{outside}\nthen\nsay:ok"
+    door = open_door("set_jail")
+    door.set_jail(True)
+    door.ask(look)
+    assert "seen from inside" not in last_body(anthropic)
+    door.set_jail(False)
+    door.ask(look)
+    assert "seen from inside" in last_body(anthropic)

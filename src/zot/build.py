@@ -28,7 +28,7 @@ from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
 from zot.settings.trust import is_trusted
 from zot.skills.search import skills_here
-from zot.skills.skill import Skill, SkillTool, manifest
+from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.tools.registry import NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
@@ -186,12 +186,12 @@ def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def _prompt_folders(setup: Setup) -> list[Path]:
+def _prompt_folders(setup: Setup) -> list[Place]:
     """Those of the project count only where it is trusted."""
-    project = Path(setup.cwd, ".zot", "prompts")
-    folders = [home() / "prompts"]
-    if project.is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
-        folders.insert(0, project)
+    project = Path(setup.cwd)
+    folders = [Place(home() / "prompts")]
+    if (project / ".zot/prompts").is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
+        folders.insert(0, Place(project / ".zot/prompts", inside=project))
     return folders
 
 

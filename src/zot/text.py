@@ -6,6 +6,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -81,3 +82,10 @@ def printable(text: str) -> str:
     import re  # deferred: not needed before something is shown to a person
 
     return re.sub(_OBEYED, "\ufffd", text.replace("\r\n", "\n"))
+
+
+def for_terminal(text: str, fd: int = 1) -> str:
+    """Text of others as it may be written to a descriptor: to a terminal only what is printable,
+    to a file or a program as it is.
+    """
+    return printable(text) if os.isatty(fd) else text

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.lines import ready
-from zot.provider.address import parse_url
+from zot.provider.address import is_loopback, parse_url
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
 
@@ -74,7 +74,9 @@ def choose(
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
     """The first server that answers, of all that listen."""
     wanted = [_moved(candidate, environ) for candidate in candidates]
-    for candidate in _listening([server for server in wanted if is_loopback(server.base_url)]):
+    for candidate in _listening(
+        [server for server in wanted if is_loopback(host_and_port(server.base_url)[0])]
+    ):
         if model := first_model(candidate.base_url):
             port = host_and_port(candidate.base_url)[1]
             return Choice(
@@ -106,13 +108,6 @@ def _pulled() -> Choice | None:
 
 
 # --- asking the machine ----------------------------------------------------------------------
-
-
-def is_loopback(url: str) -> bool:
-    host = host_and_port(url)[0]
-    return host in ("localhost", "::1") or (
-        host.startswith("127.") and host.replace(".", "").isdigit()
-    )
 
 
 def host_and_port(url: str) -> tuple[str, int]:

@@ -134,10 +134,11 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         pass  # there is none yet
     if not url.lower().startswith("http://"):
         return
-    from zot.settings.choose import host_and_port, is_loopback  # start-up budget
+    from zot.provider.address import is_loopback  # start-up budget
+    from zot.settings.choose import host_and_port
 
-    if not is_loopback(url):
-        host = host_and_port(url)[0]
+    host = host_and_port(url)[0]
+    if not is_loopback(host):
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 

@@ -30,7 +30,7 @@ from zot.settings.trust import is_trusted
 from zot.skills.search import skills_here
 from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
-from zot.tools.registry import NAMES, SharedSupervisor
+from zot.tools.registry import BACKGROUND_NAMES, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 
@@ -157,7 +157,9 @@ def _extension_options(
         trusted=lambda: options.trust or is_trusted(setup.cwd),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup.known),
-        reserved=frozenset((*(tool.name for tool in own), *NAMES, SkillTool.name)),
+        reserved=frozenset(
+            (*(tool.name for tool in own), *NAMES, *BACKGROUND_NAMES, SkillTool.name)
+        ),
         warn=warn,
         hide=supervisor.hide,
     )

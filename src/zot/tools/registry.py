@@ -13,10 +13,13 @@ from zot.errors import ConfigError
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
+    from zot.tools.background import Background
     from zot.tools.place import Place
     from zot.tools.process import Supervisor
 
 NAMES = ("read", "write", "edit", "bash", "glob", "grep")
+BACKGROUND_NAMES = ("bash_output", "bash_kill")
+"""They come with the first background command."""
 Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
 
 
@@ -66,6 +69,30 @@ class SharedSupervisor:
             supervisor = self._supervisor
         if supervisor is not None:
             supervisor.close()
+
+
+class SharedBackground:
+    """The background commands of a runtime; loaded with the first command."""
+
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self._background: Background | None = None
+
+    def get(self) -> Background:
+        if self._background is None:
+            from zot.tools.background import Background  # start-up budget
+
+            self._background = Background()
+            self._background.on_first = self._on_first
+        return self._background
+
+    @property
+    def used(self) -> bool:
+        return self._background is not None and self._background.used
+
+    def end_all(self) -> None:
+        if self._background is not None:
+            self._background.end_all()
 
 
 class SharedPlace:
@@ -125,6 +152,7 @@ def builtin_tools(
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
     place: SharedPlace | None = None,
+    background: SharedBackground | None = None,
 ) -> list[Tool]:
     """The tools with these names, in the order of their definition; all of them for None.
 
@@ -143,7 +171,7 @@ def builtin_tools(
         read_tool(place),
         write_tool(place),
         edit_tool(place),
-        bash_tool(place, shared, secret_names),
+        bash_tool(place, shared, secret_names, background),
         glob_tool(place),
         grep_tool(place, shared),
     ]
@@ -217,22 +245,57 @@ def edit_tool(place: SharedPlace) -> Builtin:
 
 
 def bash_tool(
-    place: SharedPlace, supervisor: SharedSupervisor, secret_names: frozenset[str]
+    place: SharedPlace,
+    supervisor: SharedSupervisor,
+    secret_names: frozenset[str],
+    background: SharedBackground | None,
 ) -> Builtin:
     def load() -> Run:
         from zot.tools import bash
 
-        return bash.Bash(place.get(), supervisor.get(), secret_names, supervisor.secrets).run
+        return bash.Bash(
+            place.get(),
+            supervisor.get(),
+            secret_names,
+            supervisor.secrets,
+            None if background is None else background.get(),
+        ).run
 
+    properties: dict[str, Json] = {
+        "command": TEXT,
+        "timeout": {"type": "number", "description": "seconds; default none"},
+    }
+    if background is not None:
+        properties["background"] = {"type": "boolean", "description": "for servers: do not wait"}
     return Builtin(
         "bash",
         "Run a shell command in the working directory. It ends when the shell exits: background"
         " processes are stopped. Long output is cut in the middle and kept in a file."
         + (JAILED if place.jail else ""),
-        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
+        properties,
         ["command"],
         load,
     )
+
+
+def background_tools(background: SharedBackground) -> list[Tool]:
+    """For what `bash` left running."""
+    return [
+        Builtin(
+            "bash_output",
+            "See what a background command printed since the last look, and whether it runs.",
+            {"id": TEXT},
+            ["id"],
+            lambda: background.get().output,
+        ),
+        Builtin(
+            "bash_kill",
+            "End a background command.",
+            {"id": TEXT},
+            ["id"],
+            lambda: background.get().kill,
+        ),
+    ]
 
 
 def glob_tool(place: SharedPlace) -> Builtin:

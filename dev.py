@@ -25,6 +25,7 @@ CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
 INTERRUPTED = 130
+TESTS_FAILED = 1
 # What depends on the version of Python: types and annotations, files, threads, the doors.
 MATRIX = ("core", "provider", "runtime", "sdk", "sessions", "settings", "tools", "wire")
 
@@ -115,7 +116,13 @@ def test(*words: str) -> None:
 def cover(*words: str) -> None:
     """The tests with branch coverage, also of the processes they spawn."""
     run(BIN / "coverage", "erase")
-    run(BIN / "coverage", "run", "-m", "pytest", *(words or ("-q", *ON_ALL_CORES)))
+    code = exit_code(BIN / "coverage", "run", "-m", "pytest", *(words or ("-q", *ON_ALL_CORES)))
+    if code == TESTS_FAILED and not words:
+        # Some tests time real processes, and all cores were busy: what fails alone too has failed.
+        print("once more, by themselves: the tests that failed", file=sys.stderr)
+        code = exit_code(BIN / "coverage", "run", "-m", "pytest", "-q", "--last-failed")
+    if code:
+        sys.exit(code)
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
 
@@ -133,7 +140,11 @@ def matrix(*words: str) -> None:
         folder = ROOT / f".venv-{version}"
         setup(folder, python)
         chosen = words or ("-q", "-m", "not slow", *ON_ALL_CORES, *(f"tests/{at}" for at in MATRIX))
-        run(folder / "bin" / "pytest", *chosen)
+        code = exit_code(folder / "bin" / "pytest", *chosen)
+        if code == TESTS_FAILED and not words:
+            code = exit_code(folder / "bin" / "pytest", "-q", "--last-failed")
+        if code:
+            sys.exit(code)
 
 
 def check() -> None:

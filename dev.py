@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -113,16 +114,21 @@ def test(*words: str) -> None:
     run(BIN / "pytest", *(words or ("-q", "-m", "not slow", *ON_ALL_CORES)))
 
 
+def run_tests(pytest: Sequence[object], words: Sequence[str]) -> None:
+    """Run them; those that fail once more by themselves: some time real processes, and all cores
+    were busy. What fails alone too has failed."""
+    code = exit_code(*pytest, *words)
+    if code == TESTS_FAILED:
+        print("once more, by themselves: the tests that failed", file=sys.stderr)
+        code = exit_code(*pytest, "-q", "--last-failed")
+    if code:
+        sys.exit(code)
+
+
 def cover(*words: str) -> None:
     """The tests with branch coverage, also of the processes they spawn."""
     run(BIN / "coverage", "erase")
-    code = exit_code(BIN / "coverage", "run", "-m", "pytest", *(words or ("-q", *ON_ALL_CORES)))
-    if code == TESTS_FAILED and not words:
-        # Some tests time real processes, and all cores were busy: what fails alone too has failed.
-        print("once more, by themselves: the tests that failed", file=sys.stderr)
-        code = exit_code(BIN / "coverage", "run", "-m", "pytest", "-q", "--last-failed")
-    if code:
-        sys.exit(code)
+    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or ("-q", *ON_ALL_CORES))
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
 
@@ -140,11 +146,7 @@ def matrix(*words: str) -> None:
         folder = ROOT / f".venv-{version}"
         setup(folder, python)
         chosen = words or ("-q", "-m", "not slow", *ON_ALL_CORES, *(f"tests/{at}" for at in MATRIX))
-        code = exit_code(folder / "bin" / "pytest", *chosen)
-        if code == TESTS_FAILED and not words:
-            code = exit_code(folder / "bin" / "pytest", "-q", "--last-failed")
-        if code:
-            sys.exit(code)
+        run_tests((folder / "bin" / "pytest",), chosen)
 
 
 def check() -> None:

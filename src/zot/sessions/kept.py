@@ -17,6 +17,9 @@ from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import latest_path, open_session, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 
+MAX_LISTED = 100_000
+"""More than anybody reads."""
+
 
 class KeptSessions:
     """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
@@ -45,7 +48,7 @@ class KeptSessions:
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
         summaries = library.summaries(None if everywhere else self._cwd)
-        return [_info(summary) for summary in islice(summaries, limit)]
+        return [_info(summary) for summary in islice(summaries, min(limit, MAX_LISTED))]
 
     def info(self, session: Session) -> SessionInfo:
         return info_of(*self._chosen("", session))

@@ -6,6 +6,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -67,6 +68,13 @@ def escaped(data: bytes) -> bytes:
         if mark in data:
             data = data.replace(mark, escape)
     return data
+
+
+def nearest(word: str, words: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Those that `word` may have been meant to be, the likeliest first."""
+    import difflib  # deferred: only for a mistake
+
+    return difflib.get_close_matches(word, list(words), most, cutoff)
 
 
 _OBEYED = (

@@ -15,6 +15,7 @@ from msgspec import Struct
 from zot.errors import ConfigError
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Api, Json, Model, Price
+from zot.text import nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
 NEAR = 3
@@ -91,9 +92,7 @@ def price_date(provider: str) -> str:
 
 
 def _unknown(provider: str, model: str, known: list[str]) -> str:
-    import difflib  # only when something is wrong
-
-    near = difflib.get_close_matches(model, known, n=NEAR, cutoff=0.4) or known[:NEAR]
+    near = nearest(model, known, most=NEAR, cutoff=0.4) or known[:NEAR]
     return (
         f"unknown model {model!r} of provider {provider!r}: did you mean {', '.join(near)}?"
         " `zot --list-models` shows all; models.json adds others"

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.errors import AuthError
-from zot.provider.providers import ProviderInfo, env_key
+from zot.provider.providers import ProviderInfo, env_key, env_secret_names
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -99,8 +99,6 @@ def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> s
     if words in _from_commands:
         return _from_commands[words]
     import subprocess
-
-    from zot.provider.providers import env_secret_names
 
     secret = env_secret_names()
     environ = {name: value for name, value in os.environ.items() if name not in secret}

@@ -22,6 +22,18 @@ NEAR = 3
 """How many similar ids an error suggests."""
 
 
+SCRIPTED = Model(
+    id="scripted",
+    provider="scripted",
+    api="scripted",
+    name="scripted (not a model)",
+    context_window=200_000,
+    max_output=8_192,
+    reasoning=True,
+    price=Price(input=0.0, output=0.0),
+)
+
+
 class Row(Struct, frozen=True, omit_defaults=True):
     """A model as it stands in a data file."""
 
@@ -50,7 +62,7 @@ def models(provider: str) -> tuple[Model, ...]:
     """The listed models of a provider, in catalog order; empty where none are shipped."""
     info = PROVIDERS[provider]
     if info.api == "scripted":
-        return (_scripted(),)
+        return (SCRIPTED,)
     return tuple(_as_model(info, row) for row in _load(info.catalog).values())
 
 
@@ -64,7 +76,7 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     """
     info = PROVIDERS[provider]
     if info.api == "scripted":
-        scripted = _scripted()
+        scripted = SCRIPTED
         if model != scripted.id:  # an embedder's test should see what a user would
             raise ConfigError(_unknown(provider, model, [scripted.id]))
         return scripted
@@ -97,12 +109,6 @@ def _unknown(provider: str, model: str, known: list[str]) -> str:
         f"unknown model {model!r} of provider {provider!r}: did you mean {', '.join(near)}?"
         " `zot --list-models` shows all; models.json adds others"
     )
-
-
-def _scripted() -> Model:
-    from zot.provider.scripted import MODEL  # nothing else of it is needed at start-up
-
-    return MODEL
 
 
 def _as_model(info: ProviderInfo, row: Row) -> Model:

@@ -145,15 +145,14 @@ def take_from_keyring(provider: str) -> None:
 
 def _keyring(action: str, *words: str) -> object:
     try:
-        import keyring  # optional
-        from keyring.errors import KeyringError, PasswordDeleteError
+        import keyring.errors  # optional
     except ImportError:
         raise AuthError("the keyring needs a package: pip install 'zot-agent[keyring]'") from None
     try:
         return getattr(keyring, action)("zot", *words)
-    except PasswordDeleteError:
+    except keyring.errors.PasswordDeleteError:
         return None  # it was gone already
-    except KeyringError as error:
+    except keyring.errors.KeyringError as error:
         # Not its text: it is not ours, and may say too much.
         raise AuthError(
             f"the keyring does not answer ({type(error).__name__}); log in without --keyring"

@@ -115,6 +115,22 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
+def is_on_this_machine(url: str) -> bool:
+    """Not a name that only begins like an address of this machine: nothing is taken for granted."""
+    host = host_and_port(url)[0]
+    return host in ("localhost", "::1") or (
+        host.startswith("127.") and host.replace(".", "").isdigit()
+    )
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    try:
+        address = parse_url(url)
+    except ConfigError:
+        return "", 0
+    return address.host, address.port
+
+
 def in_no_proxy(address: Address, environ: Mapping[str, str]) -> bool:
     entries = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     host = address.host.lower()

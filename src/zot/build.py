@@ -18,7 +18,7 @@ from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import Client
 from zot.runtime.prompt import system_prompt
-from zot.runtime.redact import RedactingTool, Redactor, given_secrets
+from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
 from zot.runtime.runtime import Parts, Runtime
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
@@ -28,7 +28,7 @@ from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
-from zot.skills.skill import Skill, SkillTool, manifest
+from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.tools.registry import NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
@@ -56,10 +56,10 @@ def build_runtime(
     secrets may be wiped from what the system shows of this process.
     """
     setup, tape = plan.setup, plan.tape
-    models: Models = AvailableModels(setup, os.environ)
+    redactor = redactor_for(setup)
+    models: Models = RedactingModels(AvailableModels(setup, os.environ), redactor)
     if tape is not None:
         models = tape.models(models)
-    redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
     supervisor = _supervisor(setup, redactor, owns_process=owns_process)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
@@ -77,7 +77,7 @@ def build_runtime(
         hooks=hooks if approval is None else (*hooks, approval),
         system=lambda: redactor.text(prompt_for(setup, skills)),
         settings=agent_settings(setup, models),
-        wrap_tool=lambda tool: RedactingTool(wrap(tool), redactor),
+        wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
     )
     agent.resume()
     parts = Parts(
@@ -186,12 +186,12 @@ def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def _prompt_folders(setup: Setup) -> list[Path]:
+def _prompt_folders(setup: Setup) -> list[Place]:
     """Those of the project count only where it is trusted."""
-    project = Path(setup.cwd, ".zot", "prompts")
-    folders = [home() / "prompts"]
-    if project.is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
-        folders.insert(0, project)
+    project = Path(setup.cwd)
+    folders = [Place(home() / "prompts")]
+    if (project / ".zot/prompts").is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
+        folders.insert(0, Place(project / ".zot/prompts", inside=project))
     return folders
 
 
@@ -239,6 +239,11 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
         context_files=options.context_files is not False,
         skills=manifest(skills) if _offers_skills(options) else "",
     )
+
+
+def redactor_for(setup: Setup) -> Redactor:
+    """Knows every key that this user has, not only the one in use."""
+    return Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
 
 
 def secret_names() -> frozenset[str]:

@@ -6,6 +6,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, AnyStr
 
@@ -91,3 +92,10 @@ def _replaced(pattern: AnyStr, by: AnyStr, text: AnyStr) -> AnyStr:
     import re  # deferred: few texts need it
 
     return re.sub(pattern, by, text)
+
+
+def for_terminal(text: str, fd: int = 1) -> str:
+    """Text of others as it may be written to a descriptor: to a terminal only what is printable,
+    to a file or a program as it is.
+    """
+    return printable(text) if os.isatty(fd) else text

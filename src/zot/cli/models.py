@@ -17,6 +17,7 @@ from zot.settings.flags import Options
 from zot.settings.known import Known, configured, with_token
 from zot.settings.models import read_cache, write_cache
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
+from zot.text import for_terminal
 
 ASK_SECONDS = 3.0
 """How long the provider's server may take to list its models before the list goes without it."""
@@ -34,7 +35,7 @@ def list_models(options: Options) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(line.rstrip() + "\n")
+        sys.stdout.write(for_terminal(line.rstrip()) + "\n")
     for provider, date in dates.items():
         sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
     return 0

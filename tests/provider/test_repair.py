@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.session import assistant, call, results, user, valid
 
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
 from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, repaired
-from zot.provider.scripted import MODEL
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
 from zot.text import encode_json

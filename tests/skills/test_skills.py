@@ -16,7 +16,8 @@ from zot.core.agent import Agent
 from zot.core.session import Session
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.scripted import ScriptedProvider
 from zot.runtime.client import Client
 from zot.runtime.sources import Sources
 from zot.settings.flags import Options, parse

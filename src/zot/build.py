@@ -26,11 +26,11 @@ from zot.settings.flags import Options
 from zot.settings.known import Known
 from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
+from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
-from zot.skills.search import skills_here
 from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
-from zot.tools.registry import BACKGROUND_NAMES, NAMES, SharedSupervisor
+from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 
@@ -85,13 +85,7 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(
-            GivenTools(own_tools),
-            builtin,
-            SkillSource(skills, offered=_offers_skills(setup.options)),
-            PromptSource(_prompt_folders(setup)),
-            extensions,
-        ),
+        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         approval=approval,
@@ -116,6 +110,11 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
         supervisor.hidden_names = secret_names(setup.known)
         supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
     return supervisor
+
+
+def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
+    offered = _offers_skills(setup.options)
+    return SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
 
 
 def _plain(tool: Tool) -> Tool:
@@ -153,13 +152,11 @@ def _extension_options(
         setup.cwd,
         home_dir(),
         explicit=options.ext,
-        search=not options.no_ext,
+        search=options.extensions is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup.known),
-        reserved=frozenset(
-            (*(tool.name for tool in own), *NAMES, *BACKGROUND_NAMES, SkillTool.name)
-        ),
+        reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
     )
@@ -181,9 +178,10 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
 
 def find_skills(setup: Setup) -> list[Skill]:
     options = setup.options
-    if options.no_skills:
+    if options.skills is False:
         return []
-    return skills_here(setup.cwd, options.ext, extensions=not options.no_ext, trusted=options.trust)
+    search = options.extensions is not False
+    return skills_here(setup.cwd, options.ext, extensions=search, trusted=options.trust)
 
 
 def _offers_skills(options: Options) -> bool:
@@ -224,11 +222,11 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     options = setup.options
     compact_at = (options.compact_at or 85.0) / 100
-    fallbacks = [models.find(name, setup.info.name) for name in options.fallback_model]
+    fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
         reasoning=options.reasoning or "off",
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
-        compact_at=None if options.no_auto_compact else compact_at,
+        compact_at=None if options.compact_at == 0 else compact_at,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )
 
@@ -240,7 +238,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
         home=home(),
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
-        context_files=not options.no_context_files,
+        context_files=options.context_files is not False,
         skills=manifest(skills) if _offers_skills(options) else "",
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from zot.skills.search import skills_here
+from zot.settings.skills import skills_here
 from zot.skills.skill import Place, Skill, read_skill, shown, skill_files
 from zot.text import for_terminal
 

@@ -117,6 +117,18 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or (host.startswith("127.") and numeric)
 
 
+def is_on_this_machine(url: str) -> bool:
+    return is_loopback(host_and_port(url)[0])
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    try:
+        address = parse_url(url)
+    except ConfigError:
+        return "", 0
+    return address.host, address.port
+
+
 def in_no_proxy(address: Address, environ: Mapping[str, str]) -> bool:
     entries = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     host = address.host.lower()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from zot.cancel import Cancel
-from zot.core.tool import ToolContext, ToolOutput
+from zot.core.tool import ToolOutput
 from zot.errors import ToolError, ZotError
 from zot.provider.types import Json, Text
 from zot.tools.output import Decoder
@@ -87,12 +87,12 @@ class Running:
 class Background:
     """The background commands of a session, by their ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None]) -> None:
+        """`on_first` is called when there is one for the first time."""
+        self._on_first = on_first
         self._commands: dict[str, Running] = {}
         self._lock = threading.Lock()
         self._count = 0
-        self.on_first: Callable[[], None] = lambda: None
-        """Called when there is one for the first time."""
 
     @property
     def used(self) -> bool:
@@ -112,17 +112,15 @@ class Background:
             self._count += 1
             running = self._commands[str(self._count)] = Running(str(self._count), command, start)
         if first:
-            self.on_first()
+            self._on_first()
         running.ended.wait(FIRST_LOOK)
         return running.look()
 
-    def output(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        """The tool `bash_output`."""
-        return self._named(args).look()
+    def output(self, id: str) -> ToolOutput:
+        return self._named(id).look()
 
-    def kill(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        """The tool `bash_kill`."""
-        running = self._named(args)
+    def kill(self, id: str) -> ToolOutput:
+        running = self._named(id)
         running.cancel.set()
         running.ended.wait(END_SECONDS)
         return ToolOutput((Text(f"{running.id} was stopped"),), details={"id": running.id})
@@ -137,8 +135,7 @@ class Background:
         for running in commands.values():
             running.ended.wait(max(0.0, deadline - time.monotonic()))
 
-    def _named(self, args: dict[str, Json]) -> Running:
-        id = str(args.get("id", ""))
+    def _named(self, id: str) -> Running:
         with self._lock:
             if id in self._commands:
                 return self._commands[id]

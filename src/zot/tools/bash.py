@@ -64,14 +64,14 @@ class Bash:
         self._supervisor = supervisor
         self._secret_names = secret_names
         self._secrets = secrets
-        self._background = background
+        self._background = background or Background(lambda: None)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
         argv = [paths.shell(self._place.cwd), "-c", command]
         env = child_env(self._secret_names)
-        if args.get("background") is True and self._background is not None:
+        if args.get("background") is True:
 
             def start(take: Callable[[bytes], None], cancel: Cancel) -> Result:
                 return self._place.run(self._supervisor, argv, env, take, cancel, timeout)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
@@ -12,10 +10,11 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.tools.registry import (
+    BACKGROUND,
+    BackgroundTool,
     SharedBackground,
     SharedPlace,
     SharedSupervisor,
-    background_tools,
     builtin_tools,
 )
 
@@ -45,7 +44,7 @@ class BuiltinTools(ReadySource):
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
         self._background = SharedBackground(self._tools_changed)
-        self._background_tools = background_tools(self._background)
+        self._later = [BackgroundTool(name, self._background) for name in BACKGROUND]
         self.set_jail(jail)
 
     # --- ToolSource --------------------------------------------------------------------------
@@ -54,7 +53,7 @@ class BuiltinTools(ReadySource):
         self._host = host
 
     def tools(self) -> Sequence[Tool]:
-        return [*self._tools, *self._background_tools] if self._background.used else self._tools
+        return [*self._tools, *self._later] if self._background.used else self._tools
 
     def _tools_changed(self) -> None:
         if self._host is not None:
@@ -90,34 +89,15 @@ class BuiltinTools(ReadySource):
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
-        # Start-up budget: what commands need is loaded with the first one.
-        from zot.tools import paths
-        from zot.tools.bash import child_env
-        from zot.tools.output import Capture, Decoder
+        from zot.tools.shell import run_shell  # start-up budget: loaded with the first one
 
-        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._supervisor.secrets())
-        decoder = Decoder()
-
-        def take(data: bytes) -> None:
-            capture.feed(data)
-            if text := decoder.feed(data):
-                show(text)
-
-        argv = [paths.shell(Path(self._cwd)), "-c", command]
-        env = child_env(self._secret_names)
-        try:
-            result = self._place.get().run(
-                self._supervisor.get(), argv, env, take, cancel, timeout=None
-            )
-        finally:
-            capture.close()
-        if text := decoder.feed(b"", final=True):
-            show(text)
-        return ShellOutput(
+        supervisor = self._supervisor
+        return run_shell(
             command,
-            capture.text(),
-            exit_code=None if result.aborted else result.exit_code,
-            aborted=result.aborted,
-            truncated=capture.truncated,
-            full_output="" if capture.path is None else str(capture.path),
+            self._place.get(),
+            supervisor.get(),
+            hidden=self._secret_names,
+            secrets=supervisor.secrets(),
+            show=show,
+            cancel=cancel,
         )

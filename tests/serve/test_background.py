@@ -1,11 +1,16 @@
 """`bash` in the background, from outside: it goes on, is looked at, ends with the session."""
 
 import sys
+import threading
 
 import pytest
 from support.bwrap import needs_bwrap
 from support.rpc import Zot, marked
 from support.tools import eventually
+
+from zot.errors import ToolError
+from zot.tools.background import Background
+from zot.tools.process import Result
 
 COMMAND = "echo up; touch on; sleep 307; echo never"
 WAIT = "until [ -e on ]; do sleep 0.05; done"
@@ -58,16 +63,17 @@ def test_an_abort_leaves_it_and_clear_ends_it(tmp_path):
         assert results(zot.prompt("look again"))[-1][0] is True
 
 
-def test_a_command_that_fails_at_once_says_so_and_ids_are_checked(tmp_path):
-    turns = [
-        call("bash", command="no-such-program", background=True),
-        call("bash_output", id="7"),
-        "ok",
-    ]
-    with Zot(tmp_path, turns) as zot:
-        first, second = results(zot.prompt("go"))
-    assert first[0] is True and "[1 has ended: exit 127]" in first[1]
-    assert second == (True, "there is no background command '7'; there is: 1")
+def test_how_it_ended_is_said_and_ids_are_checked(tmp_path):
+    over = threading.Event()
+    commands = Background(over.set)
+    first = commands.start("x", lambda take, cancel: Result("exited", 127))
+    commands.kill("1")  # waits for its end
+    last = commands.output("1")
+    assert over.is_set()
+    assert (last.is_error, first.details["id"]) == (True, "1")
+    assert "[1 has ended: exit 127]" in last.content[0].text
+    with pytest.raises(ToolError, match="there is no background command '7'; there is: 1"):
+        commands.output("7")
 
 
 def test_there_are_so_many_at_once_and_output_is_bounded(tmp_path):

@@ -112,18 +112,13 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def is_loopback(host: str) -> bool:
-    return host == "localhost" or host == "::1" or host.startswith("127.")
-
-
-def is_on_this_machine(url: str) -> bool:
-    """Not a name that only begins like an address of this machine: nothing is taken for granted."""
-    host = host_and_port(url)[0]
-    return host in ("localhost", "::1") or (
-        host.startswith("127.") and host.replace(".", "").isdigit()
-    )
+    """Whether the host is this machine, by a name or number that no other can have."""
+    numeric = host.replace(".", "").isdecimal() and host.isascii()
+    return host in ("localhost", "::1") or (host.startswith("127.") and numeric)
 
 
 def host_and_port(url: str) -> tuple[str, int]:
+    """Of a URL; an empty host when it cannot be used."""
     try:
         address = parse_url(url)
     except ConfigError:

@@ -122,6 +122,7 @@ def is_on_this_machine(url: str) -> bool:
 
 
 def host_and_port(url: str) -> tuple[str, int]:
+    """Of a URL; an empty host when it cannot be used."""
     try:
         address = parse_url(url)
     except ConfigError:

@@ -84,18 +84,12 @@ class Run:
 
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
-        with self.cancel.calling(self._aborted):
+        with self.cancel.calling(lambda: self._runtime.watch(self)):
             self._run()
         return not self._given_up
 
-    def _aborted(self) -> None:
-        """The work gets a moment to wind up; a thread of its own watches whether it does."""
-        try:
-            threading.Thread(target=self._watch, name="zot-abort", daemon=True).start()
-        except (RuntimeError, MemoryError):
-            pass  # the system has no thread left: the run ends when its work does
-
-    def _watch(self) -> None:
+    def wait_or_give_up(self) -> None:
+        """After an abort, in a thread of its own: the work gets a moment to wind up."""
         if self._worked.wait(ABORT_GRACE):
             return
         with self._lock:

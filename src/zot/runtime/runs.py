@@ -48,6 +48,8 @@ class Runs:
         self._closed = False
         self._conductor: threading.Thread | None = None
         """The thread that works on the runs; another one once its work had to be given up."""
+        self._watchers: list[threading.Thread] = []
+        """Each waits for an aborted run to stop, and may become the conductor."""
         self._over = threading.Event()
         """It was closed, and every run has ended."""
 
@@ -257,7 +259,8 @@ class Runs:
             return True
         if self._conductor is threading.current_thread() or not self._over.wait(timeout):
             return False
-        self._conductor.join(timeout)
+        for thread in (self._conductor, *self._watchers):
+            thread.join(timeout)
         return True
 
     # --- inside ------------------------------------------------------------------------------
@@ -304,6 +307,15 @@ class Runs:
                 return  # it was given up, and another thread has gone on
             self._end(run)
         self._over.set()
+
+    def watch(self, run: Run) -> None:
+        """See to it that an aborted run ends, whatever its work does. Called by who aborts."""
+        watcher = threading.Thread(target=run.wait_or_give_up, name="zot-abort", daemon=True)
+        try:
+            watcher.start()
+        except (RuntimeError, MemoryError):
+            return  # the system has no thread left: the run ends when its work does
+        self._watchers = [*(thread for thread in self._watchers if thread.is_alive()), watcher]
 
     def go_on_without(self, run: Run) -> None:
         """Be the conductor in the place of a thread that is stuck in the work of this run."""

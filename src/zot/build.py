@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -12,7 +11,7 @@ from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import RPC_TOKEN, home, home_dir
+from zot.home import RPC_TOKEN, home_dir
 from zot.provider.models import Models
 from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
@@ -186,11 +185,11 @@ def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def _prompt_folders(setup: Setup) -> list[Path]:
+def _prompt_folders(setup: Setup) -> list[str]:
     """Those of the project count only where it is trusted."""
-    project = Path(setup.cwd, ".zot", "prompts")
-    folders = [home() / "prompts"]
-    if project.is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
+    project = os.path.join(setup.cwd, ".zot", "prompts")
+    folders = [os.path.join(home_dir(), "prompts")]
+    if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd)):
         folders.insert(0, project)
     return folders
 
@@ -233,7 +232,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
     options = setup.options
     return system_prompt(
         cwd=setup.cwd,
-        home=home(),
+        home=home_dir(),
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=not options.no_context_files,

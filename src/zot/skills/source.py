@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -12,6 +12,7 @@ from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.files import StrPath
 from zot.skills.skill import MAX_BYTES, MAX_DESCRIPTION, Skill, SkillTool, named, shown, split
 
 PREFIX = "skill:"
@@ -34,7 +35,7 @@ class SkillSource(ReadySource):
 
     def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
         return [
-            CommandInfo(PREFIX + skill.name, skill.description, "", "skill", str(skill.path))
+            CommandInfo(PREFIX + skill.name, skill.description, "", "skill", skill.path)
             for skill in self._skills
         ]
 
@@ -58,7 +59,7 @@ class PromptSource(ReadySource):
     instant = True
     prefix = ""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[StrPath]) -> None:
         """The first file of a name wins. They are read when a command is first typed."""
         self._folders = folders
         self._files: dict[str, PromptFile] | None = None
@@ -89,10 +90,10 @@ class PromptSource(ReadySource):
         return self._files
 
 
-def read_prompt(path: Path) -> PromptFile:
+def read_prompt(path: StrPath) -> PromptFile:
     """A prompt as good as its file allows: front matter that is none is part of the text."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
     except OSError:
         text = ""
@@ -100,7 +101,8 @@ def read_prompt(path: Path) -> PromptFile:
     description = head.get("description")
     first_line = next((line for line in body.splitlines() if line.strip()), "")
     summary = " ".join(str(description or first_line).split())[:MAX_DESCRIPTION]
-    return PromptFile(path.stem, summary, body.strip(), str(path))
+    name = os.path.basename(path).removesuffix(".md")
+    return PromptFile(name, summary, body.strip(), os.fspath(path))
 
 
 def filled(text: str, args: str) -> str:
@@ -117,8 +119,9 @@ def filled(text: str, args: str) -> str:
     return f"{whole}\n\n{args}" if args and not places else whole
 
 
-def _markdown_in(folder: Path) -> list[Path]:
+def _markdown_in(folder: StrPath) -> list[str]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".md")
+        names = sorted(os.listdir(folder))
+        return [os.path.join(folder, name) for name in names if name[1:].endswith(".md")]
     except OSError:
         return []

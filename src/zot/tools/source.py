@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
@@ -66,6 +65,8 @@ class BuiltinTools(ReadySource):
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
         # Start-up budget: what commands need is loaded with the first one.
+        from pathlib import Path
+
         from zot.tools import paths
         from zot.tools.bash import child_env
         from zot.tools.output import Capture, Decoder

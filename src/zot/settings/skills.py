@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from zot.files import StrPath
 from zot.home import home_dir
 from zot.settings.trust import is_trusted
-from zot.skills.skill import Place, Skill, find_skills, places
+from zot.skills.skill import Skill, SkillFolder, find_skills, places
 
 
 def skills_here(
@@ -22,7 +22,7 @@ def skills_here(
     project count only where it is trusted.
     """
     folders = (os.path.join(cwd, ".zot", "extensions"), os.path.join(home_dir(), "extensions"))
-    of_extensions: list[Place] = []
+    of_extensions: list[SkillFolder] = []
     if explicit or (extensions and any(map(os.path.isdir, folders))):
         of_extensions = _of_extensions(cwd, explicit, search=extensions, trusted=trusted)
     return find_skills(places(cwd, home_dir(), of_extensions))
@@ -30,7 +30,7 @@ def skills_here(
 
 def _of_extensions(
     cwd: StrPath, explicit: Sequence[str], *, search: bool, trusted: bool
-) -> list[Place]:
+) -> list[SkillFolder]:
     # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
     from pathlib import Path
 
@@ -40,7 +40,7 @@ def _of_extensions(
         Path(cwd), Path(home_dir()), [Path(folder) for folder in explicit], search=search
     ).extensions
     return [
-        Place(path, prefix=extension.name)
+        SkillFolder(path, prefix=extension.name)
         for extension in installed
         if extension.manifest.enabled
         and (extension.scope != "project" or trusted or is_trusted(str(cwd)))

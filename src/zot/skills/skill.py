@@ -51,7 +51,7 @@ class Skill(Struct, frozen=True):
         return os.path.join(self.directory, FILE)
 
 
-class Place(Struct, frozen=True):
+class SkillFolder(Struct, frozen=True):
     """A folder that may hold skills."""
 
     path: StrPath
@@ -61,20 +61,22 @@ class Place(Struct, frozen=True):
     """Where its files must be when links are resolved; None: only the user can make them."""
 
 
-def places(cwd: StrPath, home: StrPath, extensions: Iterable[Place] = ()) -> list[Place]:
+def places(
+    cwd: StrPath, home: StrPath, extensions: Iterable[SkillFolder] = ()
+) -> list[SkillFolder]:
     """Where skills are looked for; the first one of a name wins."""
     user = os.path.expanduser("~")
-    folders: list[Place] = []
+    folders: list[SkillFolder] = []
     for name in (".zot", ".claude", ".agents"):
         users = home if name == ".zot" else os.path.join(user, name)
         folders += [
-            Place(os.path.join(cwd, name, "skills"), inside=cwd),
-            Place(os.path.join(users, "skills")),
+            SkillFolder(os.path.join(cwd, name, "skills"), inside=cwd),
+            SkillFolder(os.path.join(users, "skills")),
         ]
-    return [*folders, *extensions, Place(BUILTIN)]
+    return [*folders, *extensions, SkillFolder(BUILTIN)]
 
 
-def find_skills(where: Iterable[Place]) -> list[Skill]:
+def find_skills(where: Iterable[SkillFolder]) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
     found: dict[str, Skill] = {}
     for place in where:
@@ -113,7 +115,7 @@ def skill_files(folder: StrPath) -> list[str]:
 # --- one file --------------------------------------------------------------------------------
 
 
-def read_skill(path: StrPath, place: Place) -> Skill:
+def read_skill(path: StrPath, place: SkillFolder) -> Skill:
     """A skill as good as its file allows: what is wrong is noted, never raised."""
     problems: list[str] = []
     try:

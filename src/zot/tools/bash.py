@@ -17,7 +17,7 @@ from zot.tools import paths
 from zot.tools.background import Background
 from zot.tools.output import Capture, Live
 from zot.tools.place import Place
-from zot.tools.process import Result, Supervisor
+from zot.tools.process import ProcessResult, Supervisor
 
 MARKERS = {
     "AI_AGENT": "zot",
@@ -73,7 +73,7 @@ class Bash:
         env = child_env(self._secret_names)
         if args.get("background") is True:
 
-            def start(take: Callable[[bytes], None], cancel: Cancel) -> Result:
+            def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
                 return self._place.run(self._supervisor, argv, env, take, cancel, timeout)
 
             return self._background.start(command, start)
@@ -109,7 +109,7 @@ def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:
 
 
 def _report(
-    command: str, timeout: float | None, output: str, path: Path | None, result: Result
+    command: str, timeout: float | None, output: str, path: Path | None, result: ProcessResult
 ) -> ToolOutput:
     code = -1 if result.exit_code is None else result.exit_code
     body = f"$ {command}\n"
@@ -135,7 +135,7 @@ def _report(
     return ToolOutput(content=(Text(body),), is_error=code != 0, details=details)
 
 
-def _notes(result: Result, timeout: float | None) -> list[str]:
+def _notes(result: ProcessResult, timeout: float | None) -> list[str]:
     notes = {
         "exited": "",
         "timed_out": f"timed out after {timeout:g} s; it was stopped" if timeout else "",

@@ -46,7 +46,7 @@ EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 # --- the keeper: one command -----------------------------------------------------------------
 
 
-class Keeper:
+class CommandKeeper:
     def __init__(self, control: socket.socket, watched: list[int]) -> None:
         self.control = control
         self.watched = watched
@@ -255,7 +255,7 @@ class Helper:
             for other in self.keepers.values():
                 other.close()
             self.become_subreaper()
-            Keeper(control, self.watched + me).serve(output, body)
+            CommandKeeper(control, self.watched + me).serve(output, body)
             os._exit(0)
         finally:
             os._exit(1)

@@ -16,10 +16,10 @@ from zot.home import RPC_TOKEN, home, home_dir
 from zot.provider.models import Models
 from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
-from zot.runtime.runtime import Parts, Runtime
+from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.available import AvailableModels
@@ -28,7 +28,7 @@ from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
-from zot.skills.skill import Place, Skill, SkillTool, manifest
+from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.tools.registry import NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
@@ -36,7 +36,7 @@ from zot.tools.source import BuiltinTools
 
 def build_runtime(
     plan: Plan,
-    client: Client,
+    client: RuntimeClient,
     *,
     sessions: Callable[[], Sessions] | None = None,
     keep: bool = False,
@@ -80,7 +80,7 @@ def build_runtime(
         wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
     )
     agent.resume()
-    parts = Parts(
+    parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
         client=client,
@@ -186,12 +186,12 @@ def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def _prompt_folders(setup: Setup) -> list[Place]:
+def _prompt_folders(setup: Setup) -> list[SkillFolder]:
     """Those of the project count only where it is trusted."""
     project = Path(setup.cwd)
-    folders = [Place(home() / "prompts")]
+    folders = [SkillFolder(home() / "prompts")]
     if (project / ".zot/prompts").is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
-        folders.insert(0, Place(project / ".zot/prompts", inside=project))
+        folders.insert(0, SkillFolder(project / ".zot/prompts", inside=project))
     return folders
 
 

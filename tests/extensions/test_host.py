@@ -37,7 +37,7 @@ from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
 from zot.extensions.host import ExtensionHost, HostSettings
-from zot.extensions.limits import Limits
+from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 ECHO = f"""
@@ -517,7 +517,7 @@ for frame in frames(): pass
 sys.stderr.write("last words\\n")
 """
     folder = write_extension(tmp_path, "x", body)
-    limits = Limits(log_bytes=20_000)
+    limits = ExtensionLimits(log_bytes=20_000)
     with running_host(tmp_path, folder, limits=limits):
         path = tmp_path / "home" / "logs" / "ext-x.log"
         wait_for(lambda: path.with_name("ext-x.log.1").exists())

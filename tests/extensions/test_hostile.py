@@ -26,10 +26,10 @@ from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, TurnStart
 from zot.core.hook import ALLOW, Block
 from zot.errors import Cancelled, ToolError
-from zot.extensions.limits import Limits
+from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import ToolCall
 
-QUICK = Limits(
+QUICK = ExtensionLimits(
     grace=1.0,
     late=1.2,
     intercept=0.3,
@@ -88,7 +88,7 @@ for frame in frames():
     if frame["type"] == "tool_call": text(frame["id"], "here I am")
 """
     slow = write_extension(tmp_path, "slow", body)
-    with running_host(tmp_path, slow, good, limits=Limits(grace=0.7)) as (host, seen):
+    with running_host(tmp_path, slow, good, limits=ExtensionLimits(grace=0.7)) as (host, seen):
         seen.wait(lambda event: "zot goes on without it" in event.message)
         assert [tool.name for tool in host.tools()] == ["good"]
         (slow / "go").touch()
@@ -346,7 +346,7 @@ def test_a_hanging_guard_blocks_when_it_asked_for_that(tmp_path):
 
 def test_a_dead_guard_still_blocks(tmp_path):
     crash = "sys.exit(1)"
-    no_restart = Limits(intercept=0.3, restarts=0)
+    no_restart = ExtensionLimits(intercept=0.3, restarts=0)
     with running_host(tmp_path, hanging_guard(tmp_path, True, crash), limits=no_restart) as (
         host,
         _,
@@ -373,7 +373,7 @@ def test_a_restarted_guard_is_waited_for(tmp_path):
             open("died", "w").close(); sys.exit(1)
         emit("event_intercept_response", id=frame["id"])
 """
-    limits = Limits(intercept=10, restart_delays=(0.2,))
+    limits = ExtensionLimits(intercept=10, restart_delays=(0.2,))
     with running_host(tmp_path, hanging_guard(tmp_path, True, do), limits=limits) as (host, _):
         assert isinstance(host.hook().before_tool(BASH, hook_context()), Block)
         assert host.hook().before_tool(BASH, hook_context()) == ALLOW
@@ -389,7 +389,7 @@ for frame in frames():
     if frame["type"] == "event_intercept":
         emit("event_intercept_response", id=frame["id"], block=True, reason="never")
 """
-SLOW = Limits(grace=0.3, guard=20)
+SLOW = ExtensionLimits(grace=0.3, guard=20)
 
 
 def slow_guard(tmp_path, hello_at, **manifest):
@@ -415,7 +415,7 @@ def test_a_guard_that_is_slow_to_start_is_waited_for(tmp_path, told, hello_at):
 def test_a_guard_that_does_not_start_in_time_blocks_what_it_guards(tmp_path):
     folder = slow_guard(tmp_path, "the end", guard=True)
     (folder / "slow").touch()
-    with running_host(tmp_path, folder, limits=Limits(grace=0.1, guard=0.3)) as (host, _):
+    with running_host(tmp_path, folder, limits=ExtensionLimits(grace=0.1, guard=0.3)) as (host, _):
         verdict = host.hook().before_tool(BASH, hook_context())
         assert isinstance(verdict, Block)
         assert "guards this, and it has not started yet after waiting 0.3 s" in verdict.reason
@@ -438,7 +438,7 @@ def test_abort_ends_a_wait_for_an_interceptor(tmp_path):
     cancel = Cancel()
     do = 'emit("notify", level="info", message="asked")'
     folder = hanging_guard(tmp_path, True, do)
-    with running_host(tmp_path, folder, limits=Limits(intercept=60)) as (host, _):
+    with running_host(tmp_path, folder, limits=ExtensionLimits(intercept=60)) as (host, _):
         host.attach(lambda event: cancel.set())
         with pytest.raises(Cancelled):
             host.hook().before_tool(BASH, hook_context(cancel))
@@ -455,7 +455,7 @@ line = json.dumps({"type": "notify", "level": "info", "message": "n"}) + "\\n"
 while True: sys.stdout.write(line * 100); sys.stdout.flush()
 """
     flood = write_extension(tmp_path, "flood", body)
-    limits = Limits(notes_dropped=3000, frames_per_second=2000)
+    limits = ExtensionLimits(notes_dropped=3000, frames_per_second=2000)
     with running_host(tmp_path, flood, good, limits=limits) as (host, seen):
         assert_good_is_unharmed(host)
         seen.wait(lambda event: "flooded zot" in getattr(event, "message", ""))
@@ -476,7 +476,10 @@ for frame in frames():
         text(frame["id"], "drawn")
 """
     folder = write_extension(tmp_path, "x", body)
-    with running_host(tmp_path, folder, good, limits=Limits(draws_per_second=90)) as (host, seen):
+    with running_host(tmp_path, folder, good, limits=ExtensionLimits(draws_per_second=90)) as (
+        host,
+        seen,
+    ):
         assert text_of(call(host, "t")) == "drawn"
         assert [event.panel["lines"] for event in seen.events][-1] == ["99"]
         assert_good_is_unharmed(host)
@@ -511,7 +514,10 @@ for frame in frames():
         text(frame["id"], "done")
 """
     folder = write_extension(tmp_path, "x", body)
-    with running_host(tmp_path, folder, good, limits=Limits(log_bytes=50_000)) as (host, _):
+    with running_host(tmp_path, folder, good, limits=ExtensionLimits(log_bytes=50_000)) as (
+        host,
+        _,
+    ):
         assert text_of(call(host, "t")) == "done"
         assert_good_is_unharmed(host)
     logs = list((tmp_path / "home" / "logs").glob("ext-x.log*"))

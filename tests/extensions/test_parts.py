@@ -16,7 +16,7 @@ from zot.extensions.calls import MAX_AT_ONCE, HostCalls
 from zot.extensions.environment import SDK, environment
 from zot.extensions.limits import Bucket
 from zot.extensions.logfile import LogFile
-from zot.extensions.question import Gone, Question, TimedOut
+from zot.extensions.question import NoAnswer, Question, TimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 # --- zot's tools for extensions --------------------------------------------------------------
@@ -126,8 +126,8 @@ def test_every_named_event_has_fields_and_others_have_none():
 
 def test_a_question_has_an_answer_a_time_limit_or_an_abort():
     question = Question("1")
-    question.put(Gone("dead"))
-    assert question.wait(None, Cancel()) == Gone("dead")
+    question.put(NoAnswer("dead"))
+    assert question.wait(None, Cancel()) == NoAnswer("dead")
     assert question.wait(time.monotonic() + 0.01, Cancel()) == TimedOut()
     cancel = Cancel()
     with question.woken_by(cancel):

@@ -8,7 +8,7 @@ from support.local import place, small_model_file
 
 from zot.cancel import Cancel
 from zot.local.models import SMALL, Weights, find_weights
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.local.server import LocalServer
 
 
@@ -29,7 +29,7 @@ def small(own_home: Path) -> Weights:
 
 
 @pytest.fixture(scope="module")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerAddress]:
     """One server for a whole file of tests that only talk to it."""
     file = small_model_file()
     with pytest.MonkeyPatch.context() as patch:

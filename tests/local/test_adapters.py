@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ContextTooLong, Rejected
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.provider.providers import PROVIDERS, connect
 from zot.provider.types import (
     Api,
@@ -44,13 +44,13 @@ def api(request: pytest.FixtureRequest) -> Api:
 
 
 @pytest.fixture
-def client(api: Api, shared_server: Address) -> Iterator[Provider]:
+def client(api: Api, shared_server: ServerAddress) -> Iterator[Provider]:
     client = client_for(api, shared_server, shared_server.key)
     yield client
     client.close()
 
 
-def client_for(api: Api, server: Address, key: str) -> Provider:
+def client_for(api: Api, server: ServerAddress, key: str) -> Provider:
     auth = "x-api-key" if api == "anthropic" else "bearer"
     info = replace(PROVIDERS["llama.cpp"], name="test", api=api, auth=auth)
     return connect(info, model(api), key, f"http://127.0.0.1:{server.port}/v1")
@@ -152,7 +152,7 @@ def test_an_abort_before_the_first_byte_ends_it(client: Provider, api: Api) -> N
     timer.join()
 
 
-def test_a_wrong_key_is_refused(api: Api, shared_server: Address) -> None:
+def test_a_wrong_key_is_refused(api: Api, shared_server: ServerAddress) -> None:
     client = client_for(api, shared_server, "wrong")
     with pytest.raises(Rejected):
         list(client.stream(said("Hi", api), Cancel()))

@@ -14,7 +14,7 @@ from support.rpc import Zot
 from zot.cancel import Cancel
 from zot.core.identity import IDENTITY
 from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
-from zot.local.call import LOOPED, MAX_CALLS, Call
+from zot.local.call import LOOPED, MAX_CALLS, LocalCall
 from zot.local.form import forms_for
 from zot.local.models import SMALL, Weights, find_weights
 from zot.local.prefix import PrefixStore
@@ -25,7 +25,7 @@ from zot.local.provider import (
     local_models,
     open_local,
 )
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.local.server import LocalServer
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
@@ -64,7 +64,7 @@ def used(command: str, times: int = 1) -> tuple[Message, ...]:
 def played(turns: list[dict], *messages: Message, **changes: object) -> list[StreamEvent]:
     """What a model that says these things becomes."""
     request = Request(MODEL, IDENTITY, (user("go"), *messages), SPECS, **changes)
-    call = Call(request, forms_for(request.tools), tiny=False)
+    call = LocalCall(request, forms_for(request.tools), tiny=False)
     return list(call.run(ScriptedProvider(turns), Cancel()))
 
 
@@ -136,7 +136,7 @@ def test_with_calls_forbidden_their_markup_is_left_out() -> None:
 
 def test_without_tools_the_prompt_is_the_callers() -> None:
     request = Request(MODEL, "Summarise.", (user("text"),))
-    call = Call(request, {}, tiny=False)
+    call = LocalCall(request, {}, tiny=False)
     assert call.system == "Summarise."
     wire = call._wire_request("auto")
     assert wire.messages == (replace(user("text")),)
@@ -173,7 +173,7 @@ def test_a_new_request_may_repeat_an_old_call() -> None:
 def test_too_many_calls_force_an_answer() -> None:
     many = [message for number in range(MAX_CALLS) for message in used(f"echo {number}")]
     request = Request(MODEL, IDENTITY, (user("go"), *many), SPECS)
-    call = Call(request, forms_for(SPECS), tiny=False)
+    call = LocalCall(request, forms_for(SPECS), tiny=False)
     assert end(list(call.run(ScriptedProvider([{"text": LS}]), Cancel()))).content == ()
     assert call._wire_request("none").model.compat is not None
 
@@ -257,7 +257,7 @@ def test_a_process_that_asks_nothing_lets_go_of_the_server(small: Weights) -> No
 
 
 def test_a_prefix_that_cannot_be_kept_or_read_does_no_harm(tmp_path: Path) -> None:
-    nobody = Address(1, 1, "key", "m", 1)
+    nobody = ServerAddress(1, 1, "key", "m", 1)
     store = PrefixStore(tmp_path)
     (tmp_path / "prefixes").mkdir()
     assert not store.save(nobody, [])

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from zot.local import limits
 from zot.local.bar import Bar
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
-from zot.local.pull import Limits, PullError, WrongChecksum, pull, remove
+from zot.local.pull import MachineLimits, PullError, WrongChecksum, pull, remove
 
 CONTENT = bytes(range(256)) * 40
 PARTS = (CONTENT[:4_000], CONTENT[4_000:9_000], CONTENT[9_000:])
-ROOMY = Limits(disk=lambda path: 10**12, memory=lambda: 10**12)
+ROOMY = MachineLimits(disk=lambda path: 10**12, memory=lambda: 10**12)
 
 
 @pytest.fixture
@@ -244,9 +244,9 @@ def test_what_the_server_says_is_told(web: Web) -> None:
 
 def test_disk_and_memory_are_checked_first() -> None:
     with pytest.raises(PullError, match="of disk"):
-        pull(model(), lambda *_: None, limits=Limits(lambda path: 10, lambda: None))
+        pull(model(), lambda *_: None, limits=MachineLimits(lambda path: 10, lambda: None))
     with pytest.raises(PullError, match="of memory"):
-        pull(model(), lambda *_: None, limits=Limits(lambda path: 10**12, lambda: 10))
+        pull(model(), lambda *_: None, limits=MachineLimits(lambda path: 10**12, lambda: 10))
     assert not models_dir().exists()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.local.form import forms_for
-from zot.local.speech import MARKERS, Found, Speech, find_call
+from zot.local.speech import MARKERS, Speech, SpokenCall, find_call
 from zot.provider.types import ToolSpec
 
 FORMS = forms_for(
@@ -20,12 +20,12 @@ FORMS = forms_for(
         ),
     ]
 )
-LS = Found("bash", {"command": "ls"})
+LS = SpokenCall("bash", {"command": "ls"})
 FLAT = '{"tool":"bash","command":"ls"}'
 USUAL = '{"name": "bash", "arguments": {"command": "ls"}}'
 
 
-def heard(pieces: list[str]) -> tuple[str, Found | None]:
+def heard(pieces: list[str]) -> tuple[str, SpokenCall | None]:
     speech = Speech(FORMS)
     shown = "".join(speech.feed(piece) for piece in pieces)
     rest, found = speech.finish()
@@ -61,7 +61,7 @@ def test_a_call_after_text_is_found_and_its_markup_not_shown() -> None:
 
 def test_a_flat_edit_is_rearranged() -> None:
     found = heard(['{"tool":"edit","path":"a","old":"x","new":"y"}'])[1]
-    assert found == Found("edit", {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]})
+    assert found == SpokenCall("edit", {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]})
 
 
 @pytest.mark.parametrize(

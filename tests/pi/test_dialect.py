@@ -16,13 +16,13 @@ from zot.errors import CommandError
 from zot.lines import encode_line
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand, ImageContent, Prompt
-from zot.pi.dialect import Generation, Peer
+from zot.pi.commands import AnyPiCommand, ImageContent, PiPrompt
+from zot.pi.dialect import Generation, PiPeer
 from zot.pi.events import Encoder, RunKind
 from zot.pi.frames import TouchedFiles
 from zot.pi.generations import Encoders
 from zot.pi.messages import assistant_to_pi
-from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
+from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, PiStream, parsed_so_far
 from zot.provider import models
 from zot.provider.types import Message, Model, Origin, Text, ToolCall, ToolResult, Usage
 
@@ -65,7 +65,7 @@ def test_two_types_in_one_line_are_refused() -> None:
 
 def test_half_a_character_in_a_prompt_is_mended() -> None:
     found = pi.decode(b'{"type":"prompt","message":"a\\ud83d"}')
-    assert found.command == Prompt("a\ufffd")
+    assert found.command == PiPrompt("a\ufffd")
 
 
 def test_an_answer_without_data_has_no_data() -> None:
@@ -101,17 +101,17 @@ def test_an_answer_without_data_has_no_data() -> None:
     ],
 )
 def test_a_peer_is_known_by_what_it_does(line: bytes, generation: Generation) -> None:
-    peer = Peer()
+    peer = PiPeer()
     peer.learn(pi.decode(line))
     assert peer.generation == generation
-    fixed = Peer("a")
+    fixed = PiPeer("a")
     fixed.learn(pi.decode(line))
     fixed.choose("c")
     assert fixed.generation == "a"
 
 
 def test_a_peer_does_not_go_back() -> None:
-    peer = Peer()
+    peer = PiPeer()
     peer.choose("c")
     peer.learn(pi.decode(b'{"type":"get_state","id":"1"}'))
     assert peer.generation == "c"
@@ -122,7 +122,7 @@ def test_a_peer_does_not_go_back() -> None:
 HEAD = assistant_to_pi(Message("assistant", (), 0.0))
 
 
-def updates(stream: Stream, *, now: float = 0.0) -> list[dict[str, Any]]:
+def updates(stream: PiStream, *, now: float = 0.0) -> list[dict[str, Any]]:
     frames = stream.say("thinking", "hm", now)
     frames += stream.say("text", "a", now)
     frames += stream.say("text", "b", now)
@@ -142,7 +142,7 @@ def pieces(frames: list[dict[str, Any]]) -> list[str]:
 
 
 def test_blocks_start_and_end_in_order() -> None:
-    frames = updates(Stream(HEAD, Budget()))
+    frames = updates(PiStream(HEAD, Budget()))
     assert pieces(frames) == [
         "thinking_start@0",
         "thinking_delta@0",
@@ -162,7 +162,7 @@ def test_blocks_start_and_end_in_order() -> None:
 
 
 def test_every_snapshot_is_a_true_copy_of_its_moment() -> None:
-    frames = updates(Stream(HEAD, Budget()))
+    frames = updates(PiStream(HEAD, Budget()))
     text: dict[int, str] = {}
     for frame in frames:
         piece = frame["assistantMessageEvent"]
@@ -180,7 +180,7 @@ def test_every_snapshot_is_a_true_copy_of_its_moment() -> None:
 def test_deltas_add_up_whatever_the_budget_holds_back(parts: list[str]) -> None:
     budget = Budget()
     budget.spend(BURST)
-    stream = Stream(HEAD, budget)
+    stream = PiStream(HEAD, budget)
     frames = []
     for number, part in enumerate(parts):
         frames += stream.say("text", part, number * 0.0005)
@@ -193,7 +193,7 @@ def test_deltas_add_up_whatever_the_budget_holds_back(parts: list[str]) -> None:
 
 
 def test_snapshots_stay_within_their_budget() -> None:
-    stream = Stream(HEAD, Budget())
+    stream = PiStream(HEAD, Budget())
     size = 0
     for number in range(20_000):
         for frame in stream.say("text", "word ", 1.0 + number * 0.0001):
@@ -208,7 +208,7 @@ def test_snapshots_stay_within_their_budget() -> None:
 
 def test_deltas_of_another_block_send_what_waits_first() -> None:
     budget = Budget()
-    stream = Stream(HEAD, budget)
+    stream = PiStream(HEAD, budget)
     stream.call("1", "a")
     stream.call("2", "b")
     budget.spend(2 * BURST)
@@ -218,7 +218,7 @@ def test_deltas_of_another_block_send_what_waits_first() -> None:
 
 
 def test_unknown_calls_are_passed_over() -> None:
-    stream = Stream(HEAD, None)
+    stream = PiStream(HEAD, None)
     assert stream.call_args("x", "{}", 0.0) == []
     assert stream.call_end("x") == []
     stream.call("1", "a")
@@ -263,7 +263,7 @@ OTHER = ToolCall("2", "bash", {"command": "y"})
 
 class Wire:
     def __init__(self, generation: Generation = "b") -> None:
-        self.encoders = Encoders(Peer(generation))
+        self.encoders = Encoders(PiPeer(generation))
         self.encoder.use_model("p", "m", "anthropic")
         self.frames: list[dict[str, Any]] = []
 
@@ -341,7 +341,7 @@ def test_a_tool_that_was_given_up_has_an_end_all_the_same(generation: Generation
 
 
 def test_a_run_goes_on_in_the_words_it_began_with() -> None:
-    peer = Peer()
+    peer = PiPeer()
     wire = Wire()
     wire.encoders = Encoders(peer)
     wire.tell(user(), events.TurnStart(1), answer(CALL, OTHER, stop="tool_use"))
@@ -505,12 +505,12 @@ def test_a_summary_costs_what_it_cost() -> None:
 
 
 def test_files_of_a_prompt() -> None:
-    found = pi.files(Prompt("x", attachments=({"type": "document", "fileName": "n"},)))
+    found = pi.files(PiPrompt("x", attachments=({"type": "document", "fileName": "n"},)))
     assert (found.images, found.documents) == ((), ())
     with pytest.raises(CommandError, match="empty"):
-        pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/png"},)))
+        pi.files(PiPrompt("x", attachments=({"type": "image", "mimeType": "image/png"},)))
     assert pi.pinned("") is None
-    assert pi.failure(pi.Incoming("", UNSET, None), ValueError("x")).command is UNSET
+    assert pi.failure(pi.PiIncoming("", UNSET, None), ValueError("x")).command is UNSET
 
 
 def test_a_turn_that_was_left_open_is_closed_by_the_next() -> None:
@@ -559,10 +559,10 @@ def test_files_that_a_call_does_not_name_are_not_listed() -> None:
 
 def test_bad_images_are_refused() -> None:
     with pytest.raises(CommandError, match="must be one of"):
-        pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
+        pi.files(PiPrompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
     with pytest.raises(CommandError, match="no image that models take"):
-        pi.files(Prompt("x", images=(ImageContent("image/png", b"not a png"),)))
+        pi.files(PiPrompt("x", images=(ImageContent("image/png", b"not a png"),)))
     with pytest.raises(CommandError, match="not base64"):
-        pi.files(Prompt("x", attachments=({"type": "image", "content": "%"},)))
+        pi.files(PiPrompt("x", attachments=({"type": "image", "content": "%"},)))
     with pytest.raises(CommandError, match="cannot be used"):
-        pi.files(Prompt("x", attachments=({"type": "film"},)))
+        pi.files(PiPrompt("x", attachments=({"type": "film"},)))

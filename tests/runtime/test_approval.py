@@ -21,12 +21,12 @@ from zot.runtime.approval import (
     Verdict,
     preview,
 )
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.serve import ask_terminal as terminal_module
 from zot.serve.ask_terminal import ask_terminal, understand
 
 
-class Answers(Client):
+class Answers(RuntimeClient):
     def can_answer(self, what: Question) -> bool:
         return True
 

@@ -23,10 +23,10 @@ from zot.provider.types import (
 )
 from zot.runtime.redact import (
     MARK,
+    RedactedStream,
     RedactingProvider,
     RedactingTool,
     Redactor,
-    Stream,
     given_secrets,
 )
 
@@ -68,7 +68,7 @@ def test_keys_of_the_file_are_known_as_they_change(redactor, tmp_path):
 def test_no_key_gets_through_in_pieces(tmp_path_factory, parts, cuts):
     redactor = Redactor({SECRET}, str(tmp_path_factory.getbasetemp() / "no-home"))
     text, shown = "".join(parts), []
-    stream = Stream(redactor, shown.append)
+    stream = RedactedStream(redactor, shown.append)
     at = 0
     while at < len(text):
         size = cuts[len(shown) % len(cuts)]

@@ -18,8 +18,8 @@ from zot.sessions.jsonl import Transcript
 from zot.sessions.open import open_session
 from zot.settings.config import read_configuration
 from zot.settings.flags import Options
-from zot.settings.models import Models
-from zot.skills.skill import Place, read_skill
+from zot.settings.models import KnownModels
+from zot.skills.skill import SkillFolder, read_skill
 
 SESSIONS, CONFIG, AUTH, SKILLS = (
     f"docs/{name}.md" for name in ("sessions", "config", "auth", "skills")
@@ -112,7 +112,7 @@ def test_the_files_of_config(work):
     assert (found.warnings, found["max_cost"]) == ([], 2.5)
     assert found.others == {}
     (work / "zot-home" / "models.json").write_text(models)
-    known = Models(str(work / "zot-home"))
+    known = KnownModels(str(work / "zot-home"))
     assert known.warnings == []
     assert known.find("my-server", "my-model").price.output == 0.8
     assert known.find("anthropic", "claude-sonnet-4-5").context_window == 1_000_000
@@ -170,7 +170,7 @@ def test_the_skill_of_skills(work):
     path = work / "release-notes" / "SKILL.md"
     path.parent.mkdir()
     path.write_text(block.text)
-    skill = read_skill(path, Place(work))
+    skill = read_skill(path, SkillFolder(work))
     assert skill.problems == ()
     assert skill.body.startswith("# Release notes")
 

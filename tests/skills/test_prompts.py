@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from zot.build import build_runtime
 from zot.errors import CommandError
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.settings.flags import parse
 from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
-from zot.skills.skill import Place
+from zot.skills.skill import SkillFolder
 from zot.skills.source import PromptSource, filled, read_prompt
 
 
@@ -59,7 +59,7 @@ def test_the_first_file_of_a_name_wins_and_others_are_no_commands(tmp_path, fold
     (folder / "a.md").write_text("first")
     (other / "a.md").write_text("second")
     (other / "b.txt").write_text("no command")
-    source = PromptSource([Place(folder), Place(other), Place(tmp_path / "none")])
+    source = PromptSource([SkillFolder(folder), SkillFolder(other), SkillFolder(tmp_path / "none")])
     assert [info.name for info in source.commands()] == ["a"]
     assert source.run_command("a", "").text == "first"
     with pytest.raises(CommandError, match="no prompt file 'b'"):
@@ -74,7 +74,7 @@ def test_those_of_a_project_need_its_trust(tmp_path, monkeypatch):
 
     def names(*flags):
         setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {})
-        runtime = build_runtime(Plan(setup), Client())
+        runtime = build_runtime(Plan(setup), RuntimeClient())
         listed = [info.name for info in runtime.commands()]
         runtime.release()
         return listed

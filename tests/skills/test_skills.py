@@ -18,7 +18,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.scripted import ScriptedProvider
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.sources import Sources
 from zot.settings.flags import Options, parse
 from zot.settings.plan import Plan
@@ -27,7 +27,7 @@ from zot.settings.skills import skills_here
 from zot.settings.trust import trust
 from zot.skills import skill as skills
 from zot.skills.skill import (
-    Place,
+    SkillFolder,
     SkillTool,
     find_skills,
     manifest,
@@ -121,7 +121,7 @@ def read(place, text: str | bytes, folder: str = "x"):
     path = place / folder / "SKILL.md"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_skill(path, Place(place))
+    return read_skill(path, SkillFolder(place))
 
 
 def test_front_matter_is_real_yaml(place):
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_noted_and_the_rest_is_used(place, text, problem):
 
 
 def test_a_file_that_cannot_be_read_is_noted(place):
-    skill = read_skill(place / "gone" / "SKILL.md", Place(place))
+    skill = read_skill(place / "gone" / "SKILL.md", SkillFolder(place))
     assert "cannot be read" in skill.problems[0]
 
 
@@ -177,12 +177,12 @@ def test_no_text_breaks_the_reader(tmp_path_factory, head, body):
     path = tmp_path_factory.getbasetemp() / "any" / "SKILL.md"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(f"---\n{head}\n---\n{body}".encode("utf-8", "replace"))
-    assert read_skill(path, Place(path.parent)).name
+    assert read_skill(path, SkillFolder(path.parent)).name
 
 
 def test_builtin_skills_read_the_same_with_and_without_the_parser():
     (path,) = skill_files(skills.BUILTIN)
-    assert skills.read_builtin(path) == read_skill(path, Place(skills.BUILTIN))
+    assert skills.read_builtin(path) == read_skill(path, SkillFolder(skills.BUILTIN))
 
 
 # --- use -------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_builtin_skills_read_the_same_with_and_without_the_parser():
 def test_the_prompt_names_them_and_the_tool_reads_them(place):
     add(place / "home" / "skills", "b-skill", "second\n  line", "Body of b.")
     add(place / "home" / "skills", "a-skill", "first")
-    listed = find_skills([Place(place / "home" / "skills")])
+    listed = find_skills([SkillFolder(place / "home" / "skills")])
     lines = manifest(listed).splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("- a-skill [")
@@ -215,7 +215,7 @@ def expand(text, skills):
 
 def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
     add(place / "s", "x", "d", "Body.")
-    listed = find_skills([Place(place / "s")])
+    listed = find_skills([SkillFolder(place / "s")])
     assert expand("/skill:x", listed).endswith("---\n\nBody.")
     assert expand("/skill:x  go\nnow", listed).endswith("Body.\n\n---\n\ngo\nnow")
     for plain in ("hello", "/other", "see /skill:x", "/skill: x"):
@@ -228,7 +228,7 @@ def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
 
 def runtime_for(*flags: str):
     setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {})
-    return build_runtime(Plan(setup), Client())
+    return build_runtime(Plan(setup), RuntimeClient())
 
 
 def test_a_run_offers_skills_unless_told_not_to(place):

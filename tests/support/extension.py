@@ -15,9 +15,9 @@ from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import HookContext
 from zot.core.tool import ToolContext, ToolOutput
-from zot.extensions.extension import Extension
+from zot.extensions.extension import HostedExtension
 from zot.extensions.host import ExtensionHost, HostSettings
-from zot.extensions.limits import Limits
+from zot.extensions.limits import ExtensionLimits
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
@@ -88,7 +88,11 @@ class Seen:
 
 @contextmanager
 def running_host(
-    tmp_path: Path, *folders: Path, limits: Limits | None = None, ready: bool = True, **more: Any
+    tmp_path: Path,
+    *folders: Path,
+    limits: ExtensionLimits | None = None,
+    ready: bool = True,
+    **more: Any,
 ) -> Iterator[tuple[ExtensionHost, Seen]]:
     settings_names = HostSettings.__struct_fields__
     settings = {key: more.pop(key) for key in list(more) if key in settings_names}
@@ -98,7 +102,7 @@ def running_host(
         "zot_version": "9.9.9",
         "explicit": tuple(folders),
         "search": False,
-        "limits": limits or Limits(),
+        "limits": limits or ExtensionLimits(),
     }
     (tmp_path / "work").mkdir(exist_ok=True)
     host = ExtensionHost(HostSettings(**(base | settings)), **more)
@@ -128,7 +132,7 @@ def hook_context(cancel: Cancel | None = None) -> HookContext:
     return HookContext(cancel or Cancel(), lambda event: None)
 
 
-def only(host: ExtensionHost) -> Extension:
+def only(host: ExtensionHost) -> HostedExtension:
     (extension,) = host.extensions()
     return extension
 

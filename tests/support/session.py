@@ -14,8 +14,8 @@ from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.retry import RetryPolicy
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Message, Text, ToolCall, ToolResult
-from zot.runtime.client import Client
-from zot.runtime.runtime import Parts, Runtime
+from zot.runtime.client import RuntimeClient
+from zot.runtime.runtime import Runtime, RuntimeParts
 
 PATIENCE = 20.0
 FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)
@@ -52,7 +52,7 @@ class OneModel:
         return self.provider
 
 
-class Recorder(Client):
+class Recorder(RuntimeClient):
     """A runtime, its client, and everything it told."""
 
     def __init__(self, turns: Sequence, *, model=MODEL, store=None, session=None, **options):
@@ -74,7 +74,7 @@ class Recorder(Client):
         self._news = threading.Condition()
         self.runtime = Runtime(
             self.agent,
-            Parts(
+            RuntimeParts(
                 models=OneModel(self.provider, model),
                 cwd="/work",
                 client=self,

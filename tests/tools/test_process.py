@@ -16,7 +16,7 @@ from support.tools import eventually, marked, none_left
 from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ToolError
-from zot.tools.process import Result, Supervisor
+from zot.tools.process import ProcessResult, Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
 ENV = {"PATH": os.environ["PATH"], "ZOT_TEST_MARKER": MARKER}
@@ -30,7 +30,9 @@ def supervisor() -> Iterator[Supervisor]:
     assert none_left(MARKER), marked(MARKER)
 
 
-def run(supervisor: Supervisor, command: str, timeout: float | None = None) -> tuple[Result, bytes]:
+def run(
+    supervisor: Supervisor, command: str, timeout: float | None = None
+) -> tuple[ProcessResult, bytes]:
     output = bytearray()
     result = supervisor.run(
         ["/bin/sh", "-c", command], Path("/"), ENV, output.extend, Cancel(), timeout
@@ -215,7 +217,7 @@ def test_an_abort_from_another_thread_is_quick_even_while_the_listener_blocks(
         blocked.set()
         release.wait(20)
 
-    results: list[Result] = []
+    results: list[ProcessResult] = []
     argv = ["/bin/sh", "-c", "echo x; setsid sleep 300"]
     thread = threading.Thread(
         target=lambda: results.append(supervisor.run(argv, Path("/"), ENV, block, cancel))
@@ -291,7 +293,7 @@ def test_many_commands_at_once(supervisor: Supervisor) -> None:
 
 def test_close_from_another_thread_does_not_wait_for_a_command() -> None:
     supervisor = Supervisor()
-    results: list[Result] = []
+    results: list[ProcessResult] = []
     started = threading.Event()
 
     def work() -> None:

@@ -29,7 +29,7 @@ from zot.provider.auth.resolve import (
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
 from zot.settings.known import with_token
-from zot.settings.models import Models
+from zot.settings.models import KnownModels
 
 COMMAND_SECONDS = 120.0
 
@@ -85,7 +85,7 @@ def _login(argv: Sequence[str]) -> int:
 
 
 def _provider(name: str) -> ProviderInfo:
-    known = Models(home_dir())
+    known = KnownModels(home_dir())
     if not name and sys.stdin.isatty():
         names = [each.name for each in known.providers().values() if each.auth != "none"]
         sys.stderr.write(f"providers: {', '.join(names)}\nlog in to: ")
@@ -145,7 +145,7 @@ def _try(info: ProviderInfo, key: str) -> None:
         sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
 
 
-def _browser(server: oauth.Server, *, show: bool) -> Credential:
+def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
     with closing(CallbackPage(server)) as page:
         attempt = page.attempt
         if not show and server.manual_redirect:
@@ -178,7 +178,7 @@ def _read_code(attempt: oauth.Attempt, page: CallbackPage, failed: list[AuthErro
         page.paste("")
 
 
-def _device(server: oauth.Server) -> Credential:
+def _device(server: oauth.AuthServer) -> Credential:
     device = oauth.begin_device(server)
     address = device.verification_uri_complete or device.verification_uri
     _say(f"open {address} on any device and enter the code {device.user_code}")
@@ -224,7 +224,7 @@ def _logout(argv: Sequence[str]) -> int:
     return 0
 
 
-class Status(msgspec.Struct, frozen=True):
+class AuthStatus(msgspec.Struct, frozen=True):
     provider: str
     source: str
     where: str
@@ -242,7 +242,7 @@ def _auth(argv: Sequence[str]) -> int:
     AuthFile(home_dir()).check()  # once, not once for every provider
     found = [
         status
-        for info in Models(home_dir()).providers().values()
+        for info in KnownModels(home_dir()).providers().values()
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
     for status in found:
@@ -256,13 +256,13 @@ def _auth(argv: Sequence[str]) -> int:
     return 0
 
 
-def _status(info: ProviderInfo, *, ask: bool) -> Status | None:
+def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
         found = find_credential(info, "", os.environ, home_dir(), run_commands=ask)
     except AuthError as error:
-        return Status(info.name, "broken", "", "", str(error))
+        return AuthStatus(info.name, "broken", "", "", str(error))
     if found is None:
         return None
     words = ""
@@ -270,4 +270,4 @@ def _status(info: ProviderInfo, *, ask: bool) -> Status | None:
         asked = with_token(info, found.key) if found.source == "oauth" else info
         probed = probe(asked, found.key)
         words = f"{probed.verdict}: {probed.reason}" if probed.reason else probed.verdict
-    return Status(info.name, found.source, found.where, masked(found.key), words)
+    return AuthStatus(info.name, found.source, found.where, masked(found.key), words)

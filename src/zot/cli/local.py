@@ -25,7 +25,7 @@ from zot.local.models import (
     pulled_path,
 )
 from zot.local.pull import pull, remove
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.local.server import running_server
 
 
@@ -169,7 +169,7 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-def running_servers(folder: Path) -> list[Address]:
+def running_servers(folder: Path) -> list[ServerAddress]:
     if not folder.is_dir():
         return []
     found = [running_server(each) for each in sorted(folder.iterdir()) if each.is_dir()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from zot.settings.skills import skills_here
-from zot.skills.skill import Place, Skill, read_skill, shown, skill_files
+from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
 from zot.text import for_terminal
 
 
@@ -73,7 +73,7 @@ def _check(skills: Sequence[Skill], path: str) -> int:
         if not files:
             sys.stderr.write(f"zot: there is no SKILL.md in {path!r}\n")
             return 1
-        skills = [read_skill(file, Place(target)) for file in files]
+        skills = [read_skill(file, SkillFolder(target)) for file in files]
     wrong = [(skill, problem) for skill in skills for problem in skill.problems]
     for skill, problem in wrong:
         sys.stdout.write(for_terminal(f"{skill.path}: {problem}\n"))

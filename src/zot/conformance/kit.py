@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from zot.conformance.peer import Frame, Peer, Unfinished, count_of
+from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of
 from zot.home import RPC_TOKEN
 from zot.testing.fakeserver import FakeServer
 
@@ -78,7 +78,7 @@ class Kit:
                 self.check("completes", "the scenario runs to its end", False, str(error))
 
     @contextmanager
-    def peer(self, token: str = "") -> Iterator[Peer]:
+    def peer(self, token: str = "") -> Iterator[DrivenServer]:
         home = os.path.join(self.cwd, "home")  # noqa: PTH118  plain strings for a child
         os.makedirs(home, exist_ok=True)  # noqa: PTH103
         environment = {
@@ -91,7 +91,7 @@ class Kit:
         environment.pop(RPC_TOKEN, None)
         if token:
             environment[RPC_TOKEN] = token
-        with Peer(self._filled(), self.cwd, environment, self.seconds) as peer:
+        with DrivenServer(self._filled(), self.cwd, environment, self.seconds) as peer:
             try:
                 yield peer
             except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -122,7 +122,7 @@ class Kit:
         text = f"the events come in the order: {expected}"
         return self.check(id, text, *compared(order_of(frames), expected.split()), level=level)
 
-    def one_done(self, peer: Peer, runs: int = 1) -> None:
+    def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
         """After the last event nothing more comes: a ping is the next thing answered."""
         peer.send({"id": "after", "type": "ping"})
         peer.response("after")

@@ -21,7 +21,7 @@ class Unfinished(Exception):
     """What was waited for did not come; the text says what did."""
 
 
-class Peer:
+class DrivenServer:
     """One process. Every line it writes is kept, in order, parsed or not."""
 
     def __init__(

@@ -6,7 +6,7 @@ import os
 
 from zot.conformance.basics import TEXT_TURN
 from zot.conformance.kit import Kit, last_of, of_type, prompt
-from zot.conformance.peer import Frame, Peer, count_of
+from zot.conformance.peer import DrivenServer, Frame, count_of
 
 ABORT: Frame = {"id": "a", "type": "abort"}
 TOO_LONG = 17 * 1024 * 1024
@@ -146,7 +146,7 @@ def too_long_line(kit: Kit) -> None:
         kit.check("survives", text, alive and failed, peer.frames, "should")
 
 
-def _abort(kit: Kit, peer: Peer) -> None:
+def _abort(kit: Kit, peer: DrivenServer) -> None:
     peer.send(ABORT)
     kit.check("success", "abort succeeds", peer.response("a")["success"])
     frames = peer.events_until_done()
@@ -158,7 +158,7 @@ def _abort(kit: Kit, peer: Peer) -> None:
     _next_prompt_works(kit, peer)
 
 
-def _next_prompt_works(kit: Kit, peer: Peer) -> None:
+def _next_prompt_works(kit: Kit, peer: DrivenServer) -> None:
     before = len(peer.events_until_done())
     peer.send(prompt("say:after that", "next"))
     frames = peer.events_until_done(2)[before:]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.answer import Answer
+from zot.core.answer import ModelAnswer
 from zot.core.compact import Compactor, Keep, Reason, estimate
 from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
@@ -312,7 +312,7 @@ class Agent:
 
     def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
-        answer = Answer(self.model, self.provider.name)
+        answer = ModelAnswer(self.model, self.provider.name)
         request = Request(
             model=self.model,
             system=system,
@@ -344,7 +344,7 @@ class Agent:
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
 
-    def _reply(self, answer: Answer, finished: Finished, usage: Usage, io: RunIO) -> Message:
+    def _reply(self, answer: ModelAnswer, finished: Finished, usage: Usage, io: RunIO) -> Message:
         origin = answer.origin(finished.stop, usage)
         message = Message("assistant", finished.content, time.time(), origin)
         context = HookContext(io.cancel, io.emit)
@@ -356,7 +356,7 @@ class Agent:
                 message = _with_text(message, verdict.text)
         return message
 
-    def _keep_partial(self, answer: Answer, error: BaseException, io: RunIO) -> None:
+    def _keep_partial(self, answer: ModelAnswer, error: BaseException, io: RunIO) -> None:
         """Keep what the client saw. Tool calls are dropped: they may be cut, and must not run."""
         usage = priced(answer.usage, answer.model.price)
         stop: Stop = "aborted" if isinstance(error, Cancelled) else "error"

@@ -31,7 +31,7 @@ DELTA_LIMIT = 256 * 1024
 """Characters in one delta event; a larger piece of text becomes several."""
 
 
-class Answer:
+class ModelAnswer:
     """What one model call has said so far."""
 
     def __init__(self, model: Model, provider: str) -> None:

@@ -70,7 +70,7 @@ class Keep(Struct, frozen=True):
     """Where all of the conversation could be kept: summarise all of it instead of refusing."""
 
 
-class Plan(Struct, frozen=True):
+class CompactPlan(Struct, frozen=True):
     old: tuple[Message, ...]
     first_kept: str | None
     tokens: int
@@ -95,7 +95,7 @@ class Compactor:
     def can_shrink(self, context: Sequence[tuple[str, Message]]) -> bool:
         return self._cut(context) > 1
 
-    def plan(self, context: Sequence[tuple[str, Message]], reason: Reason) -> Plan:
+    def plan(self, context: Sequence[tuple[str, Message]], reason: Reason) -> CompactPlan:
         """What to summarise and what to keep.
 
         Raises:
@@ -111,14 +111,14 @@ class Compactor:
                 f"nothing to compact: the last {KEEP_MESSAGES} messages are kept, "
                 f"and there are only {len(context)}"
             )
-        return Plan(
+        return CompactPlan(
             old=tuple(message for _, message in context[:cut]),
             first_kept=context[cut][0] if cut < len(context) else None,
             tokens=estimate(message for _, message in context),
             reason=reason,
         )
 
-    def summarise(self, plan: Plan, instructions: str, cancel: Cancel) -> tuple[str, Usage]:
+    def summarise(self, plan: CompactPlan, instructions: str, cancel: Cancel) -> tuple[str, Usage]:
         """Ask the model for the summary; the cost of asking comes with it."""
         ask = _ASK if not instructions else f"{_ASK}\n\nAbove all: {instructions}"
         text = self._fitting(serialised(plan.old))

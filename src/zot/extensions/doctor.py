@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zot.core.events import Event, ExtensionNotify
 from zot.extensions import proto
-from zot.extensions.extension import Extension
+from zot.extensions.extension import HostedExtension
 from zot.extensions.host import ExtensionHost, HostSettings
 
 
@@ -59,7 +59,7 @@ def examine(settings: HostSettings) -> list[Finding]:
 
 
 def _finding(
-    extension: Extension, host: ExtensionHost, notes: Sequence[ExtensionNotify]
+    extension: HostedExtension, host: ExtensionHost, notes: Sequence[ExtensionNotify]
 ) -> Finding:
     registered = extension.registered
     hello = extension.hello
@@ -87,7 +87,7 @@ def _finding(
     )
 
 
-def _hints(extension: Extension, host: ExtensionHost) -> list[str]:
+def _hints(extension: HostedExtension, host: ExtensionHost) -> list[str]:
     """What works, but perhaps not as its author thinks."""
     registered, hello = extension.registered, extension.hello
     owned = {tool.name for tool in host.tools() if tool.extension == extension.name}

@@ -21,12 +21,12 @@ from zot.core.events import Event, ExtensionNotify, ExtensionPanel
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
 from zot.extensions.environment import environment
-from zot.extensions.limits import Bucket, Limits
+from zot.extensions.limits import Bucket, ExtensionLimits
 from zot.extensions.logfile import LogFile
 from zot.extensions.manifest import Installed
-from zot.extensions.peer import Peer
+from zot.extensions.peer import ExtensionProcess
 from zot.extensions.process import ChildProcess
-from zot.extensions.question import Gone, Question
+from zot.extensions.question import NoAnswer, Question
 from zot.lines import LineTooLong
 from zot.provider.types import Json
 
@@ -65,23 +65,23 @@ class Owner(Protocol):
 
     def emit(self, event: Event) -> None: ...
     def problem(self, name: str, message: str) -> None: ...
-    def changed(self, extension: Extension) -> None: ...
-    def hello_ack(self, extension: Extension) -> proto.HelloAck: ...
-    def call_tool(self, extension: Extension, call: proto.CallTool) -> None: ...
-    def cancel_tool(self, extension: Extension, id: str) -> None: ...
-    def submit(self, extension: Extension, text: str) -> None: ...
-    def ask(self, extension: Extension, ask: proto.Ask) -> None: ...
-    def ended(self, extension: Extension) -> None: ...
+    def changed(self, extension: HostedExtension) -> None: ...
+    def hello_ack(self, extension: HostedExtension) -> proto.HelloAck: ...
+    def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None: ...
+    def cancel_tool(self, extension: HostedExtension, id: str) -> None: ...
+    def submit(self, extension: HostedExtension, text: str) -> None: ...
+    def ask(self, extension: HostedExtension, ask: proto.Ask) -> None: ...
+    def ended(self, extension: HostedExtension) -> None: ...
 
 
-class Extension:
+class HostedExtension:
     def __init__(
         self,
         installed: Installed,
         owner: Owner,
         *,
         log: LogFile,
-        limits: Limits,
+        limits: ExtensionLimits,
         secrets: frozenset[str],
     ) -> None:
         self.installed = installed
@@ -104,7 +104,7 @@ class Extension:
         self._owner = owner
         self._secrets = secrets
         self._coming = self.registered
-        self._peer: Peer | None = None
+        self._peer: ExtensionProcess | None = None
         self._questions: dict[str, Question] = {}
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -134,7 +134,7 @@ class Extension:
             self._report(reason)
             self._set_state("stopped", reason)
             return
-        peer = Peer(
+        peer = ExtensionProcess(
             self.name,
             process,
             self.log,
@@ -249,7 +249,7 @@ class Extension:
         else:
             self._restart(reason)
         for question in questions:
-            question.put(Gone(reason))
+            question.put(NoAnswer(reason))
 
     def _is_over(self, reason: str, was_asked: bool, lived: float) -> bool:
         assert self._peer is not None
@@ -408,7 +408,7 @@ class Extension:
                 pass
             case LineTooLong():
                 if (id := proto.id_of(frame.start)) is not None:
-                    self._answer(id, Gone(f"its answer is longer than {frame.limit} bytes"))
+                    self._answer(id, NoAnswer(f"its answer is longer than {frame.limit} bytes"))
             case proto.Unknown():
                 self._on_unknown(frame)
             case _:
@@ -467,7 +467,7 @@ class Extension:
             frame.name, description, checked, timeout, frame.interactive
         )
 
-    def _answer(self, id: str, answer: proto.FromExtension | Gone) -> None:
+    def _answer(self, id: str, answer: proto.FromExtension | NoAnswer) -> None:
         with self._changed:
             question = self._questions.get(id)
         if question is None:

@@ -10,9 +10,9 @@ from typing import Protocol
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.extensions import proto
 from zot.extensions.deliver import call_fields, text_of
-from zot.extensions.extension import Extension
+from zot.extensions.extension import HostedExtension
 from zot.extensions.manifest import Installed
-from zot.extensions.question import Gone, TimedOut
+from zot.extensions.question import NoAnswer, TimedOut
 from zot.files import write_atomic
 from zot.provider.types import Json, Message, ToolCall
 
@@ -39,7 +39,7 @@ class GuardMemory:
             events.append("tool_call")
         return GUARDED & set(events)
 
-    def remember(self, extension: Extension) -> None:
+    def remember(self, extension: HostedExtension) -> None:
         """Called when it is ready, and when it registers something more after that."""
         events = GUARDED & extension.registered.intercepts
         path = self._folder / extension.name
@@ -54,7 +54,7 @@ class GuardMemory:
 
 
 class Interceptors(Protocol):
-    def interceptors(self, event: str) -> list[Extension]: ...
+    def interceptors(self, event: str) -> list[HostedExtension]: ...
     def intercept_frame(
         self, id: str, event: str, fields: dict[str, Json]
     ) -> proto.EventIntercept: ...
@@ -111,7 +111,7 @@ class ExtensionHook(Hook):
             yield self._ask(extension, event, fields, context)
 
     def _ask(
-        self, extension: Extension, event: str, fields: dict[str, Json], context: HookContext
+        self, extension: HostedExtension, event: str, fields: dict[str, Json], context: HookContext
     ) -> Block | proto.EventInterceptResponse:
         limits, cancel = extension.limits, context.cancel
         if event in extension.expected and not extension.wait_guard(
@@ -134,7 +134,7 @@ class ExtensionHook(Hook):
             if not extension.send(frame):
                 return self._missing(extension, event, "it could not be asked")
             answer = question.wait(deadline, context.cancel)
-        if isinstance(answer, Gone | TimedOut):
+        if isinstance(answer, NoAnswer | TimedOut):
             return self._missing(extension, event, answer.reason)
         if not isinstance(answer, proto.EventInterceptResponse):
             return self._missing(extension, event, "it sent another kind of answer")
@@ -144,7 +144,7 @@ class ExtensionHook(Hook):
         return answer
 
     def _missing(
-        self, extension: Extension, event: str, reason: str
+        self, extension: HostedExtension, event: str, reason: str
     ) -> Block | proto.EventInterceptResponse:
         if extension.fails_closed:
             extension.log.note(f"no answer to {event}: {reason}; blocked (fail closed)")

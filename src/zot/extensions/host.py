@@ -28,12 +28,12 @@ from zot.errors import CommandError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import HostCalls, RunTool
 from zot.extensions.dialogs import Dialogs
-from zot.extensions.extension import Extension, panel_dict
+from zot.extensions.extension import HostedExtension, panel_dict
 from zot.extensions.guard import ExtensionHook, GuardMemory
-from zot.extensions.limits import Limits
+from zot.extensions.limits import ExtensionLimits
 from zot.extensions.logfile import LogFile, log_path
 from zot.extensions.manifest import Discovery, Installed, discover
-from zot.extensions.question import Gone, TimedOut
+from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json
@@ -57,7 +57,7 @@ class HostSettings(Struct, frozen=True):
     reserved_tools: frozenset[str] = frozenset()
     reserved_commands: frozenset[str] = frozenset()
     interactive: bool = False
-    limits: Limits = Limits()
+    limits: ExtensionLimits = ExtensionLimits()
 
 
 class ExtensionHost:
@@ -81,7 +81,7 @@ class ExtensionHost:
         self._submit = submit
         self._calls = HostCalls(run_tool)
         self.dialogs = Dialogs(self.emit, can_answer)
-        self._extensions: list[Extension] = []
+        self._extensions: list[HostedExtension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()
         """Held while extensions start or stop, so that reload and close do not meet."""
@@ -178,11 +178,11 @@ class ExtensionHost:
         finally:
             self._set_settled(True)
 
-    def _new_extension(self, installed: Installed) -> Extension:
+    def _new_extension(self, installed: Installed) -> HostedExtension:
         limits = self.settings.limits
         log = LogFile(log_path(self.settings.home, installed.name), limits.log_bytes)
         secrets = self.settings.secrets
-        extension = Extension(installed, self, log=log, limits=limits, secrets=secrets)
+        extension = HostedExtension(installed, self, log=log, limits=limits, secrets=secrets)
         extension.expected = self._guards.expected(installed)
         return extension
 
@@ -219,7 +219,7 @@ class ExtensionHost:
 
     # --- what extensions bring ---------------------------------------------------------------
 
-    def extensions(self) -> list[Extension]:
+    def extensions(self) -> list[HostedExtension]:
         """In load order."""
         with self._lock:
             return list(self._extensions)
@@ -238,8 +238,8 @@ class ExtensionHost:
     def commands(self) -> list[CommandInfo]:
         return [command for command, _ in self._commands().values()]
 
-    def _commands(self) -> dict[str, tuple[CommandInfo, Extension]]:
-        found: dict[str, tuple[CommandInfo, Extension]] = {}
+    def _commands(self) -> dict[str, tuple[CommandInfo, HostedExtension]]:
+        found: dict[str, tuple[CommandInfo, HostedExtension]] = {}
         reserved = self.settings.reserved_commands
         for extension in self.extensions():
             for name, description in list(extension.registered.commands.items()):
@@ -251,7 +251,7 @@ class ExtensionHost:
         self,
         kind: str,
         name: str,
-        extension: Extension,
+        extension: HostedExtension,
         found: Mapping[str, object],
         reserved: frozenset[str],
     ) -> bool:
@@ -293,7 +293,7 @@ class ExtensionHost:
                 return self._outcome(command, answer)
             case TimedOut():
                 return self._command_failed(command, f"no answer within {limit:g} s")
-            case Gone(reason=reason):
+            case NoAnswer(reason=reason):
                 return self._command_failed(command, reason)
             case _:
                 return self._command_failed(command, "it sent another kind of answer")
@@ -369,7 +369,7 @@ class ExtensionHost:
         """What extensions that start later are told."""
         self._provider, self._model = provider, model
 
-    def _announce_session(self, extension: Extension) -> None:
+    def _announce_session(self, extension: HostedExtension) -> None:
         """Late subscribers, and those that were restarted, hear of the session as well."""
         with self._lock:
             due = (
@@ -382,7 +382,9 @@ class ExtensionHost:
         if due:
             self._deliver("session_start", {}, [extension])
 
-    def _deliver(self, name: str, fields: dict[str, Json], extensions: Sequence[Extension]) -> None:
+    def _deliver(
+        self, name: str, fields: dict[str, Json], extensions: Sequence[HostedExtension]
+    ) -> None:
         # The lock keeps the order of the numbers and the order of delivery the same.
         with self._lock:
             self._sequence += 1
@@ -399,7 +401,7 @@ class ExtensionHost:
                 if name in extension.registered.events:
                     extension.send_line(line)
 
-    def interceptors(self, event: str) -> list[Extension]:
+    def interceptors(self, event: str) -> list[HostedExtension]:
         """Whom to ask, in load order. A guard that does not run still counts: it says no."""
         return [
             each
@@ -436,14 +438,14 @@ class ExtensionHost:
         if self._warn is not None:
             self._warn(f"extension {name}: {message}")
 
-    def changed(self, extension: Extension) -> None:
+    def changed(self, extension: HostedExtension) -> None:
         with self._lock:
             self._wanted = frozenset().union(*(each.registered.events for each in self._extensions))
         self._announce_session(extension)
         if extension.live:
             self._guards.remember(extension)
 
-    def hello_ack(self, extension: Extension) -> proto.HelloAck:
+    def hello_ack(self, extension: HostedExtension) -> proto.HelloAck:
         data_dir = self.settings.home / "extension-data" / extension.name
         ensure_dir(data_dir)
         return proto.HelloAck(
@@ -455,19 +457,19 @@ class ExtensionHost:
             data_dir=str(data_dir),
         )
 
-    def call_tool(self, extension: Extension, call: proto.CallTool) -> None:
+    def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
         self._calls.start(extension, call)
 
-    def cancel_tool(self, extension: Extension, id: str) -> None:
+    def cancel_tool(self, extension: HostedExtension, id: str) -> None:
         self._calls.cancel(extension, id)
 
-    def ask(self, extension: Extension, ask: proto.Ask) -> None:
+    def ask(self, extension: HostedExtension, ask: proto.Ask) -> None:
         self.dialogs.ask(extension, ask)
 
-    def ended(self, extension: Extension) -> None:
+    def ended(self, extension: HostedExtension) -> None:
         self.dialogs.drop(extension)
 
-    def submit(self, extension: Extension, text: str) -> None:
+    def submit(self, extension: HostedExtension, text: str) -> None:
         if self._submit is None:
             extension.log.note("submit was ignored: this host does not start runs for extensions")
         else:

@@ -26,7 +26,7 @@ LEAVE = 0.3
 TERM_GRACE = 0.3
 
 
-class Keeper:
+class ExtensionKeeper:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.child = 0
@@ -95,4 +95,4 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     trees.ignore_polite_signals()
     trees.subreaper()()
-    Keeper(control).run(sys.argv[2:])
+    ExtensionKeeper(control).run(sys.argv[2:])

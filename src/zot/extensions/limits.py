@@ -9,7 +9,7 @@ from msgspec import Struct
 MIB = 1024 * 1024
 
 
-class Limits(Struct, frozen=True):
+class ExtensionLimits(Struct, frozen=True):
     """Times in seconds, sizes in bytes. The defaults are the documented ones."""
 
     grace: float = 3.0

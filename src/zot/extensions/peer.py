@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from zot.extensions.limits import Bucket, Limits
+from zot.extensions.limits import Bucket, ExtensionLimits
 from zot.extensions.logfile import LogFile
 from zot.extensions.process import ChildProcess
 from zot.extensions.proto import (
@@ -30,7 +30,7 @@ MAX_PIPE = 1024 * 1024
 """More than a pipe holds."""
 
 
-class Peer:
+class ExtensionProcess:
     """One life of an extension's process, from start to end."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Peer:
         name: str,
         process: ChildProcess,
         log: LogFile,
-        limits: Limits,
+        limits: ExtensionLimits,
         *,
         on_frame: Callable[[FromExtension | Unknown | LineTooLong], None],
         on_end: Callable[[str], None],

@@ -22,7 +22,7 @@ MAX_PROGRESS = 64 * 1024
 """Characters of progress that wait to be shown; of more, the end is kept."""
 
 
-class Gone(Struct, frozen=True):
+class NoAnswer(Struct, frozen=True):
     """There will be no answer."""
 
     reason: str
@@ -34,7 +34,7 @@ class TimedOut(Struct, frozen=True):
     reason: str = "it did not answer in time"
 
 
-Answer = ToolResult | ToolProgress | CommandResponse | EventInterceptResponse | Gone | TimedOut
+Answer = ToolResult | ToolProgress | CommandResponse | EventInterceptResponse | NoAnswer | TimedOut
 
 
 class Question:

@@ -18,11 +18,11 @@ from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, R
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
-from zot.extensions.limits import Limits
+from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
-    from zot.extensions.extension import Extension
+    from zot.extensions.extension import HostedExtension
     from zot.extensions.host import ExtensionHost
 
 
@@ -214,7 +214,7 @@ class Extensions(Hook):
             secrets=options.secrets,
             reserved_tools=options.reserved,
             reserved_commands=BUILTIN_COMMANDS,
-            limits=Limits(grace=_grace()),
+            limits=ExtensionLimits(grace=_grace()),
         )
         host = ExtensionHost(
             settings,
@@ -244,7 +244,7 @@ class Extensions(Hook):
         return runtime.call_tool(self, call, context.cancel, runtime.show)
 
 
-def _state(extension: Extension) -> ExtensionState:
+def _state(extension: HostedExtension) -> ExtensionState:
     registered = extension.registered
     return ExtensionState(
         extension.name,

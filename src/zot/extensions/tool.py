@@ -9,15 +9,15 @@ from zot.core.image import checked_image
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import Cancelled, CommandError, ToolError
 from zot.extensions import proto
-from zot.extensions.extension import Extension, ToolInfo
-from zot.extensions.question import Gone, TimedOut
+from zot.extensions.extension import HostedExtension, ToolInfo
+from zot.extensions.question import NoAnswer, TimedOut
 from zot.provider.types import Image, Json, Text
 
 NO_CONTENT = "(extension returned no content)"
 
 
 class ExtensionTool:
-    def __init__(self, extension: Extension, info: ToolInfo, *, interactive: bool) -> None:
+    def __init__(self, extension: HostedExtension, info: ToolInfo, *, interactive: bool) -> None:
         self._extension = extension
         self._info = info
         self._interactive = interactive
@@ -64,7 +64,7 @@ class ExtensionTool:
                 case TimedOut():
                     self._extension.send(proto.ToolCancel(question.id))
                     raise self._failed(f"no result within {timeout} s")
-                case Gone(reason=reason):
+                case NoAnswer(reason=reason):
                     raise self._failed(reason)
                 case _:
                     raise self._failed("it sent another kind of answer")

@@ -62,7 +62,7 @@ class _Answer(Struct):
     usage: Usage = Usage()
 
 
-class Call:
+class LocalCall:
     """One call of `stream`: one request to the server, or two when the first one looped."""
 
     def __init__(self, request: Request, forms: Mapping[str, Form], *, tiny: bool) -> None:

@@ -38,7 +38,7 @@ class Header(Struct, frozen=True):
     """Empty for a model that was not trained to chat."""
 
 
-class _Reader:
+class _GgufReader:
     """Walks over the mapped file: a vocabulary has hundreds of thousands of strings to skip."""
 
     def __init__(self, data: mmap.mmap) -> None:
@@ -101,7 +101,7 @@ def read_header(path: Path) -> Header:
             if file.seek(0, os.SEEK_END) == 0:
                 raise ValueError(CUT)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                values = _read_values(_Reader(data))
+                values = _read_values(_GgufReader(data))
     except OSError as failed:
         raise ConfigError(
             f"cannot read the model file {str(path)!r}: {failed.strerror}"
@@ -120,7 +120,7 @@ def read_header(path: Path) -> Header:
     )
 
 
-def _read_values(reader: _Reader) -> dict[str, object]:
+def _read_values(reader: _GgufReader) -> dict[str, object]:
     if reader.take(4) != b"GGUF":
         raise ValueError("it does not begin with the letters GGUF")
     if int(reader.scalar("I")) not in (2, 3):

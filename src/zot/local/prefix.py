@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from zot.errors import ProviderError
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.provider.http import open_url
 from zot.provider.types import Json
 
@@ -30,7 +30,7 @@ class PrefixStore:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def restore(self, address: Address, prefix: Prefix) -> bool:
+    def restore(self, address: ServerAddress, prefix: Prefix) -> bool:
         """Give a server that has just started what an earlier one had read."""
         name = _file_name(prefix)
         warm = self._directory / WARM
@@ -44,12 +44,12 @@ class PrefixStore:
         saved.touch()  # the most recently used are kept
         return True
 
-    def _mark(self, address: Address) -> None:
+    def _mark(self, address: ServerAddress) -> None:
         warm = self._directory / WARM
         warm.touch(mode=0o600)
         warm.write_text(str(address.pid))
 
-    def save(self, address: Address, prefix: Prefix) -> bool:
+    def save(self, address: ServerAddress, prefix: Prefix) -> bool:
         """Keep what the server has read of the prefix, unless it is kept already.
 
         It is made to forget what came after it first: the conversation is not for the disk.
@@ -73,11 +73,11 @@ def _file_name(prefix: Prefix) -> str:
     return hashlib.sha256(msgspec.json.encode(prefix)).hexdigest()[:24] + ".kv"
 
 
-def _slot(address: Address, action: str, name: str) -> bool:
+def _slot(address: ServerAddress, action: str, name: str) -> bool:
     return _post(address, f"/slots/0?action={action}", {"filename": name})
 
 
-def _post(address: Address, path: str, body: dict[str, Json]) -> bool:
+def _post(address: ServerAddress, path: str, body: dict[str, Json]) -> bool:
     url = f"http://127.0.0.1:{address.port}{path}"
     headers = {"authorization": f"Bearer {address.key}", "content-type": "application/json"}
     data = msgspec.json.encode(body)

@@ -12,11 +12,11 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, NetworkError, ZotError
-from zot.local.call import MAX_OUTPUT, TINY_BYTES, Call
+from zot.local.call import MAX_OUTPUT, TINY_BYTES, LocalCall
 from zot.local.form import forms_for
 from zot.local.models import DEFAULT, Weights, find_weights, looks_like_path, pulled_models
 from zot.local.prefix import PrefixStore
-from zot.local.serve import Address
+from zot.local.serve import ServerAddress
 from zot.local.server import CONTEXT, LocalServer, Progress, quiet
 from zot.provider.providers import PROVIDERS, connect
 from zot.provider.types import (
@@ -106,7 +106,7 @@ class LocalProvider:
         self._server = server or LocalServer(weights, progress=progress)
         self._tiny = weights.bytes < TINY_BYTES
         self._prefixes = PrefixStore(self._server.directory)
-        self._client: tuple[Address, Provider] | None = None
+        self._client: tuple[ServerAddress, Provider] | None = None
         self._warming = Cancel()
         self._idle_release = idle_release
         self._idle: threading.Timer | None = None
@@ -135,7 +135,7 @@ class LocalProvider:
             address = self._server.acquire(cancel)
             client = self._connected(address, request.model)
             forms = forms_for(request.tools)
-            call = Call(request, forms, tiny=self._tiny)
+            call = LocalCall(request, forms, tiny=self._tiny)
             if forms:
                 self._prefixes.restore(address, call.prefix)
             try:
@@ -164,7 +164,7 @@ class LocalProvider:
             client[1].close()
         self._server.release()
 
-    def _connected(self, address: Address, model: Model) -> Provider:
+    def _connected(self, address: ServerAddress, model: Model) -> Provider:
         with self._lock:
             if self._client is None or self._client[0] != address:
                 if self._client is not None:

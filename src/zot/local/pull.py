@@ -23,7 +23,7 @@ from zot.errors import ConfigError, ProviderError, ZotError
 from zot.files import ensure_dir, lock_file
 from zot.local.limits import free_disk, free_memory, size_text
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
-from zot.provider.http import Answer, open_url
+from zot.provider.http import HttpAnswer, open_url
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000
@@ -47,7 +47,7 @@ class WrongChecksum(PullError):
     pass
 
 
-class Limits:
+class MachineLimits:
     """What the machine has; a test or a caller may say otherwise."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Limits:
         self.disk, self.memory = disk, memory
 
 
-def check_room(model: LocalModel, limits: Limits) -> None:
+def check_room(model: LocalModel, limits: MachineLimits) -> None:
     """Raises PullError when the model would not fit on the disk or run in the memory."""
     partial = _partial_path(model)
     have = partial.stat().st_size if partial.is_file() else 0
@@ -76,7 +76,9 @@ def check_room(model: LocalModel, limits: Limits) -> None:
         )
 
 
-def pull(model: LocalModel, report: Report, *, url: str = "", limits: Limits | None = None) -> Path:
+def pull(
+    model: LocalModel, report: Report, *, url: str = "", limits: MachineLimits | None = None
+) -> Path:
     """Fetch the model and return where it is; goes on where an earlier pull was cut.
 
     `url` is a mirror to use instead of the model's own sources; the checksum stays the same.
@@ -86,7 +88,7 @@ def pull(model: LocalModel, report: Report, *, url: str = "", limits: Limits | N
     """
     if is_pulled(model):
         return pulled_path(model)
-    check_room(model, limits or Limits())
+    check_room(model, limits or MachineLimits())
     ensure_dir(models_dir())
     with _only_one(model):
         if not is_pulled(model):
@@ -272,7 +274,7 @@ def fetch_url(url: str, total: int, partial: Path, report: Report) -> None:
 
 
 @contextmanager
-def _opened(url: str, headers: dict[str, str]) -> Iterator[Answer]:
+def _opened(url: str, headers: dict[str, str]) -> Iterator[HttpAnswer]:
     """The file's answer, wherever its publisher has moved it; never from https to http."""
     name, where = url.partition("://")[2].partition("/")[0], url
     for _ in range(MAX_REDIRECTS):

@@ -39,7 +39,7 @@ class Orders(Struct, frozen=True):
     template: str = ""
 
 
-class Address(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """Where a running server is; in a file that only the user can read."""
 
     pid: int
@@ -116,7 +116,7 @@ def serve(orders: Orders) -> int:
         sys.stderr.write(f"{failed}\n")
         return 1
     port = int(server.listening_address.rsplit(":", 1)[1])
-    address = Address(os.getpid(), port, orders.key, orders.model, orders.context)
+    address = ServerAddress(os.getpid(), port, orders.key, orders.model, orders.context)
     write_atomic(directory / ADDRESS, msgspec.json.encode(address))
     wait_until_unused(directory, orders.linger)
     (directory / ADDRESS).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from zot.home import home
 from zot.local.gguf import read_header
 from zot.local.limits import free_memory, server_threads, size_text
 from zot.local.models import Weights
-from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Address, Orders
+from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Orders, ServerAddress
 
 CONTEXT = 8192
 LINGER_SECONDS = 3.0
@@ -77,7 +77,7 @@ class LocalServer:
 
     # --- for the provider --------------------------------------------------------------------
 
-    def acquire(self, cancel: Cancel) -> Address:
+    def acquire(self, cancel: Cancel) -> ServerAddress:
         """The address of a server that is ready, started now if need be.
 
         Raises:
@@ -130,12 +130,12 @@ class LocalServer:
     def _is_alive(self) -> bool:
         return is_alive(self.directory)
 
-    def _running(self) -> Address | None:
+    def _running(self) -> ServerAddress | None:
         return running_server(self.directory)
 
     # --- starting ----------------------------------------------------------------------------
 
-    def _await_other(self, cancel: Cancel) -> Address | None:
+    def _await_other(self, cancel: Cancel) -> ServerAddress | None:
         """A server whose starter was killed may still be loading: it will do."""
         while self._is_alive():
             if (address := self._running()) is not None:
@@ -143,7 +143,7 @@ class LocalServer:
             cancel.sleep(POLL_SECONDS)
         return None
 
-    def _start(self, cancel: Cancel) -> Address:
+    def _start(self, cancel: Cancel) -> ServerAddress:
         orders = self._orders()
         (self.directory / ADDRESS).unlink(missing_ok=True)
         child = self._spawn(orders)
@@ -258,14 +258,14 @@ class LocalServer:
         return Rejected(f"the local model server did not start ({last[0][:200]})")
 
 
-def running_server(directory: Path) -> Address | None:
+def running_server(directory: Path) -> ServerAddress | None:
     """The server of this directory, if one is ready."""
     try:
         data = (directory / ADDRESS).read_bytes()
     except FileNotFoundError:
         return None
     # The file alone may be all that is left of a server that was killed.
-    return msgspec.json.decode(data, type=Address) if is_alive(directory) else None
+    return msgspec.json.decode(data, type=ServerAddress) if is_alive(directory) else None
 
 
 def is_alive(directory: Path) -> bool:

@@ -31,7 +31,7 @@ CALL_STARTS = ('{"tool":"', '{"name":"')
 _LEAD = re.compile(r"(?:```(?:json|JSON)|\[TOOL\]|<tool_call>|<tools>|<\|im_start\|>)?\s*")
 
 
-class Found(Struct, frozen=True):
+class SpokenCall(Struct, frozen=True):
     """A call in its flat form."""
 
     name: str
@@ -72,7 +72,7 @@ class Speech:
             self._empty = False
         return shown
 
-    def finish(self) -> tuple[str, Found | None]:
+    def finish(self) -> tuple[str, SpokenCall | None]:
         """What was held back: as text, or as the call it is."""
         held, self._held = self._held, ""
         found = find_call(held, self._forms)
@@ -81,7 +81,7 @@ class Speech:
         return held, None
 
 
-def find_call(text: str, forms: Mapping[str, Form]) -> Found | None:
+def find_call(text: str, forms: Mapping[str, Form]) -> SpokenCall | None:
     """The call a piece of markup holds, in our form or in the usual name and arguments."""
     lead = _LEAD.match(text)
     body = text[lead.end() if lead else 0 :]
@@ -93,9 +93,9 @@ def find_call(text: str, forms: Mapping[str, Form]) -> Found | None:
         return None
     arguments = flat.get("arguments", flat.get("parameters"))
     if "tool" not in flat and isinstance(arguments, dict):
-        return Found(name, forms[name].args(arguments))
+        return SpokenCall(name, forms[name].args(arguments))
     if "tool" in flat:
-        return Found(name, forms[name].args(flat))
+        return SpokenCall(name, forms[name].args(flat))
     return None
 
 

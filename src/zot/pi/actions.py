@@ -17,7 +17,7 @@ from zot.errors import AuthError, CommandError, ConfigError
 from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.commands import Choice, Look, Switch
-from zot.pi.dialect import Incoming
+from zot.pi.dialect import PiIncoming
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, from_pi, level_word
 from zot.pi.models import scoped
@@ -71,32 +71,32 @@ class Actions:
         server, runtime = self._server, self._server.runtime
         session = runtime.session
         match command:
-            case commands.GetState():
+            case commands.PiGetState():
                 return self._state()
-            case commands.GetMessages():
+            case commands.PiGetMessages():
                 shown = pi_replies.messages(session.messages())
                 first = [server.system_message()] if server.peer.generation == "c" else []
                 return {"messages": first + shown}
-            case commands.GetAvailableModels():
+            case commands.PiGetAvailableModels():
                 return {"models": [pi_replies.model(model) for model in runtime.models.all()]}
-            case commands.GetAvailableThinkingLevels():
+            case commands.PiGetAvailableThinkingLevels():
                 return {"levels": [level_word(level) for level in levels(runtime.model)]}
-            case commands.GetSessionStats():
+            case commands.PiGetSessionStats():
                 agent = runtime.agent
                 window = agent.model.context_window
                 return pi_replies.stats(session, path_of(session), agent.context_tokens, window)
-            case commands.GetForkMessages():
+            case commands.PiGetForkMessages():
                 return {"messages": pi_replies.forkable(session)}
-            case commands.GetEntries(since):
+            case commands.PiGetEntries(since):
                 rows = pi_replies.Rows(session)
                 found = rows.since(since)
                 if found is None:
                     raise CommandError(f"there is no entry with the id {since!r}")
                 return {"entries": found, "leafId": rows.leaf}
-            case commands.GetTree():
+            case commands.PiGetTree():
                 rows = pi_replies.Rows(session)
                 return {"tree": rows.tree(), "leafId": rows.leaf}
-            case commands.GetLastAssistantText():
+            case commands.PiGetLastAssistantText():
                 text = pi_replies.last_assistant_text(session.messages())
                 return {} if text is None else {"text": text}
             case _:
@@ -128,17 +128,17 @@ class Actions:
 
     def choose(self, command: Choice) -> Json:
         match command:
-            case commands.SetModel(provider, id):
+            case commands.PiSetModel(provider, id):
                 return pi_replies.model(self._use(provider, id))
-            case commands.CycleModel():
+            case commands.PiCycleModel():
                 return self._cycle_model()
-            case commands.SetThinkingLevel(word):
+            case commands.PiSetThinkingLevel(word):
                 if word not in WORD_LEVELS:
                     known = ", ".join(WORD_LEVELS)
                     raise CommandError(f"the level must be one of {known}, not {word!r}")
                 self._server.set_level(WORD_LEVELS[word])
                 return UNSET
-            case commands.CycleThinkingLevel():
+            case commands.PiCycleThinkingLevel():
                 return self._cycle_level()
             case _:
                 assert_never(command)
@@ -184,17 +184,17 @@ class Actions:
         session = runtime.session
         text: dict[str, Json] = {}
         match command:
-            case commands.NewSession(parent):
+            case commands.PiNewSession(parent):
                 runtime.new_session(parent or "")
-            case commands.SwitchSession(path):
+            case commands.PiSwitchSession(path):
                 runtime.load_session(path)
-            case commands.Fork(id):
+            case commands.PiFork(id):
                 entry = session.entries.get(id)
                 if entry is None or not pi_replies.is_own(entry):
                     raise CommandError(f"there is no user message with the entry id {id!r}")
                 self._copy(session.path(entry.parent) if entry.parent is not None else [])
                 text = {"text": pi_replies.first_text(entry.body)}
-            case commands.Clone():
+            case commands.PiClone():
                 if session.message_count() == 0:
                     raise CommandError("there is nothing to clone: nothing was said yet")
                 self._copy(session.path())
@@ -209,7 +209,7 @@ class Actions:
 
     # --- the shell, exports, commands --------------------------------------------------------
 
-    def bash(self, incoming: Incoming, command: str, hidden: bool) -> dict[str, Json]:
+    def bash(self, incoming: PiIncoming, command: str, hidden: bool) -> dict[str, Json]:
         server = self._server
 
         def show(text: str) -> None:
@@ -255,7 +255,7 @@ class Actions:
             timeout=round(event.timeout * 1000),
         )
 
-    def dialog_answered(self, incoming: Incoming, answer: commands.ExtensionUiResponse) -> None:
+    def dialog_answered(self, incoming: PiIncoming, answer: commands.PiExtensionUiResponse) -> None:
         """Answers to questions that are no longer open are ignored, as pi does."""
         if incoming.id is UNSET:
             return

@@ -14,7 +14,7 @@ from zot.provider.types import Json
 QueueMode = Literal["all", "one-at-a-time"]
 
 
-class Command(Struct, frozen=True, tag_field="type"):
+class PiCommand(Struct, frozen=True, tag_field="type"):
     """Base of all commands; unknown fields are ignored, as pi does."""
 
 
@@ -34,152 +34,152 @@ class Attachment(Struct, frozen=True):
     extractedText: str | None = None
 
 
-class Prompt(Command, frozen=True, tag="prompt"):
+class PiPrompt(PiCommand, frozen=True, tag="prompt"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
     attachments: tuple[dict[str, Json], ...] | None = None
     streamingBehavior: Literal["steer", "followUp"] | None = None
 
 
-class Steer(Command, frozen=True, tag="steer"):
+class PiSteer(PiCommand, frozen=True, tag="steer"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
 
 
-class FollowUp(Command, frozen=True, tag="follow_up"):
+class PiFollowUp(PiCommand, frozen=True, tag="follow_up"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
 
 
-class Abort(Command, frozen=True, tag="abort"):
+class PiAbort(PiCommand, frozen=True, tag="abort"):
     pass
 
 
-class ClearQueue(Command, frozen=True, tag="clear_queue"):
+class PiClearQueue(PiCommand, frozen=True, tag="clear_queue"):
     pass
 
 
-class NewSession(Command, frozen=True, tag="new_session"):
+class PiNewSession(PiCommand, frozen=True, tag="new_session"):
     parentSession: str | None = None
 
 
-class GetState(Command, frozen=True, tag="get_state"):
+class PiGetState(PiCommand, frozen=True, tag="get_state"):
     pass
 
 
-class GetMessages(Command, frozen=True, tag="get_messages"):
+class PiGetMessages(PiCommand, frozen=True, tag="get_messages"):
     pass
 
 
-class SetModel(Command, frozen=True, tag="set_model"):
+class PiSetModel(PiCommand, frozen=True, tag="set_model"):
     provider: str
     modelId: str
 
 
-class CycleModel(Command, frozen=True, tag="cycle_model"):
+class PiCycleModel(PiCommand, frozen=True, tag="cycle_model"):
     pass
 
 
-class GetAvailableModels(Command, frozen=True, tag="get_available_models"):
+class PiGetAvailableModels(PiCommand, frozen=True, tag="get_available_models"):
     pass
 
 
-class SetThinkingLevel(Command, frozen=True, tag="set_thinking_level"):
+class PiSetThinkingLevel(PiCommand, frozen=True, tag="set_thinking_level"):
     level: str
 
 
-class CycleThinkingLevel(Command, frozen=True, tag="cycle_thinking_level"):
+class PiCycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"):
     pass
 
 
-class GetAvailableThinkingLevels(Command, frozen=True, tag="get_available_thinking_levels"):
+class PiGetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"):
     pass
 
 
-class SetSteeringMode(Command, frozen=True, tag="set_steering_mode"):
+class PiSetSteeringMode(PiCommand, frozen=True, tag="set_steering_mode"):
     mode: QueueMode
 
 
-class SetFollowUpMode(Command, frozen=True, tag="set_follow_up_mode"):
+class PiSetFollowUpMode(PiCommand, frozen=True, tag="set_follow_up_mode"):
     mode: QueueMode
 
 
-class Compact(Command, frozen=True, tag="compact"):
+class PiCompact(PiCommand, frozen=True, tag="compact"):
     customInstructions: str | None = None
 
 
-class SetAutoCompaction(Command, frozen=True, tag="set_auto_compaction"):
+class PiSetAutoCompaction(PiCommand, frozen=True, tag="set_auto_compaction"):
     enabled: bool
 
 
-class SetAutoRetry(Command, frozen=True, tag="set_auto_retry"):
+class PiSetAutoRetry(PiCommand, frozen=True, tag="set_auto_retry"):
     enabled: bool
 
 
-class AbortRetry(Command, frozen=True, tag="abort_retry"):
+class PiAbortRetry(PiCommand, frozen=True, tag="abort_retry"):
     pass
 
 
-class Bash(Command, frozen=True, tag="bash"):
+class PiBash(PiCommand, frozen=True, tag="bash"):
     command: str
     excludeFromContext: bool = False
 
 
-class AbortBash(Command, frozen=True, tag="abort_bash"):
+class PiAbortBash(PiCommand, frozen=True, tag="abort_bash"):
     pass
 
 
-class GetSessionStats(Command, frozen=True, tag="get_session_stats"):
+class PiGetSessionStats(PiCommand, frozen=True, tag="get_session_stats"):
     pass
 
 
-class ExportHtml(Command, frozen=True, tag="export_html"):
+class PiExportHtml(PiCommand, frozen=True, tag="export_html"):
     outputPath: str | None = None
 
 
-class SwitchSession(Command, frozen=True, tag="switch_session"):
+class PiSwitchSession(PiCommand, frozen=True, tag="switch_session"):
     sessionPath: str
 
 
-class Fork(Command, frozen=True, tag="fork"):
+class PiFork(PiCommand, frozen=True, tag="fork"):
     entryId: str
 
 
-class Clone(Command, frozen=True, tag="clone"):
+class PiClone(PiCommand, frozen=True, tag="clone"):
     pass
 
 
-class GetForkMessages(Command, frozen=True, tag="get_fork_messages"):
+class PiGetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"):
     pass
 
 
-class GetEntries(Command, frozen=True, tag="get_entries"):
+class PiGetEntries(PiCommand, frozen=True, tag="get_entries"):
     since: str | None = None
 
 
-class GetTree(Command, frozen=True, tag="get_tree"):
+class PiGetTree(PiCommand, frozen=True, tag="get_tree"):
     pass
 
 
-class GetLastAssistantText(Command, frozen=True, tag="get_last_assistant_text"):
+class PiGetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"):
     pass
 
 
-class SetSessionName(Command, frozen=True, tag="set_session_name"):
+class PiSetSessionName(PiCommand, frozen=True, tag="set_session_name"):
     name: str
 
 
-class GetCommands(Command, frozen=True, tag="get_commands"):
+class PiGetCommands(PiCommand, frozen=True, tag="get_commands"):
     pass
 
 
-class GetProtocol(Command, frozen=True, tag="get_protocol"):
+class PiGetProtocol(PiCommand, frozen=True, tag="get_protocol"):
     """Ours, not pi's: what is spoken here. With `generation`, the client says what it speaks."""
 
     generation: Literal["a", "b", "c"] | None = None
 
 
-class ExtensionUiResponse(Command, frozen=True, tag="extension_ui_response"):
+class PiExtensionUiResponse(PiCommand, frozen=True, tag="extension_ui_response"):
     """The answer to a dialog; it gets no response of its own."""
 
     value: str | None = None
@@ -187,28 +187,30 @@ class ExtensionUiResponse(Command, frozen=True, tag="extension_ui_response"):
     cancelled: bool = False
 
 
-Work = Prompt | Steer | FollowUp | Abort | AbortRetry | ClearQueue | Compact
+Work = PiPrompt | PiSteer | PiFollowUp | PiAbort | PiAbortRetry | PiClearQueue | PiCompact
 """What starts, steers or stops a run."""
-Setting = SetSteeringMode | SetFollowUpMode | SetAutoCompaction | SetAutoRetry | SetSessionName
-Choice = SetModel | CycleModel | SetThinkingLevel | CycleThinkingLevel
-Switch = NewSession | SwitchSession | Fork | Clone
-Look = (
-    GetState
-    | GetMessages
-    | GetAvailableModels
-    | GetAvailableThinkingLevels
-    | GetSessionStats
-    | GetForkMessages
-    | GetEntries
-    | GetTree
-    | GetLastAssistantText
+Setting = (
+    PiSetSteeringMode | PiSetFollowUpMode | PiSetAutoCompaction | PiSetAutoRetry | PiSetSessionName
 )
-Slow = Bash | ExportHtml | GetCommands
+Choice = PiSetModel | PiCycleModel | PiSetThinkingLevel | PiCycleThinkingLevel
+Switch = PiNewSession | PiSwitchSession | PiFork | PiClone
+Look = (
+    PiGetState
+    | PiGetMessages
+    | PiGetAvailableModels
+    | PiGetAvailableThinkingLevels
+    | PiGetSessionStats
+    | PiGetForkMessages
+    | PiGetEntries
+    | PiGetTree
+    | PiGetLastAssistantText
+)
+Slow = PiBash | PiExportHtml | PiGetCommands
 """What has a thread of its own."""
-Aside = AbortBash | GetProtocol | ExtensionUiResponse
+Aside = PiAbortBash | PiGetProtocol | PiExtensionUiResponse
 AnyPiCommand = Work | Setting | Choice | Switch | Look | Slow | Aside
 
-SPEC_COMMANDS = (Prompt, Abort, Compact)
+SPEC_COMMANDS = (PiPrompt, PiAbort, PiCompact)
 """All that generation A knows."""
-NEWEST_COMMANDS = (ClearQueue, GetAvailableThinkingLevels)
+NEWEST_COMMANDS = (PiClearQueue, PiGetAvailableThinkingLevels)
 """What only clients of generation C send."""

@@ -24,7 +24,7 @@ from zot.pi.commands import (
     SPEC_COMMANDS,
     AnyPiCommand,
     Attachment,
-    Prompt,
+    PiPrompt,
 )
 from zot.provider.types import Image, Json, Text
 from zot.wire.zot import Envelope, checked_id, checked_name
@@ -34,7 +34,7 @@ PROTOCOL_VERSION = 1
 """Of `get_protocol`'s answer; pi itself has no number."""
 
 
-class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PiResponse(Struct, frozen=True, omit_defaults=True, kw_only=True):
     id: Raw | UnsetType = UNSET
     type: Literal["response", ""] = ""
     command: str | UnsetType = UNSET
@@ -43,7 +43,7 @@ class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str | UnsetType = UNSET
 
 
-class Incoming(Struct, frozen=True):
+class PiIncoming(Struct, frozen=True):
     name: str
     """The command's word; `parse` for a line that is no JSON, empty for one without a type."""
     id: Raw | UnsetType
@@ -55,7 +55,7 @@ _envelope = msgspec.json.Decoder(Envelope).decode
 _command = msgspec.json.Decoder(AnyPiCommand).decode
 
 
-def decode(line: bytes) -> Incoming:
+def decode(line: bytes) -> PiIncoming:
     """One line as a command, or as what is wrong with it; never raises."""
     name = "parse"
     id: Raw | UnsetType = UNSET
@@ -65,9 +65,9 @@ def decode(line: bytes) -> Incoming:
         name = ""
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
-        return Incoming(name, id, decode_line(whole, _command))
+        return PiIncoming(name, id, decode_line(whole, _command))
     except CommandError as error:
-        return Incoming(name, id, None, _explained(error, name))
+        return PiIncoming(name, id, None, _explained(error, name))
 
 
 def _explained(error: CommandError, name: str) -> CommandError:
@@ -84,14 +84,14 @@ def pinned(word: str) -> Generation | None:
     return msgspec.convert(word, Generation) if word else None
 
 
-class Peer:
+class PiPeer:
     """Who is at the other end, as far as it has shown itself."""
 
     def __init__(self, pinned: Generation | None = None) -> None:
         self._pinned = pinned
         self.generation: Generation = pinned or "a"
 
-    def learn(self, incoming: Incoming) -> None:
+    def learn(self, incoming: PiIncoming) -> None:
         """Look at a command before it is carried out."""
         if self._pinned is not None:
             return
@@ -106,15 +106,15 @@ class Peer:
         if self._pinned is None:
             self.generation = generation
 
-    def wants_answer(self, incoming: Incoming) -> bool:
+    def wants_answer(self, incoming: PiIncoming) -> bool:
         return self.generation != "a" or incoming.id is not UNSET
 
 
-def _is_newer(incoming: Incoming) -> bool:
+def _is_newer(incoming: PiIncoming) -> bool:
     command = incoming.command
     if incoming.id is not UNSET:
         return True
-    if isinstance(command, Prompt):
+    if isinstance(command, PiPrompt):
         return command.images is not None or command.streamingBehavior is not None
     return command is not None and not isinstance(command, SPEC_COMMANDS)
 
@@ -122,18 +122,20 @@ def _is_newer(incoming: Incoming) -> bool:
 # --- answers ---------------------------------------------------------------------------------
 
 
-def success(incoming: Incoming, data: Json = UNSET) -> Response:
-    return Response(id=incoming.id, type="response", command=incoming.name, success=True, data=data)
+def success(incoming: PiIncoming, data: Json = UNSET) -> PiResponse:
+    return PiResponse(
+        id=incoming.id, type="response", command=incoming.name, success=True, data=data
+    )
 
 
-def failure(incoming: Incoming, error: Exception) -> Response:
+def failure(incoming: PiIncoming, error: Exception) -> PiResponse:
     command = incoming.name or UNSET
-    return Response(
+    return PiResponse(
         id=incoming.id, type="response", command=command, success=False, error=str(error)
     )
 
 
-def protocol(peer: Peer, version: str) -> dict[str, Json]:
+def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
     """The data of `get_protocol`."""
     return {
         "protocol": "pi-rpc",
@@ -167,7 +169,7 @@ class Files(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: Prompt) -> Files:
+def files(command: PiPrompt) -> Files:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:

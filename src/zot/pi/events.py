@@ -26,8 +26,8 @@ from msgspec.structs import replace
 from zot.core import events
 from zot.core.events import Event
 from zot.pi import frames
-from zot.pi.dialect import Generation, Peer
-from zot.pi.frames import CompactionResult, PiFrame, ToolOutput, UiRequest
+from zot.pi.dialect import Generation, PiPeer
+from zot.pi.frames import CompactionResult, PiFrame, PiToolOutput, UiRequest
 from zot.pi.messages import (
     PiAssistant,
     PiMessage,
@@ -38,7 +38,7 @@ from zot.pi.messages import (
     result_to_pi,
     to_pi,
 )
-from zot.pi.stream import Budget, Stream
+from zot.pi.stream import Budget, PiStream
 from zot.provider.types import Json, Message, Origin, Stop, Text, ToolCall, ToolResult, Usage
 
 RunKind = Literal["prompt", "compact"]
@@ -77,7 +77,7 @@ NO_RESULT = "the run was aborted before the tool returned"
 _LEVEL_TO_NOTIFY = {"error": "error", "warn": "warning", "warning": "warning"}
 
 
-class Turn:
+class PiTurn:
     """One model call and its tools, as far as they were told."""
 
     def __init__(self) -> None:
@@ -102,13 +102,13 @@ class Encoder:
     first_stop = "stop"
     """What a message that begins says of its end."""
 
-    def __init__(self, peer: Peer, before: Encoder | None = None) -> None:
+    def __init__(self, peer: PiPeer, before: Encoder | None = None) -> None:
         """`before` is the one that spoke to this peer until now."""
         self.running = False
         """An agent_start was told, and its agent_end was not."""
         self._peer = peer
-        self._turn: Turn | None = None
-        self._stream: Stream | None = None
+        self._turn: PiTurn | None = None
+        self._stream: PiStream | None = None
         self._messages: list[PiMessage] = []
         self._model: tuple[str, str, str] = before._model if before else ("", "", "")
         self._usage = Usage()
@@ -298,8 +298,8 @@ class Encoder:
         self._stream = self._new_stream(head)
         return [*self._open_turn(keep=True), frames.MessageStart(head)]
 
-    def _new_stream(self, head: PiAssistant) -> Stream:
-        return Stream(head, self._budget)
+    def _new_stream(self, head: PiAssistant) -> PiStream:
+        return PiStream(head, self._budget)
 
     def _head(self, stop: Stop, error: str | None = None) -> PiAssistant:
         """An assistant message without content."""
@@ -354,7 +354,7 @@ class Encoder:
         if self._turn is not None and self._turn.message is not None and not keep:
             out += self._close_turn()
         if self._turn is None:
-            self._turn = Turn()
+            self._turn = PiTurn()
             out.append(frames.TurnStarted())
         held, self._queue = self._queue, []
         return out + held
@@ -428,7 +428,7 @@ class Encoder:
 
     # --- tools -------------------------------------------------------------------------------
 
-    def _tools_called(self, turn: Turn) -> list[PiFrame]:
+    def _tools_called(self, turn: PiTurn) -> list[PiFrame]:
         """All tools of a turn are told at once, before the first one runs."""
         return [frame for call in turn.calls for frame in self._tool_start(call)]
 
@@ -452,7 +452,7 @@ class Encoder:
             return []
         self._budget.spend(size)
         progress.held = False
-        call, so_far = progress.call, ToolOutput([TextPart(progress.text)])
+        call, so_far = progress.call, PiToolOutput([TextPart(progress.text)])
         return [frames.ToolExecutionUpdate(call.id, call.name, call.args or {}, so_far)]
 
     def _tool_end(self, call: ToolCall, result: ToolResult, seconds: float) -> list[PiFrame]:
@@ -468,11 +468,11 @@ class Encoder:
         return out
 
     def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
-        output = ToolOutput(shown.content, shown.details or {})
+        output = PiToolOutput(shown.content, shown.details or {})
         milliseconds = round(seconds * 1000)
         return [frames.ToolExecutionEnd(call.id, call.name, output, shown.isError, milliseconds)]
 
-    def _tools_done(self, turn: Turn) -> list[PiFrame]:
+    def _tools_done(self, turn: PiTurn) -> list[PiFrame]:
         """The results are messages when all tools have returned."""
         shown = (turn.results[call.id] for call in turn.calls)
         return [*(frame for each in shown for frame in self._pair(each)), *self._close_turn()]

@@ -42,7 +42,7 @@ from zot.pi.messages import (
     usage_to_pi,
 )
 from zot.provider.types import Json, Message, ToolResult
-from zot.sessions.format import Format, Reader
+from zot.sessions.format import Format, SessionReader
 from zot.sessions.jsonl import decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
 
@@ -234,7 +234,7 @@ def _milliseconds(time: str) -> str:
 # --- reading ---------------------------------------------------------------------------------
 
 
-class PiTranscript(Reader):
+class PiTranscript(SessionReader):
     """The rows of a pi file."""
 
     def __init__(self) -> None:

@@ -77,7 +77,7 @@ class MessageEnd(PiFrame, frozen=True, tag="message_end"):
 # --- tools -----------------------------------------------------------------------------------
 
 
-class ToolOutput(Struct, frozen=True):
+class PiToolOutput(Struct, frozen=True):
     content: list[Part]
     details: dict[str, Json] | UnsetType = UNSET
 
@@ -89,13 +89,13 @@ class ToolExecution(PiFrame, frozen=True, tag="tool_execution_start"):
 
 
 class ToolExecutionUpdate(ToolExecution, frozen=True, tag="tool_execution_update"):
-    partialResult: ToolOutput
+    partialResult: PiToolOutput
 
 
 class ToolExecutionEnd(PiFrame, frozen=True, tag="tool_execution_end"):
     toolCallId: str
     toolName: str
-    result: ToolOutput | str
+    result: PiToolOutput | str
     isError: bool
     durationMs: int | UnsetType = UNSET
 

@@ -10,11 +10,11 @@ import msgspec
 from zot.core import events
 from zot.core.events import Event
 from zot.pi import frames
-from zot.pi.dialect import Generation, Peer
-from zot.pi.events import Encoder, RunKind, Turn
-from zot.pi.frames import CompactionResult, PiFrame, ToolOutput
+from zot.pi.dialect import Generation, PiPeer
+from zot.pi.events import Encoder, PiTurn, RunKind
+from zot.pi.frames import CompactionResult, PiFrame, PiToolOutput
 from zot.pi.messages import PiAssistant, PiResult, TextPart
-from zot.pi.stream import Stream
+from zot.pi.stream import PiStream
 from zot.provider.types import ToolCall
 from zot.wire.zot_events import timestamp
 
@@ -47,26 +47,26 @@ class EncoderA(Encoder):
         what = "Compaction" if event.reason == "manual" else "Auto-compaction"
         return frames.SpecError(f"{what} failed: {event.error}")
 
-    def _new_stream(self, head: PiAssistant) -> Stream:
-        return Stream(head, self._budget, as_documented=True)
+    def _new_stream(self, head: PiAssistant) -> PiStream:
+        return PiStream(head, self._budget, as_documented=True)
 
     def _agent_end(self) -> PiFrame:
         return frames.AgentEnd(self._messages)
 
-    def _tools_called(self, turn: Turn) -> list[PiFrame]:
+    def _tools_called(self, turn: PiTurn) -> list[PiFrame]:
         return []  # each is told when it runs
 
     def _tool_progress(self, id: str, text: str, now: float) -> list[PiFrame]:
         return []
 
     def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
-        output: ToolOutput | str = ToolOutput(shown.content, shown.details)
+        output: PiToolOutput | str = PiToolOutput(shown.content, shown.details)
         if shown.isError:
             output = "\n".join(each.text for each in shown.content if isinstance(each, TextPart))
         end = frames.ToolExecutionEnd(call.id, call.name, output, shown.isError)
         return [end, *self._pair(shown)]
 
-    def _tools_done(self, turn: Turn) -> list[PiFrame]:
+    def _tools_done(self, turn: PiTurn) -> list[PiFrame]:
         return self._close_turn()
 
 
@@ -82,8 +82,8 @@ class EncoderC(Encoder):
     generation = "c"
     first_stop = "pending"
 
-    def _new_stream(self, head: PiAssistant) -> Stream:
-        return Stream(head, None)
+    def _new_stream(self, head: PiAssistant) -> PiStream:
+        return PiStream(head, None)
 
 
 ENCODERS: dict[Generation, type[Encoder]] = {"a": EncoderA, "b": EncoderB, "c": EncoderC}
@@ -92,7 +92,7 @@ ENCODERS: dict[Generation, type[Encoder]] = {"a": EncoderA, "b": EncoderB, "c": 
 class Encoders:
     """The encoder for what the peer has shown itself to be."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: PiPeer) -> None:
         self._peer = peer
         self._current = ENCODERS[peer.generation](peer)
 

@@ -17,11 +17,11 @@ from zot.core.session import Session
 from zot.lines import LineWriter, encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import replies as pi_replies
-from zot.pi.dialect import Peer, pinned
+from zot.pi.dialect import PiPeer, pinned
 from zot.pi.format import PI
 from zot.pi.generations import Encoders
 from zot.pi.sessions import PiSessions
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
 from zot.settings.plan import Plan
@@ -61,13 +61,13 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
     return 0 if running.stop == "end" else 1
 
 
-class PiLines(Client):
+class PiLines(RuntimeClient):
     """Writes every event as pi's lines."""
 
     def __init__(self, generation: str, session: Session) -> None:
         self.lost = False
         """Nobody reads any more."""
-        self.encoder = Encoders(Peer(pinned(generation or "c"))).current
+        self.encoder = Encoders(PiPeer(pinned(generation or "c"))).current
         self.wire = claim_stdout()
         self.writer = LineWriter(self.wire, gone=self._reader_gone)
         self._session = session

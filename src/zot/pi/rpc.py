@@ -28,7 +28,7 @@ from zot.pi import commands
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
 from zot.pi.commands import AnyPiCommand, Aside, Choice, Look, Setting, Slow, Switch, Work
-from zot.pi.dialect import Incoming, Peer
+from zot.pi.dialect import PiIncoming, PiPeer
 from zot.pi.events import Encoder
 from zot.pi.frames import (
     CompactionResult,
@@ -74,13 +74,13 @@ class PiServer(LineServer):
         options = setup.options
         sessions = PiSessions.of(setup)
         plan = replace(plan, session=pi_actions.first_session(options, sessions))
-        self.peer = Peer(pi.pinned(options.pi_protocol))
+        self.peer = PiPeer(pi.pinned(options.pi_protocol))
         self._encoders = Encoders(self.peer)
         self._wire = threading.Lock()
         """Held while frames are made and queued, so that the encoder sees one order."""
         self._ticking = threading.Condition(self._wire)
         self._ended = False
-        self._aborts: list[Incoming] = []
+        self._aborts: list[PiIncoming] = []
         self._lock = threading.Lock()
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
@@ -144,7 +144,7 @@ class PiServer(LineServer):
             error = CommandError(
                 f"failed to parse the command: the line is longer than {line.limit} bytes"
             )
-            incoming = Incoming("parse", UNSET, None, error)
+            incoming = PiIncoming("parse", UNSET, None, error)
         else:
             incoming = pi.decode(line)
         self.peer.learn(incoming)
@@ -159,7 +159,7 @@ class PiServer(LineServer):
 
     # --- commands ----------------------------------------------------------------------------
 
-    def _handle(self, incoming: Incoming, command: AnyPiCommand) -> None:
+    def _handle(self, incoming: PiIncoming, command: AnyPiCommand) -> None:
         actions = self.actions
         if isinstance(command, Work):
             self._work(incoming, command)
@@ -177,63 +177,63 @@ class PiServer(LineServer):
         else:
             self._aside(incoming, command)
 
-    def _work(self, incoming: Incoming, command: Work) -> None:
+    def _work(self, incoming: PiIncoming, command: Work) -> None:
         """What starts, steers or stops a run."""
         runtime = self.runtime
         match command:
-            case commands.Prompt():
+            case commands.PiPrompt():
                 self._prompt(incoming, command)
-            case commands.Steer(message, images):
-                found = pi.files(commands.Prompt(message, images))
+            case commands.PiSteer(message, images):
+                found = pi.files(commands.PiPrompt(message, images))
                 runtime.steer(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
-            case commands.FollowUp(message, images):
-                found = pi.files(commands.Prompt(message, images))
+            case commands.PiFollowUp(message, images):
+                found = pi.files(commands.PiPrompt(message, images))
                 runtime.follow(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
-            case commands.Abort():
+            case commands.PiAbort():
                 self._abort(incoming)
-            case commands.AbortRetry():
+            case commands.PiAbortRetry():
                 with self._wire:
                     retrying = self.encoder.retrying
                 if retrying:
                     runtime.abort()
                 self.answer(incoming)
-            case commands.ClearQueue():
+            case commands.PiClearQueue():
                 steering, follow_up = runtime.clear_queue()
                 self.answer(incoming, {"steering": steering, "followUp": follow_up})
-            case commands.Compact(instructions):
+            case commands.PiCompact(instructions):
                 runtime.compact(instructions or "", tag=incoming)
             case _:
                 assert_never(command)
 
-    def _slow(self, incoming: Incoming, command: Slow) -> dict[str, Json]:
+    def _slow(self, incoming: PiIncoming, command: Slow) -> dict[str, Json]:
         """What has a thread of its own; the answer."""
         match command:
-            case commands.Bash(text, hidden):
+            case commands.PiBash(text, hidden):
                 return self.actions.bash(incoming, text, hidden)
-            case commands.ExportHtml(path):
+            case commands.PiExportHtml(path):
                 return self.actions.export_html(path)
-            case commands.GetCommands():
+            case commands.PiGetCommands():
                 return self.actions.list_commands()
             case _:
                 assert_never(command)
 
-    def _aside(self, incoming: Incoming, command: Aside) -> None:
+    def _aside(self, incoming: PiIncoming, command: Aside) -> None:
         match command:
-            case commands.AbortBash():
+            case commands.PiAbortBash():
                 self.runtime.abort_shell()
                 self.answer(incoming)
-            case commands.GetProtocol(generation):
+            case commands.PiGetProtocol(generation):
                 if generation is not None:
                     self.peer.choose(generation)
                 self.answer(incoming, pi.protocol(self.peer, __version__))
-            case commands.ExtensionUiResponse():
+            case commands.PiExtensionUiResponse():
                 self.actions.dialog_answered(incoming, command)
             case _:
                 assert_never(command)
 
-    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+    def _prompt(self, incoming: PiIncoming, command: commands.PiPrompt) -> None:
         found = pi.files(command)
         if not command.message.strip() and not found.images:
             raise CommandError("the prompt is empty: give a message or an image")
@@ -243,7 +243,7 @@ class PiServer(LineServer):
             self._hear(incoming, command, found)
 
     def _command(
-        self, incoming: Incoming, command: commands.Prompt, found: pi.Files
+        self, incoming: PiIncoming, command: commands.PiPrompt, found: pi.Files
     ) -> dict[str, Json] | None:
         """A prompt that may be an extension's command: it is answered when the command is done."""
         text = self.actions.run_command(command.message)
@@ -252,7 +252,7 @@ class PiServer(LineServer):
         self._hear(incoming, replace(command, message=text), found)
         return None
 
-    def _hear(self, incoming: Incoming, command: commands.Prompt, found: pi.Files) -> None:
+    def _hear(self, incoming: PiIncoming, command: commands.PiPrompt, found: pi.Files) -> None:
         """Start a run, or let the one that is going on hear the message."""
         runtime = self.runtime
         running = runtime.running
@@ -268,7 +268,7 @@ class PiServer(LineServer):
                 return
         self._start(incoming, command.message, found)
 
-    def _start(self, incoming: Incoming, text: str, found: pi.Files) -> None:
+    def _start(self, incoming: PiIncoming, text: str, found: pi.Files) -> None:
         self.open_session()
         extra: dict[str, object] | None = None
         if found.echoed:
@@ -289,7 +289,7 @@ class PiServer(LineServer):
             session.append(ModelChange(agent.model.provider, agent.model.id))
             session.append(LevelChange(self.runtime.settings.reasoning))
 
-    def _abort(self, incoming: Incoming) -> None:
+    def _abort(self, incoming: PiIncoming) -> None:
         """Answered when everything has come to rest."""
         with self._lock:
             self._aborts.append(incoming)
@@ -305,16 +305,16 @@ class PiServer(LineServer):
     def _set(self, command: Setting) -> None:
         runtime = self.runtime
         match command:
-            case commands.SetSteeringMode(mode):
+            case commands.PiSetSteeringMode(mode):
                 runtime.deliver("steering", one_at_a_time=mode != "all")
-            case commands.SetFollowUpMode(mode):
+            case commands.PiSetFollowUpMode(mode):
                 runtime.deliver("follow_up", one_at_a_time=mode != "all")
-            case commands.SetAutoCompaction(enabled):
+            case commands.PiSetAutoCompaction(enabled):
                 runtime.change_settings(compact_at=1.0 if enabled else None)
-            case commands.SetAutoRetry(enabled):
+            case commands.PiSetAutoRetry(enabled):
                 policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
                 runtime.change_settings(retry=policy)
-            case commands.SetSessionName(name):
+            case commands.PiSetSessionName(name):
                 runtime.set_title(name)
                 self.put([SessionInfoChanged(name.strip())])
             case _:
@@ -395,7 +395,7 @@ class PiServer(LineServer):
         if isinstance(run.tag, Settling):
             self._settle(aborted=run.tag.aborted)
             return
-        assert isinstance(run.tag, Incoming)
+        assert isinstance(run.tag, PiIncoming)
         if self._compacted is not None:
             if self.peer.wants_answer(run.tag):
                 self.answer(run.tag, self._compacted)
@@ -421,11 +421,11 @@ class PiServer(LineServer):
 
     # --- frames ------------------------------------------------------------------------------
 
-    def answer(self, incoming: Incoming, data: Json = UNSET) -> None:
+    def answer(self, incoming: PiIncoming, data: Json = UNSET) -> None:
         if self.peer.wants_answer(incoming):
             self.writer.put(encode_line(pi.success(incoming, data)))
 
-    def fail(self, incoming: Incoming, error: Exception) -> None:
+    def fail(self, incoming: PiIncoming, error: Exception) -> None:
         if self.peer.wants_answer(incoming):
             self.writer.put(encode_line(pi.failure(incoming, error)))
         else:
@@ -444,7 +444,7 @@ class PiServer(LineServer):
         for frame in frames:
             self.writer.put(encode_line(frame))
 
-    def in_thread(self, incoming: Incoming, work: Callable[[], dict[str, Json] | None]) -> None:
+    def in_thread(self, incoming: PiIncoming, work: Callable[[], dict[str, Json] | None]) -> None:
         """Do something slow; its result is the answer, unless it answered itself."""
 
         def do() -> None:

@@ -45,7 +45,7 @@ class Budget:
         self._left -= size
 
 
-class Block:
+class GrowingBlock:
     def __init__(self, kind: Kind, id: str = "", name: str = "") -> None:
         self.kind = kind
         self.id = id
@@ -67,7 +67,7 @@ class Block:
         return CallPart(self.id, self.name, self._args)
 
 
-class Stream:
+class PiStream:
     """One assistant message. Every method returns the updates that are due."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Stream:
         self._named = not as_documented
         self._head = head
         self._budget = budget
-        self._blocks: list[Block] = []
+        self._blocks: list[GrowingBlock] = []
         self._calls: dict[str, int] = {}
         self._size = OVERHEAD
         self._waiting: list[str] = []
@@ -102,13 +102,13 @@ class Stream:
         if last is not None and last.open and last.kind == kind:
             return self._delta(len(self._blocks) - 1, delta, now)
         out = self._end_prose()
-        out += self._start(Block(kind))
+        out += self._start(GrowingBlock(kind))
         return out + self._delta(len(self._blocks) - 1, delta, now)
 
     def call(self, id: str, name: str) -> list[MessageUpdate]:
         out = self._end_prose()
         self._calls[id] = len(self._blocks)
-        return out + self._start(Block("toolcall", id, name))
+        return out + self._start(GrowingBlock("toolcall", id, name))
 
     def call_args(self, id: str, delta: str, now: float) -> list[MessageUpdate]:
         index = self._calls.get(id)
@@ -144,7 +144,7 @@ class Stream:
 
     # --- updates -----------------------------------------------------------------------------
 
-    def _start(self, block: Block) -> list[MessageUpdate]:
+    def _start(self, block: GrowingBlock) -> list[MessageUpdate]:
         out = self.flush()
         self._blocks.append(block)
         index = len(self._blocks) - 1

@@ -62,7 +62,7 @@ MARK = {"type": "ephemeral"}
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Messages:
+class MessagesWire:
     """The wire of `/v1/messages`."""
 
     def path(self, request: Request) -> str:
@@ -209,14 +209,14 @@ def encode_thought(block: Reasoning, same: bool, quirks: Quirks) -> list[dict[st
 # --- what comes back -------------------------------------------------------------------------
 
 
-class WireUsage(Struct):
+class AnthropicUsage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
 
-class WireDelta(Struct):
+class AnthropicDelta(Struct):
     type: str = ""
     text: str = ""
     thinking: str = ""
@@ -225,7 +225,7 @@ class WireDelta(Struct):
     stop_reason: str | None = None
 
 
-class WireBlock(Struct):
+class AnthropicBlock(Struct):
     type: str = ""
     id: str | None = None
     name: str | None = None
@@ -236,26 +236,26 @@ class WireBlock(Struct):
     input: dict[str, Json] | None = None
 
 
-class WireMessage(Struct):
-    usage: WireUsage | None = None
+class AnthropicMessage(Struct):
+    usage: AnthropicUsage | None = None
 
 
-class WireError(Struct):
+class AnthropicError(Struct):
     type: str = ""
     message: str = ""
 
 
-class WireEvent(Struct):
+class AnthropicEvent(Struct):
     type: str = ""
     index: int = 0
-    delta: WireDelta | None = None
-    content_block: WireBlock | None = None
-    message: WireMessage | None = None
-    usage: WireUsage | None = None
-    error: WireError | None = None
+    delta: AnthropicDelta | None = None
+    content_block: AnthropicBlock | None = None
+    message: AnthropicMessage | None = None
+    usage: AnthropicUsage | None = None
+    error: AnthropicError | None = None
 
 
-_EVENT = msgspec.json.Decoder(WireEvent)
+_EVENT = msgspec.json.Decoder(AnthropicEvent)
 
 
 class MessagesReader:
@@ -296,7 +296,7 @@ class MessagesReader:
             case "message_stop":
                 self.done = True
             case "error":
-                error = event.error or WireError()
+                error = event.error or AnthropicError()
                 kind = class_for_kind(error.type, error.message)
                 text = one_line(f"{error.type}: {error.message}", 2_000)
                 raise kind(f"{self.out.provider}: {text}")
@@ -316,7 +316,7 @@ class MessagesReader:
             when = "twice in one answer" if self._begun else "before message_start"
             raise BadResponse(f"{self.out.provider}: {kind} came {when}")
 
-    def _delta(self, event: WireEvent) -> None:
+    def _delta(self, event: AnthropicEvent) -> None:
         delta = event.delta
         if delta is None:
             raise BadResponse(f"{self.out.provider}: a delta without content")
@@ -338,7 +338,7 @@ class MessagesReader:
             case _:
                 pass  # citations and the like
 
-    def _start(self, event: WireEvent) -> None:
+    def _start(self, event: AnthropicEvent) -> None:
         block = event.content_block
         if block is None:
             raise BadResponse(f"{self.out.provider}: a block without content")
@@ -368,7 +368,7 @@ class MessagesReader:
             self.out.close_call(part)
         self.out.end_block()
 
-    def _usage(self, seen: WireUsage | None) -> None:
+    def _usage(self, seen: AnthropicUsage | None) -> None:
         """Later events repeat some of the counts; what they leave out stays as it was."""
         if seen is None:
             return
@@ -383,4 +383,4 @@ class MessagesReader:
         )
 
 
-WIRE = Messages()
+WIRE = MessagesWire()

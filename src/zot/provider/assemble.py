@@ -44,7 +44,7 @@ PART_SIZE = 100
 """What a block counts beside its text: a million empty ones fill the memory too."""
 
 
-class Reader(Protocol):
+class AnswerReader(Protocol):
     """Turns the events of one call into StreamEvents. One instance a call."""
 
     out: Assembler
@@ -90,7 +90,7 @@ class Wire(Protocol):
         """The request; what it has in common with the last one is taken from `kept`."""
         ...
 
-    def reader(self, provider: str) -> Reader: ...
+    def reader(self, provider: str) -> AnswerReader: ...
 
 
 class Part:

@@ -34,7 +34,7 @@ SCRIPTED = Model(
 )
 
 
-class Row(Struct, frozen=True, omit_defaults=True):
+class CatalogRow(Struct, frozen=True, omit_defaults=True):
     """A model as it stands in a data file."""
 
     id: str
@@ -55,7 +55,7 @@ class Snapshot(Struct, frozen=True):
     date: str
     """The day the prices were true."""
     source: str
-    models: tuple[Row, ...]
+    models: tuple[CatalogRow, ...]
 
 
 def models(provider: str) -> tuple[Model, ...]:
@@ -111,7 +111,7 @@ def _unknown(provider: str, model: str, known: list[str]) -> str:
     )
 
 
-def _as_model(info: ProviderInfo, row: Row) -> Model:
+def _as_model(info: ProviderInfo, row: CatalogRow) -> Model:
     return Model(
         id=row.id,
         provider=info.name,
@@ -138,5 +138,5 @@ def _snapshot(name: str) -> Snapshot:
 
 
 @cache
-def _load(name: str) -> dict[str, Row]:
+def _load(name: str) -> dict[str, CatalogRow]:
     return {row.id: row for row in _snapshot(name).models} if name else {}

@@ -8,9 +8,9 @@ from threading import Lock
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
-from zot.provider.assemble import Reader, Wire
+from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.failure import SHOWN, Unauthorized, one_line
-from zot.provider.http import Answer, Http
+from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
@@ -25,7 +25,7 @@ COMPLETE_SECONDS = 5.0
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
-class Client:
+class ModelClient:
     """Speaks one API to one host. Safe for several threads."""
 
     def __init__(self, info: ProviderInfo, wire: Wire, api: Api, key: Key, http: Http) -> None:
@@ -77,7 +77,7 @@ class Client:
         places = (*self._info.env[:1], "--api-key")
         return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
 
-    def _told(self, error: ProviderError, answer: Answer) -> ProviderError:
+    def _told(self, error: ProviderError, answer: HttpAnswer) -> ProviderError:
         """The error without the key in its text, and with the id that support will ask for."""
         error.args = (self._http.redact(str(error)),)
         error.request_id = error.request_id or answer.request_id()
@@ -106,7 +106,7 @@ class Client:
         return headers
 
 
-def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
+def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[StreamEvent]:
     """Read the body to the end of the answer, and yield what it says as it comes."""
     splitter = Splitter(name)
     content_type = answer.headers.get("content-type", "").lower()
@@ -131,7 +131,7 @@ def pump(name: str, answer: Answer, reader: Reader) -> Iterator[StreamEvent]:
         reader.read(data)
 
 
-def sniff(name: str, answer: Answer) -> bytes:
+def sniff(name: str, answer: HttpAnswer) -> bytes:
     """The first bytes of a body that does not call itself a stream of events, if it is one.
 
     Raises:
@@ -148,7 +148,7 @@ def sniff(name: str, answer: Answer) -> bytes:
     return start
 
 
-def check_head(name: str, answer: Answer) -> None:
+def check_head(name: str, answer: HttpAnswer) -> None:
     if not 200 <= answer.status < 300:
         raise answer.error()
     encoding = answer.headers.get("content-encoding", "identity").lower()
@@ -212,4 +212,4 @@ def open_client(
         connect_seconds=connect_seconds,
         idle_seconds=idle_seconds,
     )
-    return Client(info, load_wire(api), api, key, http)
+    return ModelClient(info, load_wire(api), api, key, http)

@@ -251,7 +251,7 @@ def encode_results(results: tuple[ToolResult, ...]) -> list[Json]:
 # --- what comes back -------------------------------------------------------------------------
 
 
-class WireArg(Struct):
+class GoogleArg(Struct):
     """A piece of one argument, where a server streams them."""
 
     jsonPath: str = ""
@@ -265,32 +265,32 @@ class WireArg(Struct):
         return next((value for value in values if value is not None), None)
 
 
-class WireCall(Struct):
+class GoogleCall(Struct):
     name: str = ""
     args: dict[str, Json] | None = None
     id: str | None = None
-    partialArgs: list[WireArg] | None = None
+    partialArgs: list[GoogleArg] | None = None
     willContinue: bool = False
 
 
-class WirePart(Struct):
+class GooglePart(Struct):
     text: str | None = None
     thought: bool = False
     thoughtSignature: str | None = None
-    functionCall: WireCall | None = None
+    functionCall: GoogleCall | None = None
 
 
-class WireContent(Struct):
-    parts: list[WirePart] | None = None
+class GoogleContent(Struct):
+    parts: list[GooglePart] | None = None
 
 
-class WireCandidate(Struct):
-    content: WireContent | None = None
+class GoogleCandidate(Struct):
+    content: GoogleContent | None = None
     finishReason: str | None = None
     finishMessage: str | None = None
 
 
-class WireUsage(Struct):
+class GoogleUsage(Struct):
     promptTokenCount: int | None = None
     candidatesTokenCount: int | None = None
     thoughtsTokenCount: int | None = None
@@ -298,24 +298,24 @@ class WireUsage(Struct):
     toolUsePromptTokenCount: int | None = None
 
 
-class WireFeedback(Struct):
+class GoogleFeedback(Struct):
     blockReason: str | None = None
 
 
-class WireError(Struct):
+class GoogleError(Struct):
     code: int | None = None
     message: str | None = None
     status: str | None = None
 
 
-class WireEvent(Struct):
-    candidates: list[WireCandidate] | None = None
-    usageMetadata: WireUsage | None = None
-    promptFeedback: WireFeedback | None = None
-    error: WireError | None = None
+class GoogleEvent(Struct):
+    candidates: list[GoogleCandidate] | None = None
+    usageMetadata: GoogleUsage | None = None
+    promptFeedback: GoogleFeedback | None = None
+    error: GoogleError | None = None
 
 
-_EVENT = msgspec.json.Decoder(WireEvent)
+_EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
 class GoogleReader:
@@ -376,7 +376,7 @@ class GoogleReader:
     def _why(self) -> str:
         return one_line(f"{self._stop} {self._explained}", 500)
 
-    def _part(self, part: WirePart) -> None:
+    def _part(self, part: GooglePart) -> None:
         if part.functionCall is not None:
             self._function(part.functionCall, part.thoughtSignature)
         elif part.thought:
@@ -390,7 +390,7 @@ class GoogleReader:
                 opaque = {"thoughtSignature": part.thoughtSignature, "of_text": True}
                 self.out.keep_with_reasoning(opaque, fresh=True)
 
-    def _function(self, seen: WireCall, signature: str | None) -> None:
+    def _function(self, seen: GoogleCall, signature: str | None) -> None:
         """A call, whole or in pieces: its name, then its arguments, then one without either."""
         if seen.name:
             self._end_call()
@@ -412,7 +412,7 @@ class GoogleReader:
             self.out.close_call(self._call)
             self._call = None
 
-    def _usage(self, seen: WireUsage | None) -> None:
+    def _usage(self, seen: GoogleUsage | None) -> None:
         if seen is None:
             return
         read = seen.cachedContentTokenCount or 0

@@ -71,7 +71,7 @@ class Line:
             return False
 
 
-class Answer:
+class HttpAnswer:
     """The head of an answer, and its body in pieces as they come."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Http:
         cancel: Cancel,
         *,
         is_download: bool = False,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[HttpAnswer]:
         """Send a request and give its answer, whatever its status; the body is read inside.
 
         A download may be of any size.
@@ -226,7 +226,7 @@ class Http:
         line, start = self._start(data, cancel)
         try:
             with cancel.calling(line.connection.abort):
-                yield Answer(self, line, start, cancel, None if is_download else MAX_BODY)
+                yield HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
                 cancel.check()
         except BaseException:
             line.connection.close()
@@ -372,7 +372,7 @@ def open_url(
     body: bytes | None = None,
     seconds: float = 30.0,
     is_download: bool = False,
-) -> Iterator[Answer]:
+) -> Iterator[HttpAnswer]:
     """One request to any URL: a GET, or a POST when there is a body. Raises as `exchange` does."""
     base, query = split_query(url)
     http = Http(name, base, connect_seconds=seconds, idle_seconds=seconds)

@@ -231,80 +231,80 @@ def mark(messages: list[Json]) -> None:
 # --- what comes back -------------------------------------------------------------------------
 
 
-class WireFunction(Struct):
+class ChatFunction(Struct):
     name: str | None = None
     arguments: str | dict[str, Json] | None = None
 
 
-class WireCall(Struct):
+class ChatCall(Struct):
     index: int | None = None
     id: str | None = None
-    function: WireFunction | None = None
+    function: ChatFunction | None = None
     extra_content: Json = None
 
 
-class WirePiece(Struct):
+class ChatPiece(Struct):
     """A part of `content` where a server sends a list (Mistral's thinking models)."""
 
     type: str = ""
     text: str | None = None
-    thinking: list[WirePiece] | str | None = None
+    thinking: list[ChatPiece] | str | None = None
 
 
-class WireDelta(Struct):
-    content: str | list[WirePiece] | None = None
+class ChatDelta(Struct):
+    content: str | list[ChatPiece] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[dict[str, Json]] | None = None
-    tool_calls: list[WireCall] | None = None
+    tool_calls: list[ChatCall] | None = None
     refusal: str | None = None
 
 
-class WireDetails(Struct):
+class ChatDetails(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class WireUsage(Struct):
+class ChatUsage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: WireDetails | None = None
-    completion_tokens_details: WireDetails | None = None
+    prompt_tokens_details: ChatDetails | None = None
+    completion_tokens_details: ChatDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
 
 
-class WireChoice(Struct):
-    delta: WireDelta | None = None
-    message: WireDelta | None = None
+class ChatChoice(Struct):
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
     """A server that does not stream sends the whole answer under this name."""
     finish_reason: str | None = None
-    usage: WireUsage | None = None
+    usage: ChatUsage | None = None
 
 
-class WireError(Struct):
+class ChatError(Struct):
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
 
 
-class WireGroq(Struct):
-    usage: WireUsage | None = None
+class ChatGroq(Struct):
+    usage: ChatUsage | None = None
     """Groq's place for the token counts, and for some models the only one."""
     error: str | None = None
 
 
-class WireChunk(Struct):
-    choices: list[WireChoice] | None = None
-    usage: WireUsage | None = None
-    x_groq: WireGroq | None = None
-    error: WireError | str | None = None
+class ChatChunk(Struct):
+    choices: list[ChatChoice] | None = None
+    usage: ChatUsage | None = None
+    x_groq: ChatGroq | None = None
+    error: ChatError | str | None = None
 
 
 DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """Details that come in pieces, and the field that grows."""
-_CHUNK = msgspec.json.Decoder(WireChunk)
+_CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
 class ChatReader:
@@ -314,7 +314,7 @@ class ChatReader:
         self.out = Assembler(provider, API)
         self.done = False
         self._calls: dict[int, Part] = {}
-        self._waiting: dict[int, WireCall] = {}
+        self._waiting: dict[int, ChatCall] = {}
         self._stop = ""
         self._last_index = -1
         self._details: list[tuple[Part, list[list[dict[str, Json]]]]] = []
@@ -365,9 +365,9 @@ class ChatReader:
             part.opaque = {"details": [joined_detail(pieces) for pieces in details]}
         return self.out.finished(STOPS.get(self._stop, "end"))
 
-    def _failed(self, error: WireError | str) -> ProviderError:
+    def _failed(self, error: ChatError | str) -> ProviderError:
         if isinstance(error, str):
-            error = WireError(message=error)
+            error = ChatError(message=error)
         text = one_line(error.message or error.type or "an error without a message", 2_000)
         if isinstance(error.code, int) and error.code >= 400:
             kind = class_for_status(error.code, text)
@@ -375,7 +375,7 @@ class ChatReader:
         kind = class_for_kind(str(error.type or error.code or ""), text)
         return kind(f"{self.out.provider}: {text}")
 
-    def _delta(self, delta: WireDelta) -> None:
+    def _delta(self, delta: ChatDelta) -> None:
         # The thought first: a proxy may put both into one delta.
         thought = delta.reasoning_content or delta.reasoning
         if thought:
@@ -394,7 +394,7 @@ class ChatReader:
         if delta.refusal:
             self._refusal.append(delta.refusal)
 
-    def _pieces(self, pieces: list[WirePiece]) -> None:
+    def _pieces(self, pieces: list[ChatPiece]) -> None:
         for piece in pieces:
             if piece.type == "thinking":
                 inner = piece.thinking
@@ -417,10 +417,10 @@ class ChatReader:
             else:
                 kept.append([detail])
 
-    def _call(self, call: WireCall) -> None:
+    def _call(self, call: ChatCall) -> None:
         """A piece of a call. Servers leave out the index, the id, or send a call whole."""
         index = self._index(call)
-        function = call.function or WireFunction()
+        function = call.function or ChatFunction()
         part = self._calls.get(index)
         if part is None:
             held = self._waiting.setdefault(index, call)
@@ -436,7 +436,7 @@ class ChatReader:
             text = args if isinstance(args, str) else msgspec.json.encode(args).decode()
             self.out.args(part, text)
 
-    def _index(self, call: WireCall) -> int:
+    def _index(self, call: ChatCall) -> int:
         index = call.index
         if index is None:
             # Without one, a name starts another call; anything else belongs to the last one.
@@ -445,10 +445,10 @@ class ChatReader:
         self._last_index = max(self._last_index, index)
         return index
 
-    def _usage(self, seen: WireUsage | None) -> None:
+    def _usage(self, seen: ChatUsage | None) -> None:
         if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
             return
-        details = seen.prompt_tokens_details or WireDetails()
+        details = seen.prompt_tokens_details or ChatDetails()
         read = details.cached_tokens or seen.prompt_cache_hit_tokens or seen.cached_tokens or 0
         write = details.cache_write_tokens or 0
         completion = seen.completion_tokens_details

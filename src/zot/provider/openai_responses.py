@@ -179,67 +179,67 @@ def encode_result(result: ToolResult) -> dict[str, Json]:
 # --- what comes back -------------------------------------------------------------------------
 
 
-class WirePart(Struct):
+class ResponsesPart(Struct):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
 
 
-class WireItem(Struct):
+class ResponsesItem(Struct):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: Json = None
     """A string in the calls that are ours; an object in those of some tools of the server."""
-    content: list[WirePart] | None = None
-    summary: list[WirePart] | None = None
+    content: list[ResponsesPart] | None = None
+    summary: list[ResponsesPart] | None = None
     encrypted_content: str | None = None
 
 
-class WireDetails(Struct):
+class ResponsesDetails(Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class WireUsage(Struct):
+class ResponsesUsage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: WireDetails | None = None
-    output_tokens_details: WireDetails | None = None
+    input_tokens_details: ResponsesDetails | None = None
+    output_tokens_details: ResponsesDetails | None = None
 
 
-class WireError(Struct):
+class ResponsesError(Struct):
     code: str | int | None = None
     type: str | None = None
     message: str | None = None
 
 
-class WireIncomplete(Struct):
+class ResponsesIncomplete(Struct):
     reason: str | None = None
 
 
-class WireResponse(Struct):
+class ResponsesResponse(Struct):
     status: str | None = None
-    output: list[WireItem] | None = None
-    usage: WireUsage | None = None
-    error: WireError | None = None
-    incomplete_details: WireIncomplete | None = None
+    output: list[ResponsesItem] | None = None
+    usage: ResponsesUsage | None = None
+    error: ResponsesError | None = None
+    incomplete_details: ResponsesIncomplete | None = None
 
 
-class WireEvent(Struct):
+class ResponsesEvent(Struct):
     type: str = ""
     delta: Json = None
     output_index: int = 0
-    item: WireItem | None = None
-    response: WireResponse | None = None
-    error: WireError | None = None
+    item: ResponsesItem | None = None
+    response: ResponsesResponse | None = None
+    error: ResponsesError | None = None
     code: str | int | None = None
     message: str | None = None
 
 
-_EVENT = msgspec.json.Decoder(WireEvent)
+_EVENT = msgspec.json.Decoder(ResponsesEvent)
 
 
 class ResponsesReader:
@@ -284,7 +284,7 @@ class ResponsesReader:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
-                raise self._failed(event.error or WireError(event.code, None, event.message))
+                raise self._failed(event.error or ResponsesError(event.code, None, event.message))
             case _:
                 pass  # progress that says nothing new, and kinds of event yet to come
 
@@ -296,7 +296,7 @@ class ResponsesReader:
             raise Refused(f"{self.out.provider}: the model refused to answer: {said}")
         return self.out.finished(self._stop)
 
-    def _delta(self, event: WireEvent) -> None:
+    def _delta(self, event: ResponsesEvent) -> None:
         delta = event.delta if isinstance(event.delta, str) else ""
         match event.type:
             case "response.output_text.delta":
@@ -315,7 +315,7 @@ class ResponsesReader:
             case _:
                 pass  # tools that run at the server
 
-    def _added(self, event: WireEvent) -> None:
+    def _added(self, event: ResponsesEvent) -> None:
         item = event.item
         if item is None:
             return
@@ -326,7 +326,7 @@ class ResponsesReader:
         elif item.type == "reasoning":
             self._thinking[event.output_index] = self.out.open_reasoning()
 
-    def _item_done(self, event: WireEvent) -> None:
+    def _item_done(self, event: ResponsesEvent) -> None:
         item = event.item
         if item is None:
             return
@@ -344,7 +344,7 @@ class ResponsesReader:
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
             self.out.end_block()
 
-    def _call_done(self, index: int, item: WireItem) -> None:
+    def _call_done(self, index: int, item: ResponsesItem) -> None:
         part = self._calls.pop(index, None)
         if part is None:  # a server that sends the call whole
             part = self.out.open_call(item.call_id or item.id or "", item.name or "")
@@ -353,11 +353,11 @@ class ResponsesReader:
             self.out.args(part, args if isinstance(args, str) else encode_json(args).decode())
         self.out.close_call(part)
 
-    def _ended(self, event: WireEvent) -> None:
-        response = event.response or WireResponse()
+    def _ended(self, event: ResponsesEvent) -> None:
+        response = event.response or ResponsesResponse()
         self._usage(response.usage)
         if event.type == "response.failed" or response.status == "failed":
-            raise self._failed(response.error or WireError())
+            raise self._failed(response.error or ResponsesError())
         reason = response.incomplete_details.reason if response.incomplete_details else None
         if event.type == "response.incomplete" or response.status == "incomplete":
             self._filtered = reason == "content_filter"
@@ -373,15 +373,15 @@ class ResponsesReader:
             raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
         self.done = True
 
-    def _failed(self, error: WireError) -> ProviderError:
+    def _failed(self, error: ResponsesError) -> ProviderError:
         text = one_line(error.message or str(error.code or "") or "the response failed", 2_000)
         kind = class_for_kind(str(error.code or error.type or ""), text)
         return kind(f"{self.out.provider}: {text}")
 
-    def _usage(self, seen: WireUsage | None) -> None:
+    def _usage(self, seen: ResponsesUsage | None) -> None:
         if seen is None:
             return
-        details = seen.input_tokens_details or WireDetails()
+        details = seen.input_tokens_details or ResponsesDetails()
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
         output = seen.output_tokens_details
         self.out.set_usage(
@@ -395,12 +395,12 @@ class ResponsesReader:
         )
 
 
-def has_answer(item: WireItem) -> bool:
+def has_answer(item: ResponsesItem) -> bool:
     said = item.type == "message" and any(piece.text for piece in item.content or [])
     return said or item.type == "function_call"
 
 
-def reasoning_item(item: WireItem) -> dict[str, Json]:
+def reasoning_item(item: ResponsesItem) -> dict[str, Json]:
     """The item as it has to be sent back."""
     out: dict[str, Json] = {
         "type": "reasoning",

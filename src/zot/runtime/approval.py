@@ -18,7 +18,7 @@ from zot.core.events import ApprovalRequest, ApprovalResolved
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext
 from zot.errors import Cancelled, CommandError
 from zot.provider.types import Model, ToolCall
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
@@ -46,13 +46,13 @@ class Approval(Hook):
         self,
         tools: Collection[str] | None = None,
         *,
-        client: Client | None = None,
+        client: RuntimeClient | None = None,
         terminal: AskTerminal | None = None,
         seconds: float = LIMIT_SECONDS,
     ) -> None:
         """`tools` None: ask for the default ones where the client or the model wants it."""
         self._tools = tools
-        self._client = client or Client()
+        self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
         self._model_asks: Literal["", "person", "always"] = ""

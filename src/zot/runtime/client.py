@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from zot.runtime.run import Run
 
 
-class Client:
+class RuntimeClient:
     def listen(self, event: Event, run: Run | None) -> None:
         """Hear of one event, in order; must not block. No run: it belongs to none."""
 

@@ -125,7 +125,7 @@ class Pieces:
         return held
 
 
-class Stream:
+class RedactedStream:
     """The same for whoever has a function to call with what can be shown."""
 
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
@@ -239,7 +239,7 @@ class RedactingTool:
         return self._tool.schema
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        stream = Stream(self._redactor, context.progress)
+        stream = RedactedStream(self._redactor, context.progress)
         try:
             output = self._tool.run(args, replace(context, progress=stream.feed))
         except ToolError as error:

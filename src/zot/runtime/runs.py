@@ -19,7 +19,7 @@ from zot.core.image import checked_images
 from zot.core.session import Session
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.provider.types import Image, Text
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 
 MAX_QUEUE = 256
@@ -33,7 +33,7 @@ Queue = Literal["steering", "follow_up"]
 class Runs:
     """One run at a time, the others wait. Safe to call from any thread."""
 
-    def __init__(self, agent: Agent, client: Client, listeners: Sequence[Listener]) -> None:
+    def __init__(self, agent: Agent, client: RuntimeClient, listeners: Sequence[Listener]) -> None:
         self.agent = agent
         self.client = client
         self.steering: deque[UserInput] = deque()

@@ -41,8 +41,8 @@ from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.approval import Approval, Decision
-from zot.runtime.client import Client
-from zot.runtime.redact import Redactor, Stream
+from zot.runtime.client import RuntimeClient
+from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.run import ABORT_GRACE
 from zot.runtime.runs import Listener, Runs
 from zot.runtime.sessions import Sessions
@@ -66,12 +66,12 @@ class State(Struct, frozen=True):
     jail: bool = False
 
 
-class Parts(Struct, frozen=True, kw_only=True):
+class RuntimeParts(Struct, frozen=True, kw_only=True):
     """What a runtime is put together from, beside its agent; see build.py."""
 
     models: Models
     cwd: str
-    client: Client = Client()
+    client: RuntimeClient = RuntimeClient()
     listeners: tuple[Listener, ...] = ()
     """They hear every event before the client does; none may block."""
     sources: tuple[ToolSource, ...] = ()
@@ -86,7 +86,7 @@ class Parts(Struct, frozen=True, kw_only=True):
 class Runtime(Runs):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
-    def __init__(self, agent: Agent, parts: Parts) -> None:
+    def __init__(self, agent: Agent, parts: RuntimeParts) -> None:
         super().__init__(agent, parts.client, parts.listeners)
         self.models = parts.models
         self.cwd = parts.cwd
@@ -500,7 +500,7 @@ class Runtime(Runs):
             raise CommandError("this runtime has no shell", code="not_found")
         cancel = cancel or Cancel()
         redactor = self._redactor
-        stream = Stream(redactor, show) if redactor is not None else None
+        stream = RedactedStream(redactor, show) if redactor is not None else None
 
         def take(text: str) -> None:
             self.client.wait(cancel)

@@ -22,7 +22,7 @@ from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.approval import Approval, Decision
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
@@ -128,7 +128,7 @@ class EventStream(Iterator[EventFrame]):
             self._run.cancel.set()
 
 
-class _Reader(Client):
+class _RunEvents(RuntimeClient):
     """Hands each run's events to the channel that the run has as its tag."""
 
     def __init__(self, features: frozenset[str]) -> None:
@@ -164,7 +164,7 @@ class Runtime:
             raise TypeError("give a Config or keyword arguments, not both")
         config = config or Config(**settings)
         plan = plan_of(config)
-        self._reader = reader = _Reader(frozenset(config.features))
+        self._reader = reader = _RunEvents(frozenset(config.features))
         approval = None
         if "approvals" in config.features:
             approval = Approval(plan.setup.options.approve, client=reader)

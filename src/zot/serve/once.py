@@ -15,7 +15,7 @@ from zot.errors import CommandError, SessionError, UsageError, ZotError
 from zot.lines import LineWriter, encode_line, write_all
 from zot.provider.types import Message, Text
 from zot.runtime.approval import Approval
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.serve.ask_terminal import ask_terminal, has_terminal
@@ -105,7 +105,7 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
     return 0 if run.stop == "end" else EXIT_FAILED
 
 
-class AsText(Client):
+class AsText(RuntimeClient):
     """Prints the last answer, and what extensions had to show."""
 
     lost = False
@@ -145,7 +145,7 @@ class AsText(Client):
         return code
 
 
-class AsJson(Client):
+class AsJson(RuntimeClient):
     """Writes every event as a line."""
 
     def __init__(self, fd: int) -> None:

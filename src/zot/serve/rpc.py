@@ -25,7 +25,7 @@ from zot.lines import LineTooLong
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES, AnyCommand
-from zot.wire.serving import LineServer, Refused
+from zot.wire.serving import ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def serve(plan: Plan, token: str = "") -> int:
     Raises:
         ZotError: a file that the flags name cannot be used; nothing was written to stdout.
     """
-    server = Server(plan, token)
+    server = RpcServer(plan, token)
     setup = plan.setup
     named = setup.options.session or setup.options.continue_ or plan.tape
     if named or setup.info.api == "scripted":
@@ -77,7 +77,7 @@ def serve(plan: Plan, token: str = "") -> int:
     return server.serve()
 
 
-class Server(LineServer):
+class RpcServer(LineServer):
     def __init__(self, plan: Plan, token: str) -> None:
         super().__init__()
         self._plan = plan
@@ -127,7 +127,7 @@ class Server(LineServer):
             return
         reason = "invalid token" if given is not None else "send hello with the token first"
         self._fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
-        raise Refused
+        raise ClientRefused
 
     # --- commands ----------------------------------------------------------------------------
 

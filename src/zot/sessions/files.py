@@ -22,7 +22,7 @@ from zot.errors import SessionError
 from zot.files import ensure_dir, lock, sync_dir
 from zot.formats import format_named, format_of, formats
 from zot.provider.types import Message
-from zot.sessions.format import Format, Reader
+from zot.sessions.format import Format, SessionReader
 from zot.sessions.rows import Meta, rfc3339
 
 Sync = Literal["event", "turn", "off"]
@@ -267,7 +267,7 @@ def open_checked(path: str, access: int) -> int:
     return fd
 
 
-def _read(fd: int, path: str) -> tuple[Loaded, bytes, Reader]:
+def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
     """Read all lines; the bytes of a last line that is no row come back apart."""
     number, line, good = 0, b"", True
     # Nothing read here is garbage: looking for some in a long session costs a third of the time.
@@ -293,7 +293,7 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, Reader]:
     return _loaded(reader, format, path, len(torn)), torn, reader
 
 
-def _loaded(reader: Reader, format: Format, path: str, torn: int) -> Loaded:
+def _loaded(reader: SessionReader, format: Format, path: str, torn: int) -> Loaded:
     notes = [
         f"line {number} of the session {path!r} cannot be read and was left out: {reason}"
         for number, reason in reader.bad

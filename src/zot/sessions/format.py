@@ -18,7 +18,7 @@ class BadRow(Exception):
     """A line that is no row; the text says why."""
 
 
-class Reader:
+class SessionReader:
     """What the lines of a file add up to. Feed them in order, then ask for `entries()`."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Format(Struct, frozen=True):
     name: str
     owns: Callable[[bytes], bool]
     """Whether a file of this format may begin with this line, or with what is left of it."""
-    reader: Callable[[], Reader]
+    reader: Callable[[], SessionReader]
     writer: Callable[[Meta, str | None], Writer]
     """For a new file, or for one that was read and ends with this entry."""
     parent_is_path: bool = False

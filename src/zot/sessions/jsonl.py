@@ -28,15 +28,15 @@ from zot.core.session import (
 )
 from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
-from zot.sessions.format import BadRow, Format, Reader
-from zot.sessions.rows import BlockRow, MessageRow, Meta, Row
+from zot.sessions.format import BadRow, Format, SessionReader
+from zot.sessions.rows import BlockRow, MessageRow, Meta, SessionRow
 from zot.text import encode_json, whole_escapes
 
 _HEAD = b'{"type":"meta","meta":{'
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _CRC_LENGTH = len(b',"crc":"00000000"}')
 
-_rows = msgspec.json.Decoder(Row)
+_rows = msgspec.json.Decoder(SessionRow)
 _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 
 
@@ -53,7 +53,7 @@ class ZotWriter:
         self.last = last
 
     def head(self) -> bytes:
-        return _line(Row("meta", meta=self._meta))
+        return _line(SessionRow("meta", meta=self._meta))
 
     def entry(self, entry: Entry, session: Session) -> bytes:
         before, kept = b"", list[Message]()
@@ -73,33 +73,39 @@ def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> byte
     """
     match entry.body:
         case ModelChange(provider, model):
-            row = Row("meta", meta=msgspec.structs.replace(meta, provider=provider, model=model))
+            row = SessionRow(
+                "meta", meta=msgspec.structs.replace(meta, provider=provider, model=model)
+            )
         case Message():
-            row = Row("message", message=rows.message_row(entry.body))
+            row = SessionRow("message", message=rows.message_row(entry.body))
         case Compaction():
             summary = rows.message_row(summary_message(entry.body, entry.time))
             summary = msgspec.structs.replace(summary, meta=_compaction_meta(entry.body))
-            row = Row(
+            row = SessionRow(
                 "compaction",
                 messages=_raw([summary, *map(rows.message_row, kept)]),
                 compaction=entry.body,
             )
         case Cleared():
-            row = Row("compaction", messages=Raw(b"[]"), cleared=True)
+            row = SessionRow("compaction", messages=Raw(b"[]"), cleared=True)
         case Replaced(messages):
-            row = Row("compaction", messages=_raw([rows.message_row(each) for each in messages]))
+            row = SessionRow(
+                "compaction", messages=_raw([rows.message_row(each) for each in messages])
+            )
         case UsageNote(usage, cumulative):
-            row = Row("usage", usage=rows.usage_row(usage), cumulative=rows.usage_row(cumulative))
+            row = SessionRow(
+                "usage", usage=rows.usage_row(usage), cumulative=rows.usage_row(cumulative)
+            )
         case Title(title):
-            row = Row("rename", title=title)
+            row = SessionRow("rename", title=title)
         case LevelChange(level):
-            row = Row("level", level=level)
+            row = SessionRow("level", level=level)
         case Label(target, label):
-            row = Row("label", target=target, label=label)
+            row = SessionRow("label", target=target, label=label)
         case ResultNote(result):
-            row = Row("result", result=rows.block_row(result))
+            row = SessionRow("result", result=rows.block_row(result))
         case Custom(kind, data):
-            row = Row("custom", kind=kind, data=data)
+            row = SessionRow("custom", kind=kind, data=data)
         case _:
             assert_never(entry.body)
     return _line(msgspec.structs.replace(row, id=entry.id, parent=entry.parent, time=entry.time))
@@ -109,7 +115,7 @@ def encode_title(title: str) -> bytes:
     """A name given from outside, by somebody who does not hold the session: it has no place in
     the tree, as in the Go program.
     """
-    return _line(Row("rename", title=title))
+    return _line(SessionRow("rename", title=title))
 
 
 def encode_branch(messages: Sequence[Message]) -> bytes:
@@ -118,7 +124,7 @@ def encode_branch(messages: Sequence[Message]) -> bytes:
     Only readers that do not follow the tree need it; ours passes over it.
     """
     return _line(
-        Row("compaction", messages=_raw(list(map(rows.message_row, messages))), branch=True)
+        SessionRow("compaction", messages=_raw(list(map(rows.message_row, messages))), branch=True)
     )
 
 
@@ -130,7 +136,7 @@ def _raw(items: Sequence[MessageRow]) -> Raw:
     return Raw(encode_json(items))
 
 
-def _line(row: Row) -> bytes:
+def _line(row: SessionRow) -> bytes:
     body = encode_json(row)
     return b'%b,"crc":"%08x"}\n' % (body[:-1], binascii.crc32(body))
 
@@ -138,7 +144,7 @@ def _line(row: Row) -> bytes:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def decode_row(line: bytes) -> Row | dict[str, Json]:
+def decode_row(line: bytes) -> SessionRow | dict[str, Json]:
     """A row of a known type, or the object of an unknown one.
 
     Raises:
@@ -158,7 +164,7 @@ def decode_row(line: bytes) -> Row | dict[str, Json]:
     return decode_object(line)
 
 
-def _decode_odd(line: bytes, error: Exception) -> Row | dict[str, Json]:
+def _decode_odd(line: bytes, error: Exception) -> SessionRow | dict[str, Json]:
     """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
     unknown = decode_object(line)
     if unknown["type"] not in rows.KNOWN:
@@ -183,7 +189,7 @@ def decode_object(line: bytes) -> dict[str, Json]:
     return value
 
 
-class Transcript(Reader):
+class Transcript(SessionReader):
     """The rows of a zot file."""
 
     def _take(self, line: bytes, number: int) -> None:
@@ -198,29 +204,29 @@ class Transcript(Reader):
         data = {key: value for key, value in row.items() if key not in ("type", "id", "crc")}
         return Custom(row["type"], data)
 
-    def _body(self, row: Row) -> Body | None:
+    def _body(self, row: SessionRow) -> Body | None:
         # First and plainly, because nearly all rows are messages: matching costs as much as
         # decoding does.
         if row.message is not None and row.type == "message":
             # An empty message says nothing, and no provider would accept it.
             return rows.message(row.message) if row.message.content else None
         match row:
-            case Row(type="meta", meta=Meta() as meta):
+            case SessionRow(type="meta", meta=Meta() as meta):
                 return self._take_meta(meta)
-            case Row(type="compaction"):
+            case SessionRow(type="compaction"):
                 return _compaction(row)
-            case Row(type="usage", usage=usage, cumulative=cumulative):
+            case SessionRow(type="usage", usage=usage, cumulative=cumulative):
                 usage = usage or rows.UsageRow()
                 return UsageNote(rows.usage(usage), rows.usage(cumulative or usage))
-            case Row(type="rename", title=str(title)):
+            case SessionRow(type="rename", title=str(title)):
                 return Title(title)
-            case Row(type="level", level=level) if level is not None:
+            case SessionRow(type="level", level=level) if level is not None:
                 return LevelChange(level)
-            case Row(type="label", target=str(target), label=label):
+            case SessionRow(type="label", target=str(target), label=label):
                 return Label(target, label)
-            case Row(type="result", result=BlockRow() as block):
+            case SessionRow(type="result", result=BlockRow() as block):
                 return _result_note(block)
-            case Row(type="custom", kind=str(kind), data=data):
+            case SessionRow(type="custom", kind=str(kind), data=data):
                 return Custom(kind, data or {})
             case _:
                 return None
@@ -235,7 +241,7 @@ class Transcript(Reader):
         return ModelChange(meta.provider, meta.model)
 
 
-def _compaction(row: Row) -> Compaction | Cleared | Replaced | None:
+def _compaction(row: SessionRow) -> Compaction | Cleared | Replaced | None:
     if row.branch:
         return None
     if row.cleared:

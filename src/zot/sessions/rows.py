@@ -100,7 +100,7 @@ class UsageRow(Struct, frozen=True, omit_defaults=True):
     cost_known: bool = True
 
 
-class Row(Struct, frozen=True, omit_defaults=True):
+class SessionRow(Struct, frozen=True, omit_defaults=True):
     type: str
     meta: Meta | None = None
     message: MessageRow | None = None

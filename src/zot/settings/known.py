@@ -20,7 +20,7 @@ from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
 
 if TYPE_CHECKING:
-    from zot.settings.models import Models
+    from zot.settings.models import KnownModels
 
 
 class Choice(Struct, frozen=True):
@@ -51,7 +51,7 @@ class Known:
 
     def __init__(self, home: str = "") -> None:
         self.home = home or home_dir()
-        self._models: Models | None = None
+        self._models: KnownModels | None = None
         if os.path.exists(os.path.join(self.home, "models.json")):
             self._load()
 
@@ -78,11 +78,11 @@ class Known:
     def all(self, provider: str) -> Sequence[Model]:
         return self._load().all(provider)
 
-    def _load(self) -> Models:
+    def _load(self) -> KnownModels:
         if self._models is None:
-            from zot.settings.models import Models  # start-up budget
+            from zot.settings.models import KnownModels  # start-up budget
 
-            self._models = Models(self.home)
+            self._models = KnownModels(self.home)
         return self._models
 
     def key(self, info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:

@@ -98,7 +98,7 @@ def cache_path(home: str) -> str:
     return os.path.join(home, "models-cache.json")
 
 
-class Models:
+class KnownModels:
     """Every provider and model, by name. `warnings` says what of models.json was not used."""
 
     def __init__(self, home: str) -> None:

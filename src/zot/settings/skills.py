@@ -8,7 +8,7 @@ from pathlib import Path
 from zot.extensions.manifest import discover
 from zot.home import home
 from zot.settings.trust import is_trusted
-from zot.skills.skill import Place, Skill, find_skills, places
+from zot.skills.skill import Skill, SkillFolder, find_skills, places
 
 
 def skills_here(
@@ -23,7 +23,7 @@ def skills_here(
     """
     found = discover(Path(cwd), home(), [Path(each) for each in explicit], search=extensions)
     of_extensions = [
-        Place(path, prefix=extension.name)
+        SkillFolder(path, prefix=extension.name)
         for extension in found.extensions
         if extension.manifest.enabled
         and (extension.scope != "project" or trusted or is_trusted(str(cwd)))

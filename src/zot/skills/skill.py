@@ -52,7 +52,7 @@ class Skill(Struct, frozen=True):
         return self.directory / FILE
 
 
-class Place(Struct, frozen=True):
+class SkillFolder(Struct, frozen=True):
     """A folder that may hold skills."""
 
     path: Path
@@ -62,17 +62,19 @@ class Place(Struct, frozen=True):
     """Where its files must be when links are resolved; None: only the user can make them."""
 
 
-def places(cwd: str | Path, home: Path, extensions: Iterable[Place] = ()) -> list[Place]:
+def places(
+    cwd: str | Path, home: Path, extensions: Iterable[SkillFolder] = ()
+) -> list[SkillFolder]:
     """Where skills are looked for; the first one of a name wins."""
     here, user = Path(cwd), Path.home()
     pairs = ((".zot", home), (".claude", user / ".claude"), (".agents", user / ".agents"))
-    folders: list[Place] = []
+    folders: list[SkillFolder] = []
     for name, users in pairs:
-        folders += [Place(here / name / "skills", inside=here), Place(users / "skills")]
-    return [*folders, *extensions, Place(BUILTIN)]
+        folders += [SkillFolder(here / name / "skills", inside=here), SkillFolder(users / "skills")]
+    return [*folders, *extensions, SkillFolder(BUILTIN)]
 
 
-def find_skills(where: Iterable[Place]) -> list[Skill]:
+def find_skills(where: Iterable[SkillFolder]) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
     found: dict[str, Skill] = {}
     for place in where:
@@ -111,7 +113,7 @@ def skill_files(folder: Path) -> list[Path]:
 # --- one file --------------------------------------------------------------------------------
 
 
-def read_skill(path: Path, place: Place) -> Skill:
+def read_skill(path: Path, place: SkillFolder) -> Skill:
     """A skill as good as its file allows: what is wrong is noted, never raised."""
     problems: list[str] = []
     try:

@@ -16,8 +16,8 @@ from zot.files import read_own
 from zot.skills.skill import (
     MAX_BYTES,
     MAX_DESCRIPTION,
-    Place,
     Skill,
+    SkillFolder,
     SkillTool,
     named,
     shown,
@@ -68,7 +68,7 @@ class PromptSource(ReadySource):
     instant = True
     prefix = ""
 
-    def __init__(self, folders: Sequence[Place]) -> None:
+    def __init__(self, folders: Sequence[SkillFolder]) -> None:
         """The first file of a name wins. They are read when a command is first typed."""
         self._folders = folders
         self._files: dict[str, PromptFile] | None = None

@@ -20,9 +20,9 @@ from msgspec import Struct
 
 from zot.lines import ready
 from zot.testing.replies import (
-    Call,
     Dialect,
-    Reply,
+    FakeCall,
+    FakeReply,
     build_reply,
     dialect_of,
     dumps,
@@ -32,7 +32,7 @@ from zot.testing.replies import (
     read_call,
     stream_error,
 )
-from zot.testing.script import Turn, turn_for
+from zot.testing.script import FakeTurn, turn_for
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -69,7 +69,7 @@ class Seen(Struct):
     """ok, error, fault, or gone when the client closed first."""
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client closed the connection, or the server is being stopped."""
 
 
@@ -142,14 +142,14 @@ class FakeServer:
     def _serve(self, sock: socket.socket) -> None:
         try:
             sock = self._wrapped(sock)
-            connection = Connection(sock)
+            connection = FakeConnection(sock)
             while (seen := connection.read_request()) is not None:
                 with self._changed:
                     self.requests.append(seen)
                     self._changed.notify_all()
                 if not self._answer(connection, seen):
                     break
-        except (OSError, Gone, ValueError):
+        except (OSError, ClientGone, ValueError):
             pass
         finally:
             with self._lock:
@@ -173,7 +173,7 @@ class FakeServer:
             raise
         return wrapped
 
-    def _answer(self, connection: Connection, seen: Seen) -> bool:
+    def _answer(self, connection: FakeConnection, seen: Seen) -> bool:
         """Answer a request; False ends the connection."""
         outcome = "gone"
         try:
@@ -188,7 +188,7 @@ class FakeServer:
                 seen.outcome = outcome
                 self._changed.notify_all()
 
-    def _reply(self, connection: Connection, seen: Seen) -> tuple[str, bool]:
+    def _reply(self, connection: FakeConnection, seen: Seen) -> tuple[str, bool]:
         seen.dialect = dialect_of(seen.path)
         if seen.dialect is None or not isinstance(seen.body, dict):
             body = error_body("chat", 404, f"no such place: {seen.path}")
@@ -203,7 +203,7 @@ class FakeServer:
             return "fault", False
         return Player(connection, build_reply(call, turn), turn).play()
 
-    def _fails(self, call: Call, turn: Turn) -> bool:
+    def _fails(self, call: FakeCall, turn: FakeTurn) -> bool:
         _, _, times = turn.options["status"].partition(":")
         if not times:
             return True
@@ -212,7 +212,7 @@ class FakeServer:
             self._attempts[key] = self._attempts.get(key, 0) + 1
             return self._attempts[key] <= int(times)
 
-    def _fail(self, connection: Connection, call: Call, turn: Turn, seen: Seen) -> None:
+    def _fail(self, connection: FakeConnection, call: FakeCall, turn: FakeTurn, seen: Seen) -> None:
         status = int(turn.options["status"].partition(":")[0])
         message = OVERFLOW if "overflow" in turn.options else f"scripted error {status}"
         if "echo-key" in turn.options:
@@ -224,7 +224,7 @@ class FakeServer:
         connection.send_json(status, error_body(call.dialect, status, message), extra)
 
 
-class Connection:
+class FakeConnection:
     """HTTP on one socket, as little of it as a model client needs."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -267,12 +267,12 @@ class Connection:
     def pause(self, seconds: float) -> None:
         """Sleep, but not past the moment the client closes."""
         if ready(self.sock.fileno(), timeout=seconds):
-            raise Gone
+            raise ClientGone
 
     def hang(self) -> None:
         """Wait until the client gives up or the server is stopped."""
         self.sock.recv(1)
-        raise Gone
+        raise ClientGone
 
     def drop(self, how: str) -> None:
         if how == "reset":  # no lingering: close sends a reset
@@ -282,7 +282,7 @@ class Connection:
             shut(self.sock)
 
 
-def head_fault(connection: Connection, turn: Turn) -> bool:
+def head_fault(connection: FakeConnection, turn: FakeTurn) -> bool:
     """Faults in place of a stream; True when one was done."""
     options = turn.options
     if options.get("hang") == "":
@@ -317,7 +317,7 @@ def head_fault(connection: Connection, turn: Turn) -> bool:
 class Player:
     """Plays one streamed answer, with the pauses and faults that the turn asks for."""
 
-    def __init__(self, connection: Connection, reply: Reply, turn: Turn) -> None:
+    def __init__(self, connection: FakeConnection, reply: FakeReply, turn: FakeTurn) -> None:
         self._connection = connection
         self._reply = reply
         self._options = turn.options

@@ -57,7 +57,7 @@ Make = Callable[[str], Provider]
 """A client for the server at that URL."""
 
 
-class Answer(Struct, frozen=True):
+class ExpectedAnswer(Struct, frozen=True):
     """What a prompt must come to: the text, the arguments of the calls, and the reason to stop."""
 
     prompt: str
@@ -75,17 +75,17 @@ class Failure(Struct, frozen=True):
 
 
 ANSWERS = (
-    Answer("say:one two", "one two"),
-    Answer("say:ok\ntool:bash:ls", "ok", ({"command": "ls"},), "tool_use"),
-    Answer("tools:3", "", ({"command": "true"},) * 3, "tool_use"),
-    Answer("think:3 text:1", "abcd "),
-    Answer("stop:max_tokens text:1", "abcd ", (), "length"),
-    Answer("chop:1 say:slow", "slow"),
-    Answer("crlf pings say:odd lines", "odd lines"),
-    Answer("surrogate", "a\ufffdb"),
-    Answer("nousage say:x", "x"),
-    Answer("toolid:same tools:2", "", ({"command": "true"},) * 2, "tool_use"),
-    Answer("toolid:empty tools:1", "", ({"command": "true"},), "tool_use"),
+    ExpectedAnswer("say:one two", "one two"),
+    ExpectedAnswer("say:ok\ntool:bash:ls", "ok", ({"command": "ls"},), "tool_use"),
+    ExpectedAnswer("tools:3", "", ({"command": "true"},) * 3, "tool_use"),
+    ExpectedAnswer("think:3 text:1", "abcd "),
+    ExpectedAnswer("stop:max_tokens text:1", "abcd ", (), "length"),
+    ExpectedAnswer("chop:1 say:slow", "slow"),
+    ExpectedAnswer("crlf pings say:odd lines", "odd lines"),
+    ExpectedAnswer("surrogate", "a\ufffdb"),
+    ExpectedAnswer("nousage say:x", "x"),
+    ExpectedAnswer("toolid:same tools:2", "", ({"command": "true"},) * 2, "tool_use"),
+    ExpectedAnswer("toolid:empty tools:1", "", ({"command": "true"},), "tool_use"),
 )
 FAILURES = (
     Failure("status:400", (Rejected,)),
@@ -182,7 +182,9 @@ def text_of(events: Sequence[StreamEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def check_answer(make: Make, model: Model, server: FakeServer, wanted: Answer) -> Iterator[str]:
+def check_answer(
+    make: Make, model: Model, server: FakeServer, wanted: ExpectedAnswer
+) -> Iterator[str]:
     events, error = play(make, server.url, ask(model, wanted.prompt))
     if error is not None:
         yield f"failed with {error!r}"

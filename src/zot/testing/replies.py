@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from zot.testing.script import Turn
+from zot.testing.script import FakeTurn
 
 Dialect = Literal["anthropic", "chat", "responses", "google"]
 Piece = tuple[Literal["open", "delta", "close"], bytes]
@@ -38,7 +38,7 @@ def sse(value: Any, event: str = "") -> bytes:
     return f"{head}data: {dumps(value)}\n\n".encode()
 
 
-class Call(Struct):
+class FakeCall(Struct):
     """A request, reduced to what choosing an answer needs."""
 
     dialect: Dialect
@@ -118,7 +118,7 @@ def messages_history(body: dict[str, Any]) -> Iterator[Said]:
         before = role
 
 
-def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> Call:
+def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> FakeCall:
     said = list(history(dialect, body))
     last = max((index for index, (role, _) in enumerate(said) if role == "user"), default=-1)
     turn, before = 0, ""
@@ -127,7 +127,7 @@ def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> C
             turn += 1
         before = role
     model = body.get("model") or path.rpartition("/")[2].partition(":")[0]
-    return Call(
+    return FakeCall(
         dialect=dialect,
         model=str(model),
         prompt=said[last][1] if last >= 0 else "",
@@ -150,7 +150,7 @@ def offered(dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-class Block(Struct):
+class FakeBlock(Struct):
     kind: Literal["text", "think", "tool"]
     texts: tuple[str, ...] = ()
     id: str = ""
@@ -158,9 +158,9 @@ class Block(Struct):
     args: str = ""
 
 
-class Reply(Struct):
-    call: Call
-    blocks: list[Block]
+class FakeReply(Struct):
+    call: FakeCall
+    blocks: list[FakeBlock]
     usage: tuple[int, int, int, int]
     """Input, output, cache read, cache write."""
     stop: str
@@ -171,18 +171,18 @@ class Reply(Struct):
         return any(block.kind == "tool" for block in self.blocks)
 
 
-def build_reply(call: Call, turn: Turn) -> Reply:
+def build_reply(call: FakeCall, turn: FakeTurn) -> FakeReply:
     blocks = []
     size = 0
     for item in turn.content:
         if item[0] == "tool":
             args = tool_args(call, item[1], item[2])
             blocks.append(
-                Block("tool", id=tool_id(call, turn), name=tool_name(call, item[1]), args=args)
+                FakeBlock("tool", id=tool_id(call, turn), name=tool_name(call, item[1]), args=args)
             )
             size += len(args)
         else:
-            blocks.append(Block(item[0], item[1]))
+            blocks.append(FakeBlock(item[0], item[1]))
             size += sum(map(len, item[1]))
     usage = [call.size // 4, size // 4 + 1, 0, 0]
     if "usage" in turn.options:
@@ -190,21 +190,21 @@ def build_reply(call: Call, turn: Turn) -> Reply:
         usage[: len(said)] = said
     stop = "refusal" if "refuse" in turn.options else turn.options.get("stop", "")
     counts = (usage[0], usage[1], usage[2], usage[3])
-    return Reply(call, blocks, counts, stop, turn.options)
+    return FakeReply(call, blocks, counts, stop, turn.options)
 
 
-def tool_id(call: Call, turn: Turn) -> str:
+def tool_id(call: FakeCall, turn: FakeTurn) -> str:
     odd = {"empty": "", "long": "x" * 10_000, "lf": "a\nb", "same": "twice"}
     if "toolid" in turn.options:
         return odd[turn.options["toolid"]]
     return new_id("toolu" if call.dialect == "anthropic" else "call")
 
 
-def tool_name(call: Call, name: str) -> str:
+def tool_name(call: FakeCall, name: str) -> str:
     return next((tool for tool in call.tools if tool.lower() == name.lower()), name)
 
 
-def tool_args(call: Call, name: str, arg: str | None) -> str:
+def tool_args(call: FakeCall, name: str, arg: str | None) -> str:
     if arg is None:
         return '{"command": "tru'
     if arg.startswith("{"):
@@ -234,7 +234,7 @@ def deltas(texts: tuple[str, ...], encode: Any) -> Iterator[Piece]:
 # --- the four ------------------------------------------------------------------------------
 
 
-def anthropic_pieces(reply: Reply) -> Iterator[Piece]:
+def anthropic_pieces(reply: FakeReply) -> Iterator[Piece]:
     fresh, output, read, write = reply.usage
     usage = {
         "input_tokens": fresh,
@@ -256,7 +256,7 @@ def anthropic_pieces(reply: Reply) -> Iterator[Piece]:
     yield "close", sse({"type": "message_stop"}, "message_stop")
 
 
-def anthropic_block(index: int, block: Block, options: dict[str, str]) -> Iterator[Piece]:
+def anthropic_block(index: int, block: FakeBlock, options: dict[str, str]) -> Iterator[Piece]:
     def event(kind: str, **fields: Any) -> bytes:
         name = f"content_block_{kind}"
         return sse({"type": name, "index": index, **fields}, name)
@@ -281,7 +281,7 @@ def anthropic_block(index: int, block: Block, options: dict[str, str]) -> Iterat
     yield "open", event("stop")
 
 
-def chat_pieces(reply: Reply) -> Iterator[Piece]:
+def chat_pieces(reply: FakeReply) -> Iterator[Piece]:
     base = {"id": new_id("chatcmpl"), "object": "chat.completion.chunk", "model": reply.call.model}
     options = reply.options
 
@@ -311,7 +311,7 @@ def chat_pieces(reply: Reply) -> Iterator[Piece]:
 
 
 def chat_call(
-    block: Block, number: int, options: dict[str, str]
+    block: FakeBlock, number: int, options: dict[str, str]
 ) -> Iterator[tuple[Literal["open", "delta"], dict[str, Any]]]:
     place: dict[str, Any] = {} if "noindex" in options else {"index": number}
     names: dict[str, Any] = {} if "noid" in options else {"id": block.id}
@@ -335,7 +335,7 @@ def chat_usage(usage: tuple[int, int, int, int]) -> dict[str, Any]:
     }
 
 
-def responses_pieces(reply: Reply) -> Iterator[Piece]:
+def responses_pieces(reply: FakeReply) -> Iterator[Piece]:
     def event(kind: str, **fields: Any) -> bytes:
         name = f"response.{kind}"
         return sse({"type": name, **fields}, name)
@@ -364,7 +364,7 @@ def responses_pieces(reply: Reply) -> Iterator[Piece]:
 
 
 def responses_block(
-    index: int, block: Block, event: Any, output: list[dict[str, Any]], options: dict[str, str]
+    index: int, block: FakeBlock, event: Any, output: list[dict[str, Any]], options: dict[str, str]
 ) -> Iterator[Piece]:
     text = "".join(block.texts)
     at = {"output_index": index}
@@ -398,7 +398,7 @@ def responses_block(
     output.append(item)
 
 
-def google_pieces(reply: Reply) -> Iterator[Piece]:
+def google_pieces(reply: FakeReply) -> Iterator[Piece]:
     def event(parts: list[dict[str, Any]], **fields: Any) -> bytes:
         content = {"role": "model", "parts": parts}
         candidate = {"index": 0, "content": content, **fields}
@@ -424,7 +424,7 @@ def google_pieces(reply: Reply) -> Iterator[Piece]:
     yield "close", sse(last)
 
 
-def google_call(block: Block, event: Any) -> bytes:
+def google_call(block: FakeBlock, event: Any) -> bytes:
     try:
         args = json.loads(block.args)
     except ValueError:  # this API sends arguments parsed: bad ones arrive as a broken event
@@ -434,7 +434,7 @@ def google_call(block: Block, event: Any) -> bytes:
     return data
 
 
-def pieces(reply: Reply) -> Iterator[Piece]:
+def pieces(reply: FakeReply) -> Iterator[Piece]:
     """The answer as the API's events."""
     match reply.call.dialect:
         case "anthropic":

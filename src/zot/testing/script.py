@@ -80,7 +80,7 @@ UNICODE = (
 )
 
 
-class Turn(Struct):
+class FakeTurn(Struct):
     """What the server does for one model call."""
 
     content: list[Content] = []
@@ -89,7 +89,7 @@ class Turn(Struct):
     """None: for ever."""
 
 
-def parse_script(text: str) -> list[Turn] | None:
+def parse_script(text: str) -> list[FakeTurn] | None:
     """The turns a prompt scripts; None when it holds no script line."""
     groups: list[list[tuple[str, str]]] = [[]]
     found = False
@@ -127,8 +127,8 @@ def parse_line(line: str) -> list[tuple[str, str]] | None:
     return words or None
 
 
-def build_turn(words: list[tuple[str, str]]) -> Turn:
-    turn = Turn()
+def build_turn(words: list[tuple[str, str]]) -> FakeTurn:
+    turn = FakeTurn()
     size = next((int(value) for name, value in words if name == "size"), 5)
     for name, value in words:
         content = build_content(name, value, size)
@@ -179,19 +179,19 @@ def delta_of(size: int) -> str:
     return (letters * (size // 26 + 1))[: max(size - 1, 0)] + " "
 
 
-def pick_turn(turns: list[Turn], index: int) -> Turn:
+def pick_turn(turns: list[FakeTurn], index: int) -> FakeTurn:
     """The turn for the model call of that number after the user message."""
     for turn in turns:
         if turn.rounds is None or index < turn.rounds:
             return turn
         index -= turn.rounds
-    return Turn(content=[("text", ("done",))])
+    return FakeTurn(content=[("text", ("done",))])
 
 
-def turn_for(prompt: str, index: int) -> Turn:
+def turn_for(prompt: str, index: int) -> FakeTurn:
     """What to do for a prompt: its script, or to say it back once and then be done."""
     turns = parse_script(prompt)
     if turns is not None:
         return pick_turn(turns, index)
     words = tuple(re.findall(r"\S+\s*|\s+", prompt)) or ("(empty)",)
-    return Turn(content=[("text", words if index == 0 else ("done",))])
+    return FakeTurn(content=[("text", words if index == 0 else ("done",))])

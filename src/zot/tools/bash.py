@@ -14,7 +14,7 @@ from zot.text import whole_characters
 from zot.tools import paths
 from zot.tools.output import Capture, Live
 from zot.tools.place import Place
-from zot.tools.process import Result, Supervisor
+from zot.tools.process import ProcessResult, Supervisor
 
 MARKERS = {"AI_AGENT": "zot", "ZOT_AGENT": "1"}
 """Tell programs that an agent runs them, so that they do not wait for a person."""
@@ -85,7 +85,7 @@ def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:
 
 
 def _report(
-    command: str, timeout: float | None, output: str, path: Path | None, result: Result
+    command: str, timeout: float | None, output: str, path: Path | None, result: ProcessResult
 ) -> ToolOutput:
     code = -1 if result.exit_code is None else result.exit_code
     body = f"$ {command}\n"
@@ -108,7 +108,7 @@ def _report(
     return ToolOutput(content=(Text(body),), is_error=code != 0, details=details)
 
 
-def _notes(result: Result, timeout: float | None) -> list[str]:
+def _notes(result: ProcessResult, timeout: float | None) -> list[str]:
     notes = {
         "exited": "",
         "timed_out": f"timed out after {timeout:g} s; it was stopped" if timeout else "",

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from zot.tools.disk import Entry
+    from zot.tools.disk import DiskEntry
 
 OPENAT2 = 437  # the same number on every machine that has it
 BENEATH_NO_MAGIC = 0x08 | 0x02  # RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS
@@ -183,12 +183,12 @@ class Beneath(Disk):
         finally:
             os.close(fd)
 
-    def entries(self, directory: str) -> Sequence[Entry]:
+    def entries(self, directory: str) -> Sequence[DiskEntry]:
         fd = self.open(directory, FOLDER)
         try:
             with os.scandir(fd) as entries:
                 # All is asked while the descriptor is open: afterwards its number is another's.
-                found = [Found(entry, directory, self) for entry in entries]
+                found = [BeneathEntry(entry, directory, self) for entry in entries]
         finally:
             os.close(fd)
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
@@ -318,7 +318,7 @@ class Beneath(Disk):
         )
 
 
-class Found:
+class BeneathEntry:
     """An entry of a directory; what it is was asked when the directory was read."""
 
     def __init__(self, entry: os.DirEntry[str], directory: str, disk: Disk) -> None:

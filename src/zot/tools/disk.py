@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # typing would cost the searching process its start
     from collections.abc import Sequence
     from typing import Protocol
 
-    class Entry(Protocol):
+    class DiskEntry(Protocol):
         """What of os.DirEntry is used."""
 
         @property
@@ -44,7 +44,7 @@ class Disk:
         """The path without symlinks, as far as it exists."""
         return os.path.realpath(path)
 
-    def entries(self, directory: str) -> Sequence[Entry]:
+    def entries(self, directory: str) -> Sequence[DiskEntry]:
         """In the order of their names."""
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: os.fsencode(entry.name))

@@ -18,7 +18,7 @@ from zot.tools.place import Place
 from zot.tools.walk import Tree
 
 if TYPE_CHECKING:
-    from zot.tools.disk import Entry
+    from zot.tools.disk import DiskEntry
 
 MAX_MATCHES = 500
 SECONDS = 20.0
@@ -101,7 +101,7 @@ class Search:
             "\n".join(shown(self.root.joinpath(*path), place.cwd) + mark for path in newest) + note
         )
 
-    def _matches(self, path: tuple[str, ...], entry: Entry) -> bool:
+    def _matches(self, path: tuple[str, ...], entry: DiskEntry) -> bool:
         if not any(wildcard.matches(segments, path) for segments in self.patterns):
             return False
         try:
@@ -126,7 +126,7 @@ def _compile(pattern: str) -> wildcard.Segments:
     return (wildcard.DEEP, *segments)
 
 
-def _changed(place: Place, entry: Entry) -> int:
+def _changed(place: Place, entry: DiskEntry) -> int:
     """When a file was last changed; 0 for a symlink that leads nowhere."""
     try:
         return place.disk.stat(entry.path).st_mtime_ns

@@ -20,7 +20,7 @@ from zot.tools import paths, search, wildcard
 from zot.tools.glob import compile_pattern, shown
 from zot.tools.output import clean
 from zot.tools.place import Place
-from zot.tools.process import Result, Supervisor
+from zot.tools.process import ProcessResult, Supervisor
 from zot.tools.walk import Tree
 
 LIMIT = 100
@@ -142,10 +142,12 @@ class Grep:
         body = msgspec.json.encode(request).decode()
         return [sys.executable, "-I", "-S", "-c", LAUNCH, package, body]
 
-    def _search(self, argv: list[str], wanted: Arguments, cancel: Cancel) -> tuple[Found, Result]:
+    def _search(
+        self, argv: list[str], wanted: Arguments, cancel: Cancel
+    ) -> tuple[GrepMatches, ProcessResult]:
         """Run a program that answers as `rg --json` does, until there is enough."""
         enough = Cancel()
-        found = Found(wanted, self._place.cwd, enough)
+        found = GrepMatches(wanted, self._place.cwd, enough)
         env = {"PATH": os.defpath, "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
         with cancel.calling(enough.set):
             result = self._supervisor.run(argv, wanted.folder, env, found.feed, enough, SECONDS)
@@ -192,7 +194,7 @@ class Said(Struct, frozen=True):
 DECODER = msgspec.json.Decoder(Said)
 
 
-class Found:
+class GrepMatches:
     """Collects rows, a file at a time: whether a file is binary is known at its end. Beyond the
     limit it goes on counting, so that the answer can begin with the files."""
 
@@ -278,7 +280,7 @@ class Found:
             self.rows += self._file
         self._file = []
 
-    def report(self, result: Result) -> str:
+    def report(self, result: ProcessResult) -> str:
         notes = [f"{count} {why}" for why, count in sorted(self._left_out.items())]
         note = f"\n\n(not searched: {', '.join(notes)})" if notes else ""
         if result.timed_out:

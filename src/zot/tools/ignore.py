@@ -30,7 +30,7 @@ class Rules:
         parsed = [rule for line in text.split("\n") if (rule := _parse(line))]
         parsed.reverse()
         self._runs = [
-            Run(negated, list(rules))
+            RuleRun(negated, list(rules))
             for negated, rules in itertools.groupby(parsed, key=lambda rule: rule.negated)
         ]
 
@@ -42,7 +42,7 @@ class Rules:
         return None
 
 
-class Run:
+class RuleRun:
     """Rules of one sign in a row."""
 
     def __init__(self, negated: bool, rules: list[Rule]) -> None:

@@ -31,7 +31,7 @@ from zot.tools.seccomp import filter_for
 from zot.tools.supervisor import GIVEN
 
 if TYPE_CHECKING:
-    from zot.tools.process import Result, Supervisor
+    from zot.tools.process import ProcessResult, Supervisor
 
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".password-store",
@@ -106,7 +106,7 @@ class Jail(Place):
         on_output: Callable[[bytes], None],
         cancel: Cancel,
         timeout: float | None,
-    ) -> Result:
+    ) -> ProcessResult:
         program = self._bubblewrap()
         env = visible(env)
         before = self._survey.things()

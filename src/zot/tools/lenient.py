@@ -64,7 +64,7 @@ def columns(line: str) -> list[int]:
     return [*result, len(line)]
 
 
-class Parts(Struct, frozen=True):
+class LineParts(Struct, frozen=True):
     """A line cut into the blanks before, the text, and the blanks after."""
 
     indent: str
@@ -72,12 +72,12 @@ class Parts(Struct, frozen=True):
     trail: str
 
 
-def parts(line: str) -> Parts:
+def parts(line: str) -> LineParts:
     text = line.strip()
     if not text:
-        return Parts("", "", line)
+        return LineParts("", "", line)
     start = line.index(text)
-    return Parts(line[:start], text, line[start + len(text) :])
+    return LineParts(line[:start], text, line[start + len(text) :])
 
 
 class Spot(Struct, frozen=True):
@@ -92,7 +92,7 @@ class Spot(Struct, frozen=True):
     overlooked: frozenset[str] = frozenset()
 
 
-class Page:
+class SearchedText:
     """A file's lines, to be searched by their keys."""
 
     def __init__(self, text: str, before: int = 0) -> None:
@@ -184,7 +184,7 @@ def _cuts_word(text: str, position: int) -> bool:
     return len(around) == 2 and all(char.isalnum() or char == "_" for char in around)
 
 
-def _differences(mine: Parts, theirs: Parts) -> set[str]:
+def _differences(mine: LineParts, theirs: LineParts) -> set[str]:
     result: set[str] = set()
     if mine.trail != theirs.trail:
         result.add(TRAILING)

@@ -22,7 +22,7 @@ from zot.tools.disk import FOLDER, Disk
 from zot.tools.files import Target
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
-    from zot.tools.process import Result, Supervisor
+    from zot.tools.process import ProcessResult, Supervisor
 
 
 class Place:
@@ -123,7 +123,7 @@ class Place:
         on_output: Callable[[bytes], None],
         cancel: Cancel,
         timeout: float | None,
-    ) -> Result:
+    ) -> ProcessResult:
         """Run a command to its end; see Supervisor.run."""
         return supervisor.run(argv, self.cwd, env, on_output, cancel, timeout)
 

@@ -50,7 +50,7 @@ ENDS: dict[int, End] = {
 }
 
 
-class Result(Struct, frozen=True):
+class ProcessResult(Struct, frozen=True):
     end: End
     exit_code: int | None
     """None when the shell was ended by a signal, or by us."""
@@ -96,7 +96,7 @@ class Supervisor:
         cancel: Cancel,
         timeout: float | None = None,
         given: bytes = b"",
-    ) -> Result:
+    ) -> ProcessResult:
         """Run a program to its end. `on_output` gets stdout and stderr as they come; what is
         `given` it can read from descriptor supervisor.GIVEN.
 
@@ -118,7 +118,7 @@ class Supervisor:
             except OSError as error:
                 raise ToolError(f"cannot run commands: {error.strerror or error}") from error
             try:
-                command = Command(control, output, on_output, cancel)
+                command = RunningCommand(control, output, on_output, cancel)
                 report = command.wait(timeout, self._force)
             finally:
                 # Closing this end also ends the command, if an error brought us here.
@@ -219,7 +219,7 @@ class Supervisor:
             self._stop()
 
 
-class Command:
+class RunningCommand:
     """One running command: reads its output until its keeper reports the end."""
 
     def __init__(
@@ -341,15 +341,15 @@ def _marked(mark: bytes) -> list[int]:
     return found
 
 
-def _result(report: Report | None, seconds: float) -> Result:
+def _result(report: Report | None, seconds: float) -> ProcessResult:
     if report is None:
-        return Result(end="supervisor_killed", exit_code=None, seconds=seconds)
+        return ProcessResult(end="supervisor_killed", exit_code=None, seconds=seconds)
     why, status, leftovers, survivors, error = report
     if error:
         raise ToolError(f"cannot run the command: {error}")
     end = ENDS[why]
     code = os.waitstatus_to_exitcode(status) if end == "exited" else None
-    return Result(
+    return ProcessResult(
         end=end,
         exit_code=code if code is not None and code >= 0 else None,
         signal=_signal_name(-code) if code is not None and code < 0 else None,

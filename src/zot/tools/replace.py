@@ -18,7 +18,7 @@ from zot.provider.types import Json
 from zot.text import whole_characters
 from zot.tools import lenient, rewrite
 from zot.tools.endings import BOM, Normalized
-from zot.tools.lenient import Page, Spot
+from zot.tools.lenient import SearchedText, Spot
 
 NEAREST_SECONDS = 0.4
 NEAREST_LINES = 15
@@ -92,7 +92,7 @@ def apply(before: bytes, edits: Edits, name: str) -> Applied:
         ToolError: no match, several matches, or edits that overlap.
     """
     content = Normalized(before)
-    page: list[Page] = []  # made for the first text that is not there as it was sent
+    page: list[SearchedText] = []  # made for the first text that is not there as it was sent
     matches: list[tuple[int, int, int, Match]] = []
     for number, (old, new) in enumerate(edits, 1):
         match = _exact(content.text, old, new, f"edit {number}: oldText", name)
@@ -111,9 +111,9 @@ def apply(before: bytes, edits: Edits, name: str) -> Applied:
     return Applied(after, notes)
 
 
-def _page(content: bytes) -> Page:
+def _page(content: bytes) -> SearchedText:
     mark = len(BOM) if content.startswith(BOM) else 0
-    return Page(_decoded(content[mark:]), mark)
+    return SearchedText(_decoded(content[mark:]), mark)
 
 
 def _decoded(data: bytes) -> str:
@@ -144,7 +144,7 @@ def _exact(content: bytes, old: bytes, new: bytes, what: str, name: str) -> Matc
     )
 
 
-def _lenient(page: Page, old: bytes, new: bytes, what: str, name: str) -> Match:
+def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -> Match:
     """The one place that can be meant, if the words of the old text are there in another form."""
     texts = _decoded(old), _decoded(new)
     spots = page.find(texts[0])
@@ -189,7 +189,7 @@ def _several(spots: list[Spot]) -> str:
     return f"{len(spots)}{' or more' if len(spots) == lenient.MAX_SPOTS else ''} places"
 
 
-def _shown(page: Page, spots: list[Spot]) -> str:
+def _shown(page: SearchedText, spots: list[Spot]) -> str:
     """The lines of the first spots, with their numbers."""
     blocks = []
     for spot in spots[:SHOWN_SPOTS]:

@@ -15,7 +15,17 @@ from functools import cached_property, partial
 
 from msgspec import Struct
 
-from zot.tools.lenient import FAMILIES, PLAIN, Page, Parts, Spot, columns, key, parts, plain
+from zot.tools.lenient import (
+    FAMILIES,
+    PLAIN,
+    LineParts,
+    SearchedText,
+    Spot,
+    columns,
+    key,
+    parts,
+    plain,
+)
 
 MAX_COMPARED = 4_000_000
 """Lines (or words) of one side times those of the other that are aligned; more count as all new."""
@@ -31,7 +41,7 @@ class Unclear(Exception):
     """The place is known, but not what to write there; the text says why."""
 
 
-class Row(Struct, frozen=True):
+class LinePair(Struct, frozen=True):
     """A line of the old text with the line of the file that it stands for."""
 
     old: str
@@ -40,7 +50,7 @@ class Row(Struct, frozen=True):
     high: int
 
 
-def changes(page: Page, spot: Spot, old: str, new: str) -> list[Change]:
+def changes(page: SearchedText, spot: Spot, old: str, new: str) -> list[Change]:
     """What to change in the file so that `new` stands for `old` at the spot.
 
     Raises:
@@ -62,8 +72,8 @@ def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
 
 
 def _aligned(
-    page: Page, spot: Spot, olds: list[str], news: list[str]
-) -> tuple[list[Row], list[str]]:
+    page: SearchedText, spot: Spot, olds: list[str], news: list[str]
+) -> tuple[list[LinePair], list[str]]:
     """A row for every line of the spot, blank ones too, and the new lines to go with them."""
     olds, news, before, after = _edges(page, spot, olds, news)
     numbers = [at for at, line in enumerate(olds) if key(line)]
@@ -77,18 +87,18 @@ def _aligned(
                 lines = [page.lines[row] for row in blank]
                 gaps.change(numbers[index - 1], at, lines)
             rows += (_blank_row(page, *pair) for pair in zip(lines, blank, strict=True))
-        rows.append(Row(olds[at], number, *page.piece(spot, number)))
+        rows.append(LinePair(olds[at], number, *page.piece(spot, number)))
     for at in range(after):
         rows.append(_blank_row(page, olds[len(olds) - after + at], spot.rows[-1] + 1 + at))
     return rows, gaps.lines()
 
 
-def _blank_row(page: Page, old: str, number: int) -> Row:
-    return Row(old, number, 0, len(page.lines[number]))
+def _blank_row(page: SearchedText, old: str, number: int) -> LinePair:
+    return LinePair(old, number, 0, len(page.lines[number]))
 
 
 def _edges(
-    page: Page, spot: Spot, olds: list[str], news: list[str]
+    page: SearchedText, spot: Spot, olds: list[str], news: list[str]
 ) -> tuple[list[str], list[str], int, int]:
     """Blank lines at both ends: left out where old and new agree on them, else they must be in
     the file. Returns the lines left and how many blank ones are still at each end."""
@@ -209,7 +219,9 @@ def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
 class Rewriter:
     """Writes the new lines over the rows of a spot."""
 
-    def __init__(self, page: Page, spot: Spot, rows: list[Row], news: list[str]) -> None:
+    def __init__(
+        self, page: SearchedText, spot: Spot, rows: list[LinePair], news: list[str]
+    ) -> None:
         self._page, self._spot = page, spot
         self._rows, self._news = rows, news
         self._olds = [parts(row.old) for row in rows]
@@ -220,10 +232,10 @@ class Rewriter:
         self._stripped, self._indents = self._shift(pairs)
         self._typed = _typed(pairs)
 
-    def _piece(self, row: Row) -> str:
+    def _piece(self, row: LinePair) -> str:
         return self._page.lines[row.number][row.low : row.high]
 
-    def _shift(self, pairs: list[tuple[Parts, Parts]]) -> tuple[bool, Indents]:
+    def _shift(self, pairs: list[tuple[LineParts, LineParts]]) -> tuple[bool, Indents]:
         """How indents change, and whether that leaves the first line out: it began in the middle
         of a line, or its blanks were lost."""
         indents = [(mine.indent, theirs.indent) for mine, theirs in pairs if mine.text]
@@ -321,7 +333,7 @@ class Rewriter:
         return plain(text)
 
 
-def _typed(pairs: list[tuple[Parts, Parts]]) -> set[str]:
+def _typed(pairs: list[tuple[LineParts, LineParts]]) -> set[str]:
     """The plain characters for which the old text has typographic ones and the file has not."""
     mine = {char for old, _ in pairs for char in old.indent + old.text + old.trail}
     theirs = {char for _, there in pairs for char in there.indent + there.text + there.trail}

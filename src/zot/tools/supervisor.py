@@ -43,7 +43,7 @@ EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 # --- the keeper: one command -----------------------------------------------------------------
 
 
-class Keeper:
+class CommandKeeper:
     def __init__(self, control: socket.socket, watched: list[int]) -> None:
         self.control = control
         self.watched = watched
@@ -231,7 +231,7 @@ class Helper:
             os.dup2(output, 2)
             os.close(output)
             self.become_subreaper()
-            Keeper(control, self.watched + me).run(*marshal.loads(body))
+            CommandKeeper(control, self.watched + me).run(*marshal.loads(body))
             os._exit(0)
         finally:
             os._exit(1)

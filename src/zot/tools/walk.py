@@ -14,7 +14,7 @@ from zot.tools.ignore import Rules, rules_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from zot.tools.disk import Entry
+    from zot.tools.disk import DiskEntry
 
 Chain = tuple[tuple[int, Rules], ...]
 """Rules with the depth of their directory, outermost first."""
@@ -40,7 +40,7 @@ class Tree:
 
     def walk(
         self, *, hidden: bool, check: Callable[[], None], max_depth: int | None = None
-    ) -> Iterator[tuple[tuple[str, ...], Entry]]:
+    ) -> Iterator[tuple[tuple[str, ...], DiskEntry]]:
         """Each entry with its path below the root. `check` is called for every directory and may
         raise to end the walk; a directory that cannot be read is passed over."""
         base = len(self._prefix)
@@ -73,7 +73,7 @@ class Tree:
         rules = rules_in(directory, self._disk)
         return chain if rules is None else (*chain, (depth, rules))
 
-    def _entries(self, directory: str) -> Sequence[Entry]:
+    def _entries(self, directory: str) -> Sequence[DiskEntry]:
         try:
             return self._disk.entries(directory)
         except OSError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
 from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
-from zot.runtime.client import Client
+from zot.runtime.client import RuntimeClient
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ STOP_SECONDS = 3.0
 """How long a signal waits for the turn to wind up and for the client to read."""
 
 
-class Refused(Exception):
+class ClientRefused(Exception):
     """The client is not let in; the process ends."""
 
 
-class LineServer(Client):
+class LineServer(RuntimeClient):
     """Reads lines in the main thread until stdin closes, a signal comes or the client is gone.
 
     A subclass says what a line means, and sets `built` once there is a runtime to wind up.
@@ -95,7 +95,7 @@ class LineServer(Client):
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
         try:
             code = self._read()
-        except Refused:
+        except ClientRefused:
             code = 1
         try:
             self.closing()

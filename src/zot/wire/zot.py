@@ -21,7 +21,7 @@ PROTOCOL_VERSION = 1
 MAX_ID = 256
 
 
-class Response(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
+class SentResponse(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
     command: str
     success: bool
     id: Raw | UnsetType = UNSET
@@ -165,13 +165,13 @@ def _choices(command: type[AnyCommand] | None, text: str) -> tuple[str, ...]:
     return tuple(word for word in words if isinstance(word, str))
 
 
-def success(incoming: Incoming, data: Any = UNSET) -> Response:
-    return Response(incoming.name, success=True, id=incoming.id, data=data)
+def success(incoming: Incoming, data: Any = UNSET) -> SentResponse:
+    return SentResponse(incoming.name, success=True, id=incoming.id, data=data)
 
 
-def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Response:
+def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> SentResponse:
     code = error.code if codes else UNSET
-    return Response(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
+    return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
 def encode(frame: Any) -> bytes:

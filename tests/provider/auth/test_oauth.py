@@ -38,7 +38,7 @@ def home(tmp_path):
     return str(tmp_path / "home")
 
 
-def configure(home: str, settings: dict, provider: str = "groq") -> oauth.Server:
+def configure(home: str, settings: dict, provider: str = "groq") -> oauth.AuthServer:
     Path(oauth.oauth_path(home)).write_text(json.dumps({provider: settings}))
     return oauth.server_of(provider, home)
 

@@ -197,7 +197,7 @@ def test_a_page_elsewhere_cannot_plant_a_key_through_the_users_browser(
 
 def test_an_oauth_login_goes_round_through_a_browser(browser, tmp_path):
     with closing(OAuthServer()) as server:
-        settings = oauth.Server(
+        settings = oauth.AuthServer(
             client_id="client-1",
             authorize_url=f"{server.url}/authorize",
             token_url=f"{server.url}/token",

@@ -18,13 +18,13 @@ SECONDS = 30.0
 MAX_ANSWER = 1 << 20
 
 
-class Answer(Struct, frozen=True):
+class AuthAnswer(Struct, frozen=True):
     status: int
     fields: dict[str, Json]
     """Empty when the answer was no JSON object."""
 
 
-def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> Answer:
+def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> AuthAnswer:
     """Raises AuthError when the server cannot be reached."""
     if body == "json":
         data, kind = msgspec.json.encode(fields), "application/json"
@@ -34,7 +34,7 @@ def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> Ans
     host = url.partition("://")[2].partition("/")[0]
     try:
         with open_url(host, url, headers=headers, body=data, seconds=SECONDS) as answer:
-            return Answer(answer.status, _object(answer.read_all(MAX_ANSWER)))
+            return AuthAnswer(answer.status, _object(answer.read_all(MAX_ANSWER)))
     except (ProviderError, ConfigError) as error:
         raise AuthError(f"{host} cannot be reached: {error}") from error
 

@@ -21,12 +21,12 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.errors import AuthError
 from zot.files import locked, read_bytes
-from zot.provider.auth.http import Answer, post
+from zot.provider.auth.http import AuthAnswer, post
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class AuthServer(Struct, frozen=True, kw_only=True):
     """An authorization server, and how it departs from the standard."""
 
     client_id: str = ""
@@ -56,20 +56,20 @@ LONGEST_LIFE = 10 * 365 * 86_400
 """Seconds that a token is believed to live; a date further off may be none."""
 LONGEST_LOGIN = 3_600.0
 
-SERVERS: Mapping[str, Server] = {
-    "anthropic": Server(
+SERVERS: Mapping[str, AuthServer] = {
+    "anthropic": AuthServer(
         authorize_url="https://claude.ai/oauth/authorize",
         token_url="https://console.anthropic.com/v1/oauth/token",
         body="json",
         callback_host="localhost",
     ),
-    "openai": Server(
+    "openai": AuthServer(
         authorize_url="https://auth.openai.com/oauth/authorize",
         token_url="https://auth.openai.com/oauth/token",
         callback_host="localhost",
         callback_path="/auth/callback",
     ),
-    "huggingface": Server(
+    "huggingface": AuthServer(
         authorize_url="https://huggingface.co/oauth/authorize",
         token_url="https://huggingface.co/oauth/token",
         device_url="https://huggingface.co/oauth/device",
@@ -77,7 +77,7 @@ SERVERS: Mapping[str, Server] = {
         callback_host="localhost",
     ),
     # Gives any program a key of the user's own: no client id is needed.
-    "openrouter": Server(
+    "openrouter": AuthServer(
         authorize_url="https://openrouter.ai/auth",
         token_url="https://openrouter.ai/api/v1/auth/keys",
         body="json",
@@ -94,7 +94,7 @@ def oauth_path(home: str) -> str:
     return os.path.join(home, "oauth.json")
 
 
-def server_of(provider: str, home: str) -> Server:
+def server_of(provider: str, home: str) -> AuthServer:
     """The provider's server, with what the user's oauth.json says over it.
 
     Raises:
@@ -106,7 +106,7 @@ def server_of(provider: str, home: str) -> Server:
         own = msgspec.json.decode(data, type=dict[str, dict[str, Json]]) if data else {}
         shipped = SERVERS.get(provider)
         base = msgspec.to_builtins(shipped) if shipped else {}
-        server = msgspec.convert({**base, **own.get(provider, {})}, Server)
+        server = msgspec.convert({**base, **own.get(provider, {})}, AuthServer)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AuthError(f"{path!r} cannot be read: {error}") from error
     if not server.token_url:
@@ -140,7 +140,7 @@ class Attempt(Struct, frozen=True):
     verifier: str
 
 
-def begin(server: Server, redirect_uri: str) -> Attempt:
+def begin(server: AuthServer, redirect_uri: str) -> Attempt:
     """Raises AuthError when the server has no page to log in."""
     if not server.authorize_url:
         raise AuthError("this OAuth server has no page to log in; use --device")
@@ -164,7 +164,7 @@ def begin(server: Server, redirect_uri: str) -> Attempt:
     return Attempt(f"{server.authorize_url}{joint}{text}", redirect_uri, state, verifier)
 
 
-def exchange(server: Server, attempt: Attempt, code: str) -> Credential:
+def exchange(server: AuthServer, attempt: Attempt, code: str) -> Credential:
     """The credential for a code.
 
     Raises:
@@ -223,7 +223,7 @@ class Device(Struct, frozen=True):
     expires_in: float = 600.0
 
 
-def begin_device(server: Server) -> Device:
+def begin_device(server: AuthServer) -> Device:
     """Raises AuthError when the server has no such flow, or refuses."""
     if not server.device_url:
         raise AuthError("this OAuth server has no device login")
@@ -236,7 +236,7 @@ def begin_device(server: Server) -> Device:
         raise AuthError(f"the OAuth server's answer is not one: {error}") from error
 
 
-def finish_device(server: Server, device: Device, cancel: Cancel) -> Credential:
+def finish_device(server: AuthServer, device: Device, cancel: Cancel) -> Credential:
     """Wait until the user has confirmed.
 
     Raises:
@@ -296,7 +296,7 @@ def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -
         return fresh
 
 
-def _refresh(server: Server, token: Token) -> Token:
+def _refresh(server: AuthServer, token: Token) -> Token:
     if not token.refresh_token:
         raise AuthError("it cannot be renewed")
     fields = {
@@ -317,7 +317,7 @@ def _refresh(server: Server, token: Token) -> Token:
 # --- inside ----------------------------------------------------------------------------------
 
 
-def _ask(server: Server, fields: dict[str, str]) -> Answer:
+def _ask(server: AuthServer, fields: dict[str, str]) -> AuthAnswer:
     answer = post(server.token_url, _filled(fields), server.body)
     _check(answer)
     return answer
@@ -327,7 +327,7 @@ def _filled(fields: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _check(answer: Answer) -> None:
+def _check(answer: AuthAnswer) -> None:
     error = answer.fields.get("error")
     if error is None and answer.status < 400:
         return
@@ -337,7 +337,7 @@ def _check(answer: Answer) -> None:
     raise AuthError(f"the OAuth server refused: {': '.join(words) or answer.status}")
 
 
-def _token(server: Server, answer: Answer) -> Token:
+def _token(server: AuthServer, answer: AuthAnswer) -> Token:
     def text(name: str) -> str:
         return str(answer.fields.get(name) or "")
 

@@ -9,11 +9,11 @@ from html import escape
 
 from zot.cancel import Cancel
 from zot.errors import AuthError
-from zot.provider.auth.oauth import Attempt, Server, begin
+from zot.provider.auth.oauth import Attempt, AuthServer, begin
 from zot.provider.auth.server import (
     LoginServer,
-    Page,
     Query,
+    WebPage,
     document,
     refusal,
     same,
@@ -52,7 +52,7 @@ class KeyPage:
     def close(self) -> None:
         self._server.close()
 
-    def _answer(self, query: Query) -> Page:
+    def _answer(self, query: Query) -> WebPage:
         with self._lock:
             if self.done.is_set():
                 return refusal(410, "This login is over.")
@@ -63,29 +63,29 @@ class KeyPage:
             if query.path != "/":
                 return refusal(404, "There is nothing here.")
             if query.method == "GET":
-                return Page(200, self._form())
+                return WebPage(200, self._form())
             return self._save(query.fields.get("api_key", "").strip())
 
-    def _enter(self, token: str) -> Page:
+    def _enter(self, token: str) -> WebPage:
         if not same(token, self._token):
             return refusal(403, "This address was used before, or is not the one zot printed.")
         self._token = ""
         self._cookie = secrets.token_urlsafe(24)
         moved = {"location": "/", "set-cookie": set_cookie(self._cookie)}
-        return Page(303, "", moved)
+        return WebPage(303, "", moved)
 
-    def _save(self, key: str) -> Page:
+    def _save(self, key: str) -> WebPage:
         if not key or len(key) > MAX_KEY or not key.isprintable():
-            return Page(400, self._form("That is not a key."))
+            return WebPage(400, self._form("That is not a key."))
         try:
             problem = self._take(key)
         except AuthError as error:
             problem = str(error)
         if problem:
-            return Page(400, self._form(problem))
+            return WebPage(400, self._form(problem))
         self.done.set()
         text = "<p>The key is kept. You can close this page and go back to the terminal.</p>"
-        return Page(200, document("Logged in", text))
+        return WebPage(200, document("Logged in", text))
 
     def _form(self, problem: str = "") -> str:
         bad = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
@@ -102,7 +102,7 @@ class KeyPage:
 class CallbackPage:
     """Waits for the code that an OAuth server sends back through the browser."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: AuthServer) -> None:
         self._path = server.callback_path
         self._code = ""
         self._problem = ""
@@ -132,7 +132,7 @@ class CallbackPage:
     def close(self) -> None:
         self._http.close()
 
-    def _answer(self, query: Query) -> Page:
+    def _answer(self, query: Query) -> WebPage:
         if query.method != "GET" or query.path != self._path:
             return refusal(404, "There is nothing here.")
         if self._arrived.is_set():
@@ -148,4 +148,4 @@ class CallbackPage:
             return refusal(400, "The answer holds no code.")
         self._arrived.set()
         text = "<p>You can close this page and go back to the terminal.</p>"
-        return Page(200, document("Logged in", text))
+        return WebPage(200, document("Logged in", text))

@@ -25,14 +25,14 @@ _from_commands: dict[tuple[str, ...], str] = {}
 """In memory only: a command may ask the user for a fingerprint, once is enough."""
 
 
-class Found(Struct, frozen=True):
+class FoundKey(Struct, frozen=True):
     key: str
     source: Source
     where: str = ""
     """The variable, file or program."""
 
     def __repr__(self) -> str:
-        return f"Found(key=..., source={self.source!r}, where={self.where!r})"
+        return f"FoundKey(key=..., source={self.source!r}, where={self.where!r})"
 
     __str__ = __repr__
 
@@ -54,13 +54,13 @@ def find_credential(
     home: str,
     *,
     run_commands: bool = True,
-) -> Found | None:
+) -> FoundKey | None:
     """The same, with where it came from. Without `run_commands` no program is started for it."""
     if flag:
-        return Found(flag, "flag", "--api-key")
+        return FoundKey(flag, "flag", "--api-key")
     if key := env_key(info, environ):
         name = next(name for name in info.env if environ.get(name, "").strip())
-        return Found(key, "environment", name)
+        return FoundKey(key, "environment", name)
     if not os.path.exists(os.path.join(home, "auth.json")):
         return None
     # Deferred: most runs of `zot rpc` have their key in a variable.
@@ -71,7 +71,7 @@ def find_credential(
     if stored is None:
         return None
     if stored.api_key:
-        return Found(stored.api_key, "auth.json", file.path)
+        return FoundKey(stored.api_key, "auth.json", file.path)
     if stored.oauth is not None:
         left = stored.oauth.seconds_left(time.time())
         token = stored.oauth
@@ -79,14 +79,14 @@ def find_credential(
             from zot.provider.auth.oauth import refreshed
 
             token = refreshed(info.name, file, home)
-        return Found(token.access_token, "oauth", file.path)
+        return FoundKey(token.access_token, "oauth", file.path)
     if stored.api_key_command is not None:
         command = stored.api_key_command
         words = (command.program, *command.args)
         key = key_from_command(words, command.timeout_ms / 1000, info.name) if run_commands else ""
-        return Found(key, "command", command.program)
+        return FoundKey(key, "command", command.program)
     if stored.keyring:
-        return Found(key_from_keyring(info.name), "keyring", "keyring")
+        return FoundKey(key_from_keyring(info.name), "keyring", "keyring")
     return None
 
 

@@ -48,13 +48,13 @@ class Query(Struct, frozen=True):
     cookie: str
 
 
-class Page(Struct, frozen=True):
+class WebPage(Struct, frozen=True):
     status: int
     body: str
     headers: Mapping[str, str] = {}
 
 
-Answering = Callable[[Query], Page]
+Answering = Callable[[Query], WebPage]
 
 
 class LoginServer:
@@ -83,7 +83,7 @@ class LoginServer:
         self._thread.join()
         self._server.server_close()
 
-    def handle(self, request: _Handler) -> Page:
+    def handle(self, request: _Handler) -> WebPage:
         """The answer to a request, or why it gets none."""
         if request.headers.get("host") not in (self.host, f"127.0.0.1:{self.port}"):
             return refusal(403, "This address belongs to a login on another name.")
@@ -164,8 +164,8 @@ def set_cookie(value: str) -> str:
     return f"zot_login={value}; Path=/; HttpOnly; SameSite=Strict"
 
 
-def refusal(status: int, text: str) -> Page:
-    return Page(status, document("Not here", f"<p>{text}</p>"))
+def refusal(status: int, text: str) -> WebPage:
+    return WebPage(status, document("Not here", f"<p>{text}</p>"))
 
 
 STYLE = """

@@ -200,7 +200,10 @@ def indented(text: str, change: Callable[[str], str]) -> str:
     return by_line(line, text)
 
 
-def spaces_for_tabs(hunk: Hunk, chance: random.Random) -> Sent:
+def spaces_for_tabs(hunk: Hunk, chance: random.Random) -> Sent | None:
+    old, new = (Counter(text.split("\n")) for text in (hunk.old, hunk.new))
+    if any(re.match(r"\t* ", line) for line in (old - new) | (new - old)):
+        return None  # what it changes could not be told from what was spoilt
     width = chance.choice((2, 4, 8))
     return both(hunk, lambda text: indented(text, lambda blanks: blanks.replace("\t", " " * width)))
 
@@ -260,6 +263,9 @@ def blank_line(hunk: Hunk, chance: random.Random, *, drop: bool) -> Sent | None:
         for step in range(1, size)
         if 0 < a + step < len(old) - 1 and old[a + step - 1].strip()
         if not drop or not old[a + step].strip()
+        # The commit must not itself change how many blank lines there are: with one wrong in both
+        # texts, the new one may say what the file has already.
+        if blank_run(old, a + step) == blank_run(new, b + step)
     ]
     if not places:
         return None
@@ -268,6 +274,13 @@ def blank_line(hunk: Hunk, chance: random.Random, *, drop: bool) -> Sent | None:
     if not inside or chance.random() < 0.75:
         new[b : b + drop] = [] if drop else [""]
     return Sent("\n".join(old), "\n".join(new), hunk.new)
+
+
+def blank_run(lines: list[str], at: int) -> int:
+    """How many blank lines there are around a place."""
+    before = next((n for n, line in enumerate(lines[:at][::-1]) if line.strip()), at)
+    after = next((n for n, line in enumerate(lines[at:]) if line.strip()), len(lines) - at)
+    return before + after
 
 
 def escaped(hunk: Hunk, chance: random.Random) -> Sent:

@@ -14,7 +14,6 @@ from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, home, home_dir
 from zot.provider.models import Models
-from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -24,13 +23,14 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
+from zot.settings.known import Known
 from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
-from zot.tools.registry import NAMES, SharedSupervisor
+from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 
@@ -107,7 +107,7 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
     supervisor = SharedSupervisor()
     supervisor.secrets = redactor.secrets
     if owns_process:
-        supervisor.hidden_names = secret_names()
+        supervisor.hidden_names = secret_names(setup.known)
         supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
     return supervisor
 
@@ -136,7 +136,9 @@ def _builtin(
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         names = None if names is None else [name for name in names if name != SkillTool.name]
-    return BuiltinTools(setup.cwd, home_dir(), names, secret_names(), supervisor, jail=options.jail)
+    return BuiltinTools(
+        setup.cwd, home_dir(), names, secret_names(setup.known), supervisor, jail=options.jail
+    )
 
 
 def _extension_options(
@@ -153,8 +155,8 @@ def _extension_options(
         search=options.extensions is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd),
         names=() if options.no_tools else options.tools,
-        secrets=secret_names(),
-        reserved=frozenset((*(tool.name for tool in own), *NAMES, SkillTool.name)),
+        secrets=secret_names(setup.known),
+        reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
     )
@@ -243,9 +245,10 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
 
 def redactor_for(setup: Setup) -> Redactor:
     """Knows every key that this user has, not only the one in use."""
-    return Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
+    given = given_secrets(setup.key, secret_names(setup.known), os.environ)
+    return Redactor(given | setup.known.written_keys(os.environ), home_dir())
 
 
-def secret_names() -> frozenset[str]:
+def secret_names(known: Known) -> frozenset[str]:
     """Variables that no child process may see."""
-    return env_secret_names() | {RPC_TOKEN}
+    return known.key_variables(os.environ) | {RPC_TOKEN}

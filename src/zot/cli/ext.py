@@ -23,8 +23,8 @@ from zot.extensions.host import HostSettings
 from zot.extensions.logfile import log_path
 from zot.extensions.manifest import FILE, Installed, discover, global_dir, read
 from zot.home import home
-from zot.provider.providers import env_secret_names
 from zot.provider.types import Json
+from zot.settings.known import Known
 from zot.settings.trust import is_trusted
 from zot.text import for_terminal
 from zot.tools.registry import builtin_tools
@@ -267,7 +267,7 @@ def _doctor(options: argparse.Namespace) -> int:
         explicit=chosen,
         search=not chosen,
         trusted=is_trusted(str(cwd)),
-        secrets=env_secret_names(),
+        secrets=Known().key_variables(os.environ),
         reserved_tools=frozenset(tool.name for tool in builtin_tools(str(cwd))),
     )
     findings = examine(settings)

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -147,7 +148,10 @@ class Gaps:
         """The new line whose blank lines before it are to be changed."""
         start, end = links.get(above), links.get(below)
         if start == end == NOWHERE:
-            return NOWHERE  # both lines are gone, and what is between them too
+            # Both lines are gone, and what is between them too; or is one of them there again?
+            if {key(self._olds[at]) for at in (above, below)} & set(map(key, self._news)):
+                raise Unclear("blank lines differ beside a line that is there several times")
+            return NOWHERE
         if start is None or end is None or NOWHERE in (start, end) or end <= start:
             raise Unclear("blank lines differ where lines are added or taken away")
         if any(map(key, self._news[start + 1 : end])):
@@ -229,6 +233,9 @@ class Rewriter:
         pairs = list(zip(self._olds, self._theirs, strict=True))
         self._padded = any(mine.trail and not theirs.trail for mine, theirs in pairs)
         """The old text has blanks at the ends of lines that the file has not."""
+        self._other_trail = any(
+            mine.trail and theirs.trail and mine.trail != theirs.trail for mine, theirs in pairs
+        )
         self._stripped, self._indents = self._shift(pairs)
         self._typed = _typed(pairs)
 
@@ -289,7 +296,11 @@ class Rewriter:
         news = [parts(line) for line in self._news[j1:j2]]
         texts = self._texts(i1, i2, [line.text for line in news])
         lines = []
+        if self._other_trail and any(line.trail for line in news):
+            raise Unclear("the blanks at the ends of lines differ")
         for at, (line, text) in enumerate(zip(news, texts, strict=True), j1):
+            if self._in_raw_string(at) and self._indents.there(line.indent) != line.indent:
+                raise Unclear("the blanks inside a string of several lines may be meant or not")
             trail = "" if self._padded else self._typed_in(line.trail)
             if at == 0 and self._stripped:
                 if line.indent != self._olds[0].indent:
@@ -302,6 +313,15 @@ class Rewriter:
             else:
                 lines.append((self._indents.there(line.indent) if text else "") + text + trail)
         return lines
+
+    def _in_raw_string(self, at: int) -> bool:
+        """Whether a new line begins inside backquotes, where an indent is no indent."""
+        return self._indents.converts and self._open_quotes[at]
+
+    @cached_property
+    def _open_quotes(self) -> list[bool]:
+        counts = (line.replace("```", "").count("`") for line in self._news)
+        return [count % 2 == 1 for count in accumulate(counts, initial=0)]
 
     def _texts(self, i1: int, i2: int, news: list[str]) -> list[str]:
         """What they share with the rows that they replace stays as the file has it."""
@@ -362,9 +382,14 @@ class Indents:
             mine for mine, theirs in pairs if mine != theirs
         }
         levels: list[list[Way]] = [[_same], _shifts(pairs), [*_conversions()], [*_shifted(pairs)]]
-        fitting = ([way for way in level if _fits(way, pairs)] for level in levels)
+        fitting = [[way for way in level if _fits(way, pairs)] for level in levels]
         self._ways: list[Way] = next(filter(None, fitting), [])
         self.clear = bool(self._ways)
+        self.converts = self.clear and not fitting[0] and not fitting[1]
+        """One unit of indent becomes another: tabs for spaces, two for four."""
+        self._blanks = {blank for _, theirs in pairs for blank in theirs}
+        self._seen = dict(pairs)
+        self._mixed = any({" ", "\t"} <= set(theirs) for _, theirs in pairs)
 
     def there(self, indent: str) -> str:
         """Raises Unclear if it cannot be told."""
@@ -373,9 +398,14 @@ class Indents:
         if not self._ways and indent in self._sure:
             return indent  # some other line is off on its own
         result = results.pop() if len(results) == 1 else None
-        if result is None:
+        foreign = bool(result) and self._blanks.isdisjoint(result or "")
+        if result is None or (self.converts and (foreign or self._strange(indent))):
             raise Unclear("the indent of newText cannot be told from that of oldText")
         return result
+
+    def _strange(self, indent: str) -> bool:
+        """An indent that was not seen, in a file that has tabs and spaces in one."""
+        return self._mixed and indent not in self._seen
 
 
 Way = Callable[[str], str | None]

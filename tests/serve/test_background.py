@@ -10,7 +10,7 @@ from support.tools import eventually
 
 from zot.errors import ToolError
 from zot.tools.background import Background
-from zot.tools.process import Result
+from zot.tools.process import ProcessResult
 
 COMMAND = "echo up; touch on; sleep 307; echo never"
 WAIT = "until [ -e on ]; do sleep 0.05; done"
@@ -66,7 +66,7 @@ def test_an_abort_leaves_it_and_clear_ends_it(tmp_path):
 def test_how_it_ended_is_said_and_ids_are_checked(tmp_path):
     over = threading.Event()
     commands = Background(over.set)
-    first = commands.start("x", lambda take, cancel: Result("exited", 127))
+    first = commands.start("x", lambda take, cancel: ProcessResult("exited", 127))
     commands.kill("1")  # waits for its end
     last = commands.output("1")
     assert over.is_set()

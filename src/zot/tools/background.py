@@ -15,7 +15,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import ToolError, ZotError
 from zot.provider.types import Json, Text
 from zot.tools.output import Decoder
-from zot.tools.process import Result
+from zot.tools.process import ProcessResult
 
 AT_ONCE = 8
 REMEMBERED = 32
@@ -25,7 +25,7 @@ FIRST_LOOK = 0.3
 """Seconds in which a command that cannot work has mostly failed."""
 END_SECONDS = 10.0
 
-Start = Callable[[Callable[[bytes], None], Cancel], Result]
+Start = Callable[[Callable[[bytes], None], Cancel], ProcessResult]
 """Runs a command to its end; gets a function for its output, and what ends it."""
 
 
@@ -43,7 +43,7 @@ class Running:
         self._lock = threading.Lock()
         self._new = ""
         self._dropped = 0
-        self._result: Result | None = None
+        self._result: ProcessResult | None = None
         self._failure = ""
         threading.Thread(target=self._run, name=f"background-{id}", daemon=True).start()
 

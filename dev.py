@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -25,6 +26,7 @@ CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
 INTERRUPTED = 130
+TESTS_FAILED = 1
 # What depends on the version of Python: types and annotations, files, threads, the doors.
 MATRIX = ("core", "provider", "runtime", "sdk", "sessions", "settings", "tools", "wire")
 
@@ -112,10 +114,21 @@ def test(*words: str) -> None:
     run(BIN / "pytest", *(words or ("-q", "-m", "not slow", *ON_ALL_CORES)))
 
 
+def run_tests(pytest: Sequence[object], words: Sequence[str]) -> None:
+    """Run them; those that fail once more by themselves: some time real processes, and all cores
+    were busy. What fails alone too has failed."""
+    code = exit_code(*pytest, *words)
+    if code == TESTS_FAILED:
+        print("once more, by themselves: the tests that failed", file=sys.stderr)
+        code = exit_code(*pytest, "-q", "--last-failed")
+    if code:
+        sys.exit(code)
+
+
 def cover(*words: str) -> None:
     """The tests with branch coverage, also of the processes they spawn."""
     run(BIN / "coverage", "erase")
-    run(BIN / "coverage", "run", "-m", "pytest", *(words or ("-q", *ON_ALL_CORES)))
+    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or ("-q", *ON_ALL_CORES))
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
 
@@ -133,7 +146,7 @@ def matrix(*words: str) -> None:
         folder = ROOT / f".venv-{version}"
         setup(folder, python)
         chosen = words or ("-q", "-m", "not slow", *ON_ALL_CORES, *(f"tests/{at}" for at in MATRIX))
-        run(folder / "bin" / "pytest", *chosen)
+        run_tests((folder / "bin" / "pytest",), chosen)
 
 
 def check() -> None:

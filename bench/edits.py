@@ -260,6 +260,9 @@ def blank_line(hunk: Hunk, chance: random.Random, *, drop: bool) -> Sent | None:
         for step in range(1, size)
         if 0 < a + step < len(old) - 1 and old[a + step - 1].strip()
         if not drop or not old[a + step].strip()
+        # The commit must not itself change how many blank lines there are: with one wrong in both
+        # texts, the new one may say what the file has already.
+        if blank_run(old, a + step) == blank_run(new, b + step)
     ]
     if not places:
         return None
@@ -268,6 +271,13 @@ def blank_line(hunk: Hunk, chance: random.Random, *, drop: bool) -> Sent | None:
     if not inside or chance.random() < 0.75:
         new[b : b + drop] = [] if drop else [""]
     return Sent("\n".join(old), "\n".join(new), hunk.new)
+
+
+def blank_run(lines: list[str], at: int) -> int:
+    """How many blank lines there are around a place."""
+    before = next((n for n, line in enumerate(lines[:at][::-1]) if line.strip()), at)
+    after = next((n for n, line in enumerate(lines[at:]) if line.strip()), len(lines) - at)
+    return before + after
 
 
 def escaped(hunk: Hunk, chance: random.Random) -> Sent:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from local_requests import HELD_OUT, TASKS, TUNED, Check, Task
 
 from zot.cancel import Cancel
+from zot.core.identity import IDENTITY
 from zot.home import home
 from zot.local.models import find_weights, known_models
 from zot.local.provider import LocalProvider, find_local
@@ -33,7 +34,6 @@ from zot.provider.types import (
     ToolSpec,
     UsageSeen,
 )
-from zot.runtime.prompt import IDENTITY
 from zot.tools.registry import builtin_tools
 
 STEP_LIMIT, TASK_SECONDS = 12, 240

@@ -42,6 +42,10 @@ COMMANDS = [
     {"type": "panel_key", "extension": "e", "panel_id": "p", "key": "up"},
     {"type": "panel_close", "extension": "e", "panel_id": "p"},
     {"type": "answer", "request_id": "x", "value": "y"},
+    {"type": "run_shell", "command": "true"},
+    {"type": "abort_shell"},
+    {"type": "new_session"},
+    {"type": "set_jail", "jail": False},
 ]
 VALUES = [
     None,

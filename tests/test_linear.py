@@ -22,8 +22,7 @@ from zot.provider.client import load_wire
 from zot.provider.repair import repaired
 from zot.provider.sse import Splitter
 from zot.provider.types import Message, ToolCall, ToolResult
-from zot.serve.once import _COMMAND
-from zot.sessions.export_html import _FENCE, _INLINE
+from zot.runtime.sources import _TYPED
 from zot.skills.skill import split as split_skill
 from zot.tools.output import Decoder, clean
 
@@ -72,11 +71,6 @@ def a_skill(text):
     split_skill("---\n" + text, [])
 
 
-def an_export(text):
-    list(_FENCE.finditer(text))
-    list(_INLINE.finditer(text))
-
-
 READERS = [
     a_line,
     a_string_in_a_line,
@@ -85,12 +79,11 @@ READERS = [
     an_event_stream,
     a_command_s_output,
     a_skill,
-    an_export,
     parse_args,
     parsed_so_far,
     lambda text: find_call("{" + text, {}),
     _words,
-    lambda text: _COMMAND.match("/" + text),
+    lambda text: _TYPED.match("/" + text),
 ]
 PARTS = ["7" * 4299, "7", "\\ud83d", "\\ude00", "\\\\", "\\", '"', "{", "[", "}", '"a":', ","]
 PARTS += ["a-", "a/", ".", "\x1b[", "\x1b]", "\x1b", ";", "\n", "\r", "`", "~~~", "*", " ", "---"]

@@ -5,14 +5,14 @@ Clients and users get one line from whoever caught a bug.
 
 from __future__ import annotations
 
+import sys
+
 from zot.errors import ZotError
 
 
 def report_bug(error: BaseException) -> None:
     """Write the traceback to stderr; never fails, whatever stderr is."""
-    # Deferred: a run without a bug does not pay for loading it.
-    import sys
-    import traceback
+    import traceback  # deferred: a run without a bug does not pay for loading it
 
     try:
         traceback.print_exception(error, file=sys.stderr)
@@ -25,8 +25,6 @@ _told: set[str] = set()
 
 def warn_once(text: str) -> None:
     """A line for the user; the same one is told once in the life of the process."""
-    import sys  # deferred, as above
-
     if text not in _told:
         _told.add(text)
         try:

@@ -13,21 +13,21 @@ from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, home_dir
 from zot.provider.models import Models
-from zot.provider.providers import env_secret_names
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import Client
 from zot.runtime.prompt import system_prompt
-from zot.runtime.redact import RedactingTool, Redactor, given_secrets
+from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
 from zot.runtime.runtime import Parts, Runtime
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
+from zot.settings.known import Known
 from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
+from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
-from zot.skills.search import skills_here
-from zot.skills.skill import Skill, SkillTool, manifest
+from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.tools.registry import NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
@@ -55,10 +55,10 @@ def build_runtime(
     secrets may be wiped from what the system shows of this process.
     """
     setup, tape = plan.setup, plan.tape
-    models: Models = AvailableModels(setup, os.environ)
+    redactor = redactor_for(setup)
+    models: Models = RedactingModels(AvailableModels(setup, os.environ), redactor)
     if tape is not None:
         models = tape.models(models)
-    redactor = Redactor(given_secrets(setup.key, secret_names(), os.environ), home_dir())
     supervisor = _supervisor(setup, redactor, owns_process=owns_process)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
@@ -76,7 +76,7 @@ def build_runtime(
         hooks=hooks if approval is None else (*hooks, approval),
         system=lambda: redactor.text(prompt_for(setup, skills)),
         settings=agent_settings(setup, models),
-        wrap_tool=lambda tool: RedactingTool(wrap(tool), redactor),
+        wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
     )
     agent.resume()
     parts = Parts(
@@ -84,13 +84,7 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(
-            GivenTools(own_tools),
-            builtin,
-            SkillSource(skills, offered=_offers_skills(setup.options)),
-            PromptSource(_prompt_folders(setup)),
-            extensions,
-        ),
+        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         approval=approval,
@@ -112,9 +106,14 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
     supervisor = SharedSupervisor()
     supervisor.secrets = redactor.secrets
     if owns_process:
-        supervisor.hidden_names = secret_names()
+        supervisor.hidden_names = secret_names(setup.known)
         supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
     return supervisor
+
+
+def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
+    offered = _offers_skills(setup.options)
+    return SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
 
 
 def _plain(tool: Tool) -> Tool:
@@ -136,7 +135,9 @@ def _builtin(
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         names = None if names is None else [name for name in names if name != SkillTool.name]
-    return BuiltinTools(setup.cwd, home_dir(), names, secret_names(), supervisor, jail=options.jail)
+    return BuiltinTools(
+        setup.cwd, home_dir(), names, secret_names(setup.known), supervisor, jail=options.jail
+    )
 
 
 def _extension_options(
@@ -150,10 +151,10 @@ def _extension_options(
         setup.cwd,
         home_dir(),
         explicit=options.ext,
-        search=not options.no_ext,
+        search=options.extensions is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd),
         names=() if options.no_tools else options.tools,
-        secrets=secret_names(),
+        secrets=secret_names(setup.known),
         reserved=frozenset((*(tool.name for tool in own), *NAMES, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
@@ -176,21 +177,22 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
 
 def find_skills(setup: Setup) -> list[Skill]:
     options = setup.options
-    if options.no_skills:
+    if options.skills is False:
         return []
-    return skills_here(setup.cwd, options.ext, extensions=not options.no_ext, trusted=options.trust)
+    search = options.extensions is not False
+    return skills_here(setup.cwd, options.ext, extensions=search, trusted=options.trust)
 
 
 def _offers_skills(options: Options) -> bool:
     return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
 
 
-def _prompt_folders(setup: Setup) -> list[str]:
+def _prompt_folders(setup: Setup) -> list[Place]:
     """Those of the project count only where it is trusted."""
     project = os.path.join(setup.cwd, ".zot", "prompts")
-    folders = [os.path.join(home_dir(), "prompts")]
+    folders = [Place(os.path.join(home_dir(), "prompts"))]
     if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd)):
-        folders.insert(0, project)
+        folders.insert(0, Place(project, inside=setup.cwd))
     return folders
 
 
@@ -219,11 +221,11 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     options = setup.options
     compact_at = (options.compact_at or 85.0) / 100
-    fallbacks = [models.find(name, setup.info.name) for name in options.fallback_model]
+    fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
         reasoning=options.reasoning or "off",
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
-        compact_at=None if options.no_auto_compact else compact_at,
+        compact_at=None if options.compact_at == 0 else compact_at,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )
 
@@ -235,11 +237,17 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
         home=home_dir(),
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
-        context_files=not options.no_context_files,
+        context_files=options.context_files is not False,
         skills=manifest(skills) if _offers_skills(options) else "",
     )
 
 
-def secret_names() -> frozenset[str]:
+def redactor_for(setup: Setup) -> Redactor:
+    """Knows every key that this user has, not only the one in use."""
+    given = given_secrets(setup.key, secret_names(setup.known), os.environ)
+    return Redactor(given | setup.known.written_keys(os.environ), home_dir())
+
+
+def secret_names(known: Known) -> frozenset[str]:
     """Variables that no child process may see."""
-    return env_secret_names() | {RPC_TOKEN}
+    return known.key_variables(os.environ) | {RPC_TOKEN}

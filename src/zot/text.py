@@ -6,7 +6,9 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Iterable
+from typing import Any, AnyStr
 
 import msgspec
 
@@ -46,10 +48,8 @@ def whole_escapes(data: bytes) -> bytes:
     """JSON text (valid UTF-8) with each escaped half of a surrogate pair replaced."""
     if b"\xff" in data or (b"\\ud" not in data and b"\\uD" not in data):
         return data
-    import re  # deferred: not needed before somebody sends half a character
-
     # With the escaped backslashes out of the way, every \u is an escape. 0xff is in no UTF-8.
-    data = re.sub(_LONE_HALF, rb"\\ufffd", data.replace(rb"\\", b"\xff\xff"))
+    data = _replaced(_LONE_HALF, rb"\\ufffd", data.replace(rb"\\", b"\xff\xff"))
     return data.replace(b"\xff\xff", rb"\\")
 
 
@@ -69,6 +69,13 @@ def escaped(data: bytes) -> bytes:
     return data
 
 
+def nearest(word: str, words: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Those that `word` may have been meant to be, the likeliest first."""
+    import difflib  # deferred: only for a mistake
+
+    return difflib.get_close_matches(word, list(words), most, cutoff)
+
+
 _OBEYED = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # escape codes, backspaces, a cursor that returns
     "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what makes letters change places
@@ -78,6 +85,17 @@ _OBEYED = (
 
 def printable(text: str) -> str:
     """Without what a terminal would obey; joined emoji and all kinds of spaces stay."""
-    import re  # deferred: not needed before something is shown to a person
+    return _replaced(_OBEYED, "\ufffd", text.replace("\r\n", "\n"))
 
-    return re.sub(_OBEYED, "\ufffd", text.replace("\r\n", "\n"))
+
+def _replaced(pattern: AnyStr, by: AnyStr, text: AnyStr) -> AnyStr:
+    import re  # deferred: few texts need it
+
+    return re.sub(pattern, by, text)
+
+
+def for_terminal(text: str, fd: int = 1) -> str:
+    """Text of others as it may be written to a descriptor: to a terminal only what is printable,
+    to a file or a program as it is.
+    """
+    return printable(text) if os.isatty(fd) else text

@@ -21,8 +21,9 @@ from zot.core import events
 from zot.core.compact import KEEP_MESSAGES, Compactor, estimate, serialised
 from zot.core.session import SUMMARY_HEADING, Session
 from zot.errors import Cancelled, CommandError, ProviderError
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.repair import repaired
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 SUMMARY = {"match": "<conversation>", "text": "the summary", "usage": {"input": 5, "output": 1}}

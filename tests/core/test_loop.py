@@ -31,8 +31,9 @@ from zot.errors import (
     ProviderError,
     ToolError,
 )
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.repair import repaired
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,
     Image,

@@ -118,3 +118,15 @@ def test_no_manifest_raises_anything_else(tmp_path_factory, data):
         read(folder)
     except ExtensionError as error:
         assert "extension.json" in str(error)
+
+
+def test_a_projects_manifest_is_a_file_of_the_project(tmp_path):
+    cwd, home = tmp_path / "work", tmp_path / "home"
+    elsewhere = put(tmp_path / "elsewhere", name="x", exec="./x")
+    (cwd / ".zot/extensions/x").mkdir(parents=True)
+    (cwd / ".zot/extensions/x/extension.json").symlink_to(elsewhere / "extension.json")
+    (home / "extensions").mkdir(parents=True)
+    (home / "extensions/y").symlink_to(elsewhere)
+    found = discover(cwd, home)
+    assert [(each.name, each.scope) for each in found.extensions] == [("x", "global")]
+    assert "it is a link to a file elsewhere" in found.problems[0].message

@@ -12,6 +12,7 @@ from support.local import large_model_file, place, small_model_file, within
 from support.rpc import Zot
 
 from zot.cancel import Cancel
+from zot.core.identity import IDENTITY
 from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
 from zot.local.call import LOOPED, MAX_CALLS, Call
 from zot.local.form import forms_for
@@ -42,7 +43,6 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
 )
-from zot.runtime.prompt import IDENTITY
 from zot.tools.registry import builtin_tools
 
 SPECS = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))

@@ -23,6 +23,7 @@ from zot.pi.frames import TouchedFiles
 from zot.pi.generations import Encoders
 from zot.pi.messages import assistant_to_pi
 from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, Stream, parsed_so_far
+from zot.provider import models
 from zot.provider.types import Message, Model, Origin, Text, ToolCall, ToolResult, Usage
 
 JSON = st.recursive(
@@ -459,8 +460,8 @@ def thinker(**levels: str | None) -> Model:
 
 
 def test_levels_of_a_model() -> None:
-    assert pi_replies.levels(Model("m", "p", "anthropic")) == ["off"]
-    assert pi_replies.levels(thinker(xhigh="x")) == [
+    assert models.levels(Model("m", "p", "anthropic")) == ["off"]
+    assert models.levels(thinker(xhigh="x")) == [
         "off",
         "minimum",
         "low",
@@ -468,9 +469,9 @@ def test_levels_of_a_model() -> None:
         "high",
         "xhigh",
     ]
-    assert pi_replies.levels(thinker(minimum=None)) == ["off", "low", "medium", "high"]
-    assert pi_replies.clamped("max", thinker()) == "high"
-    assert pi_replies.clamped("minimum", thinker(minimum=None)) == "off"
+    assert models.levels(thinker(minimum=None)) == ["off", "low", "medium", "high"]
+    assert models.clamped("max", thinker()) == "high"
+    assert models.clamped("minimum", thinker(minimum=None)) == "off"
     shown = pi_replies.model(Model("m", "nobody", "google", images=False, headers={"a": "b"}))
     assert (shown.input, shown.headers, shown.baseUrl) == (["text"], {"a": "b"}, "")
 

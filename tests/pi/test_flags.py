@@ -32,7 +32,7 @@ def test_unknown_flags_are_left_out_and_words_stay() -> None:
 def test_short_forms_of_pi() -> None:
     found = parse_pi(["-t", "read,find,ls", "-n", "name", "-ne", "-ns", "--extension", "x", "-c"])
     assert found.tools == ("read", "glob")
-    assert (found.session_name, found.no_ext, found.no_skills) == ("name", True, True)
+    assert (found.session_name, found.extensions, found.skills) == ("name", False, False)
     assert (found.ext, found.continue_) == (("x",), True)
     assert parse_pi(["-nt"]).no_tools
 

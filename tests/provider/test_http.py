@@ -108,6 +108,11 @@ def test_this_machine_is_never_asked_through_a_proxy(host):
     assert proxy_for(Address("http", host, 80, ""), {"HTTP_PROXY": "http://p"}) is None
 
 
+@pytest.mark.parametrize("host", ["127.evil.example", "127.0.0.1.evil.example", "localhost.x", ""])
+def test_a_name_that_looks_like_this_machine_is_another(host):
+    assert not is_loopback(host)
+
+
 @pytest.mark.parametrize(
     ("entries", "skipped"),
     [

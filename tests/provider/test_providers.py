@@ -2,6 +2,7 @@ import pytest
 
 from zot.errors import ConfigError
 from zot.provider import catalog
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.providers import (
     PROVIDERS,
     api_of,
@@ -14,7 +15,6 @@ from zot.provider.providers import (
     resolve_quirks,
     word_for_level,
 )
-from zot.provider.scripted import MODEL
 from zot.provider.types import Model
 
 

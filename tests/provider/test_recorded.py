@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from support.provider import ask, assistant, model_of
 
 from zot.errors import ProviderError, Refused
-from zot.provider.assemble import encode
 from zot.provider.client import load_wire
 from zot.provider.google import put
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
 from zot.provider.types import ReasoningDelta, Text
+from zot.text import encode_json
 
 COMPLETED = {"type": "response.completed", "response": {"status": "completed"}}
 
@@ -99,7 +99,7 @@ def test_the_signature_of_a_text_goes_back_with_the_text():
     assert "".join(b.text for b in done.content if isinstance(b, Text)) == "ab"
     model = model_of("google")
     request = ask(model, "q", assistant(model, *done.content), "next")
-    body = json.loads(encode(load_wire("google").body(request, Quirks(), Kept())))
+    body = json.loads(encode_json(load_wire("google").body(request, Quirks(), Kept())))
     assert body["contents"][1]["parts"] == [
         {"text": "ab", "thoughtSignature": "s1"},
         {"text": "", "thoughtSignature": "s2"},
@@ -140,7 +140,7 @@ def test_any_path_of_an_argument_is_survived(path, value):
     args = {"a": "x", "b": [1]}
     for prefix in ("", "$.", "$.b[", "$.a."):
         put(args, prefix + path, value)
-    encode(args)
+    encode_json(args)
 
 
 def test_an_answer_that_came_whole_needs_no_reason_to_stop():

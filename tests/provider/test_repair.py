@@ -1,14 +1,17 @@
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.session import assistant, call, results, user, valid
 
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
+from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
 from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, repaired
-from zot.provider.scripted import MODEL
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
+from zot.text import encode_json
 
 APIS = {
     "anthropic": "anthropic",
@@ -143,10 +146,10 @@ def test_any_list_of_messages_is_a_request_that_all_four_servers_take(given_mess
     for api, dialect in APIS.items():
         model = replace(MODEL, api=api, images=images)
         once = Request(model, "", tuple(given_messages))
-        body = load_wire(api).body(once, Quirks())
-        assert problems(dialect, body) == []
+        body = encode_json(load_wire(api).body(once, Quirks(), Kept()))
+        assert problems(dialect, msgspec.json.decode(body)) == []
         twice = replace(once, messages=repaired(given_messages, images))
-        assert load_wire(api).body(twice, Quirks()) == body
+        assert encode_json(load_wire(api).body(twice, Quirks(), Kept())) == body
 
 
 def test_a_model_without_eyes_gets_a_note_for_each_image():

@@ -5,8 +5,9 @@ from support.provider import ask, model_of
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, NetworkError, Overloaded, ProviderError, RateLimited, Rejected
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.retry import RetryPolicy, stream_with_retry
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import FellBack, Finished, Retrying, TextDelta
 
 FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)

@@ -5,7 +5,8 @@ import pytest
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ConfigError, NetworkError, ProviderError, RateLimited
-from zot.provider.scripted import MODEL, ScriptedProvider, ScriptedTurn
+from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.scripted import ScriptedProvider, ScriptedTurn
 from zot.provider.types import (
     Finished,
     Message,

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from support.provider import BASH, KEY, ask, assistant, model_of, run, tool, user
 
 from zot.errors import ConfigError, Refused
-from zot.provider.assemble import encode
 from zot.provider.catalog import find, models
 from zot.provider.client import join_path, load_wire, open_client
 from zot.provider.kept import Kept
@@ -26,6 +25,7 @@ from zot.provider.types import (
 )
 from zot.testing.fakeserver import FakeServer
 from zot.testing.rules import problems
+from zot.text import encode_json
 
 ROWS = sorted(set(PROVIDERS) - {"scripted"})
 PATHS = {
@@ -104,7 +104,7 @@ def body_of(provider, *messages, model=None, **fields):
     model = model or model_of(provider)
     quirks = resolve_quirks(PROVIDERS[provider], model)
     request = ask(model, *(messages or ("hi",)), **fields)
-    return json.loads(encode(load_wire(model.api).body(request, quirks, Kept())))
+    return json.loads(encode_json(load_wire(model.api).body(request, quirks, Kept())))
 
 
 # --- quirks, one by one ----------------------------------------------------------------------

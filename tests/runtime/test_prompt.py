@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from zot.core.identity import IDENTITY
 from zot.errors import ConfigError
-from zot.runtime.prompt import CONTEXT_FILE_LIMIT, IDENTITY, context_paths, system_prompt
+from zot.runtime.prompt import CONTEXT_FILE_LIMIT, context_paths, system_prompt
 from zot.settings.resolve import working_directory
 
 

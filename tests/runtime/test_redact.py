@@ -6,10 +6,29 @@ from hypothesis import strategies as st
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
-from zot.errors import ToolError
+from zot.errors import Overloaded, ToolError
 from zot.provider.auth.store import AuthFile, Credential, Token
-from zot.provider.types import Image, Text
-from zot.runtime.redact import MARK, RedactingTool, Redactor, Stream, given_secrets
+from zot.provider.types import (
+    Finished,
+    Image,
+    Reasoning,
+    ReasoningDelta,
+    Started,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallArgs,
+    ToolCallStart,
+    Usage,
+)
+from zot.runtime.redact import (
+    MARK,
+    RedactingProvider,
+    RedactingTool,
+    Redactor,
+    Stream,
+    given_secrets,
+)
 
 SECRET = "sk-canary-0123456789"
 
@@ -97,3 +116,63 @@ def test_all_that_a_tool_says_passes(redactor):
 def test_the_keys_of_the_environment_are_known():
     environ = {"A_KEY": " value ", "OTHER": "x"}
     assert given_secrets("k", ["A_KEY", "B_KEY"], environ) == {"k", "value", ""}
+
+
+class Talker:
+    """A model that says what it was given, and closes."""
+
+    name = "talker"
+
+    def __init__(self, *events):
+        self.events = events
+
+    def stream(self, request, cancel):
+        for event in self.events:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    def close(self):
+        pass
+
+
+def told(redactor, *events):
+    return list(RedactingProvider(Talker(*events), redactor).stream(None, Cancel()))
+
+
+def test_what_a_model_says_passes_and_what_it_asks_for_stays(redactor):
+    call = ToolCall("c", "bash", {"command": SECRET})
+    content = (Text(SECRET), Reasoning(SECRET, "a", {"signature": "x"}), Reasoning("b", "a"), call)
+    assert told(
+        redactor,
+        Started(),
+        ReasoningDelta("a sk-"),
+        ReasoningDelta(SECRET[3:]),
+        TextDelta("files"),
+        ToolCallStart("c", "bash"),
+        ToolCallArgs("c", SECRET[:9]),
+        ToolCallArgs("c", SECRET[9:] + "!"),
+        Finished(content, "tool_use", Usage()),
+    ) == [
+        Started(),
+        ReasoningDelta("a "),
+        ReasoningDelta(MARK),
+        TextDelta("file"),
+        TextDelta("s"),
+        ToolCallStart("c", "bash"),
+        ToolCallArgs("c", MARK + "!"),
+        Finished(
+            (Text(MARK), Reasoning(MARK, "a"), Reasoning("b", "a"), call), "tool_use", Usage()
+        ),
+    ]
+
+
+def test_a_key_in_a_failure_of_the_server_is_removed(redactor):
+    with pytest.raises(Overloaded, match="removed") as caught:
+        told(redactor, Overloaded(f"busy: {SECRET}", status=503))
+    assert (SECRET in str(caught.value), caught.value.status) == (False, 503)
+
+
+def test_short_keys_count_when_they_are_no_word(tmp_path):
+    redactor = Redactor({"abc-1234", "ollama", "dummykey", "k1"}, str(tmp_path))
+    assert redactor.secrets() == ["abc-1234"]

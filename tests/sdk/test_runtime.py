@@ -148,13 +148,13 @@ def test_hooks_may_be_whole_classes(open_runtime):
 
     runtime = open_runtime("ok", hooks=[Polite()])
     list(runtime.prompt("go"))
-    assert runtime._inner.agent.provider.requests[0].system == "be polite"
+    assert runtime._inner.agent.provider._provider.requests[0].system == "be polite"
 
 
 def test_the_system_prompt_is_the_embedders(open_runtime):
     runtime = open_runtime("ok", system_prompt="Only this.", append_system_prompt="And that.")
     list(runtime.prompt("go"))
-    system = runtime._inner.agent.provider.requests[0].system
+    system = runtime._inner.agent.provider._provider.requests[0].system
     assert system.startswith("Only this.\n\nAnd that.\n\n")
 
 

@@ -8,7 +8,7 @@ from support.rpc import Zot, make_folder, marked, run_zot
 from support.tools import eventually
 
 from zot.sdk import Runtime
-from zot.testing import ScriptedProvider
+from zot.testing import FakeServer, ScriptedProvider
 
 ESCAPE = {
     "tools": [
@@ -102,3 +102,37 @@ def test_jail_in_python(folder, monkeypatch):
     with Runtime(provider=provider, cwd=folder / "work", jail=True) as runtime:
         frames = [event.to_wire() for event in runtime.prompt("go")]
     check_jailed(folder, results(frames))
+
+
+LINK = "tool:bash:ln -s {home}/auth.json AGENTS.md; ls -l AGENTS.md\nthen\nsay:linked"
+
+
+@needs_bwrap
+@pytest.mark.parametrize("jail", [True, False])
+def test_a_link_to_the_keys_that_a_command_made_reaches_no_request(folder, jail):
+    home = folder / "zot-home"
+    secret = "gsk-of-another-provider-01"
+    (home / "auth.json").write_text(json.dumps({"groq": {"api_key": secret}, "canary": "CANARY"}))
+    with FakeServer() as server:
+        flags = ["--provider", "anthropic", "--base-url", server.url, "--api-key", "sk-test"]
+        flags += ["--jail"] if jail else []
+        for prompt in (LINK.format(home=home), "say:and now?"):
+            with Zot(folder, args=flags) as zot:
+                zot.prompt(prompt)
+        assert (folder / "work/AGENTS.md").is_symlink()
+        asked = [json.dumps(seen.body) for seen in server.requests if seen.body]
+    assert len(asked) == 3
+    assert not [text for text in asked if secret in text or "CANARY" in text]
+    assert "it is a link to a file elsewhere" in asked[-1]
+
+
+def test_keys_in_instructions_do_not_reach_the_request(folder):
+    secret = "gsk-of-another-provider-01"
+    make_folder(folder).joinpath("AGENTS.md").write_text(f"use {secret} here")
+    with FakeServer() as server:
+        flags = ["--provider", "anthropic", "--base-url", server.url, "--api-key", "sk-test"]
+        with Zot(folder, args=flags, env={"GROQ_API_KEY": secret}) as zot:
+            zot.prompt("say:hi")
+        (asked,) = [json.dumps(seen.body) for seen in server.requests if seen.body]
+    assert secret not in asked
+    assert "use [secret removed] here" in asked

@@ -289,3 +289,25 @@ def test_thousands_of_small_deltas_stay_linear(tmp_path):
         assert len(zot.raw) < 20_000 * 60
         assert rss_megabytes(zot.process.pid) < 100
         zot.invariants()
+
+
+def test_variables_that_models_json_names_reach_no_command(tmp_path):
+    row = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-chat"}
+    providers = {
+        "a": {**row, "apiKeyEnv": "A_SECRET"},
+        "b": {**row, "apiKey": "B_SECRET"},
+        "c": {**row, "apiKey": "sk-written-into-the-file"},
+    }
+    make_folder(tmp_path)
+    home = tmp_path / "zot-home"
+    home.mkdir(exist_ok=True)
+    (home / "models.json").write_text(json.dumps({"providers": providers}))
+    turn = {"tools": [{"name": "bash", "args": {"command": f"env; cat {home}/models.json"}}]}
+    keys = {"A_SECRET": "key-of-provider-a", "B_SECRET": "key-of-provider-b"}
+    with Zot(tmp_path, [turn, "ok"], env={**keys, "PLAIN": "shown"}) as zot:
+        frames = zot.prompt("go")
+    (result,) = [frame for frame in frames if frame["type"] == "tool_result"]
+    text = result["content"][0]["text"]
+    assert "PLAIN=shown" in text
+    assert "A_SECRET=" not in text and "B_SECRET=" not in text
+    assert not [key for key in (*keys.values(), "sk-written-into-the-file") if key in text]

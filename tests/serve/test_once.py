@@ -314,3 +314,42 @@ def test_an_extension_that_is_not_there_is_an_error(tmp_path):
     ran = run_zot(tmp_path, ["-p", "--ext", "/no/such", "hi"], turns=[{"text": "unguarded"}])
     assert (ran.returncode, ran.stdout) == (1, b"")
     assert b"--ext '/no/such': there is no extension.json in it" in ran.stderr
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2Jhi\u202e"
+
+
+def test_a_terminal_is_not_told_what_to_do_by_models_and_extensions(tmp_path):
+    cwd = make_folder(tmp_path)
+    body = f"""
+hello("evil")
+emit("notify", level="info", message={EVIL!r})
+emit("ready")
+for frame in frames():
+    if frame["type"] == "shutdown":
+        break
+"""
+    notifier = write_extension(tmp_path, "evil", body)
+    flags = [*write_script(tmp_path, [EVIL]), "-p", "x", "--ext", str(notifier)]
+    ours, theirs = os.openpty()
+    ran = subprocess.Popen(
+        [*command(), *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=cwd,
+        env=environment(tmp_path),
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 4096):
+            shown += data
+    except OSError:
+        pass  # the terminal is closed when the program ends
+    os.close(ours)
+    assert ran.wait(PATIENCE) == 0
+    assert b"\x1b" not in shown and "\u202e" not in shown.decode()
+    assert shown.decode().count("]0;owned") == 2
+    piped = run_zot(tmp_path, ["-p", "x"], turns=[EVIL])
+    assert piped.stdout.decode() == EVIL + "\n"

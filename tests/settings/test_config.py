@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from zot.cli.config import main
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
 from zot.home import home, home_dir
-from zot.settings import trust
+from zot.settings import config, trust
 from zot.settings.config import Configuration, Value, read_configuration
 from zot.settings.flags import Options, with_defaults
 from zot.settings.known import configured
@@ -381,3 +382,21 @@ def test_looking_creates_nothing(place):
     )
     assert done.returncode == 0
     assert not (place / "nowhere").exists()
+
+
+def test_a_projects_file_that_is_a_link_out_of_it_is_not_used(place):
+    secret = place / "secret.json"
+    secret.write_text('{"model": "m", "key": "sk-of-the-user"}')
+    path = Path(config.project_path(str(place / "project")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(secret)
+    read = settings_of(place)
+    assert read["model"] == ""
+    assert "it is a link to a file elsewhere" in read.warnings[0]
+    with pytest.raises(ConfigError, match="link to a file elsewhere"):
+        config.change(str(path), lambda values: None, str(place / "project"))
+    assert path.is_symlink()
+    path.unlink()
+    (place / "project/shared.json").write_text('{"model": "m"}')
+    path.symlink_to("../shared.json")
+    assert settings_of(place)["model"] == "m"

@@ -10,6 +10,7 @@ from zot.runtime.client import Client
 from zot.settings.flags import parse
 from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
+from zot.skills.skill import Place
 from zot.skills.source import PromptSource, filled, read_prompt
 
 
@@ -58,7 +59,7 @@ def test_the_first_file_of_a_name_wins_and_others_are_no_commands(tmp_path, fold
     (folder / "a.md").write_text("first")
     (other / "a.md").write_text("second")
     (other / "b.txt").write_text("no command")
-    source = PromptSource([folder, other, tmp_path / "none"])
+    source = PromptSource([Place(folder), Place(other), Place(tmp_path / "none")])
     assert [info.name for info in source.commands()] == ["a"]
     assert source.run_command("a", "").text == "first"
     with pytest.raises(CommandError, match="no prompt file 'b'"):
@@ -80,3 +81,12 @@ def test_those_of_a_project_need_its_trust(tmp_path, monkeypatch):
 
     assert "evil" not in names()
     assert "evil" in names("--trust")
+
+
+def test_a_projects_prompt_that_is_a_link_out_of_it_has_no_text(tmp_path):
+    folder = tmp_path / "work/.zot/prompts"
+    folder.mkdir(parents=True)
+    (tmp_path / "key").write_text("sk-of-the-user")
+    (folder / "stolen.md").symlink_to(tmp_path / "key")
+    assert read_prompt(folder / "stolen.md", tmp_path / "work").text == ""
+    assert read_prompt(folder / "stolen.md").text == "sk-of-the-user"

@@ -16,15 +16,16 @@ from zot.core.agent import Agent
 from zot.core.session import Session
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.scripted import ScriptedProvider
 from zot.runtime.client import Client
 from zot.runtime.sources import Sources
 from zot.settings.flags import Options, parse
 from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
+from zot.settings.skills import skills_here
 from zot.settings.trust import trust
 from zot.skills import skill as skills
-from zot.skills.search import skills_here
 from zot.skills.skill import (
     Place,
     SkillTool,
@@ -239,7 +240,7 @@ def test_a_run_offers_skills_unless_told_not_to(place):
         runtime = runtime_for(*flags)
         assert "skill" not in runtime.agent.toolbox.names
         assert "write-zot-extension" not in runtime.agent._make_system()
-    assert Options().no_skills is False
+    assert Options().skills is None
 
 
 # --- the command -----------------------------------------------------------------------------

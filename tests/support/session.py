@@ -10,8 +10,9 @@ from zot.core.agent import Agent, AgentSettings
 from zot.core.session import Session
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import SessionError
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.retry import RetryPolicy
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Message, Text, ToolCall, ToolResult
 from zot.runtime.client import Client
 from zot.runtime.runtime import Parts, Runtime

@@ -3,8 +3,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.provider import KEY, model_of
 
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.providers import PROVIDERS, connect
-from zot.provider.scripted import MODEL, ScriptedProvider
+from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,
     Started,

@@ -8,6 +8,7 @@ import pytest
 from zot import Runtime, tool
 from zot.client import Client, ServerGone
 from zot.errors import ConfigError
+from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.scripted import ScriptedProvider
 from zot.testing.cassette import Packer
 from zot.testing.fakeserver import FakeServer
@@ -113,6 +114,54 @@ def test_a_file_that_is_no_cassette_is_refused_at_the_start(content, said, tmp_p
     with pytest.raises(ServerGone, match=said) as caught, replay(path, tmp_path) as client:
         client.ping()
     assert caught.value.returncode == 1
+
+
+OTHER = "gsk-of-another-provider-01"
+TOKENS = ("access-token-of-a-login", "refresh-token-of-a-login")
+
+
+@pytest.mark.slow
+def test_no_key_of_the_user_is_in_a_cassette_and_it_replays_without_them(tmp_path):
+    home, cassette = tmp_path / "home", tmp_path / "run.jsonl"
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    AuthFile(str(home)).put("openai", Credential(oauth=Token(*TOKENS)))
+    keys = (KEY, OTHER, *TOKENS)
+    prompts = [
+        f"tool:bash:cat {home}/auth.json; echo {' '.join(keys)} >&2\nthen\nsay:{' '.join(keys)}",
+        f"status:400 {OTHER}",
+        "usage:5,5 say:last",
+    ]
+    with FakeServer() as server:
+        flags = ["--provider", "anthropic", "--base-url", server.url, "--api-key", KEY]
+        command = [ZOT, "rpc", *flags, "--no-ext", "--no-skills", "--record", str(cassette)]
+        env = {"PATH": "/usr/bin:/bin", "GROQ_API_KEY": OTHER, "ZOT_HOME": str(home)}
+        with Client(command, cwd=project, env=env) as client:
+            first = [frames_of(client, prompt) for prompt in prompts]
+    text = joined(cassette.read_text())
+    assert not [key for key in keys if key in cassette.read_text() or key in text]
+    shown = [frame for run in first for frame in run if frame["type"] != "user_message"]
+    said = [frame for frame in shown if frame["type"] not in ("tool_call", "assistant_message")]
+    assert not [key for key in keys if key in joined("\n".join(map(json.dumps, said)))]
+    with replay(cassette, elsewhere) as client:
+        again = [frames_of(client, prompt) for prompt in prompts]
+    assert [frame["type"] for run in again for frame in run] == [
+        frame["type"] for run in first for frame in run
+    ]
+    assert not [frame for run in (again[0], again[2]) for frame in run if frame["type"] == "error"]
+
+
+def joined(lines):
+    """All texts that came in pieces, joined."""
+    pieces = []
+    for line in map(json.loads, lines.splitlines()):
+        line = line.get("frame", line)
+        pieces += [line.get(name) or "" for name in ("delta", "text")]
+        pieces += [
+            event.get("text") or event.get("delta") or "" for event in line.get("events", ())
+        ]
+    return "".join(piece for piece in pieces if isinstance(piece, str))
 
 
 # --- in process ------------------------------------------------------------------------------

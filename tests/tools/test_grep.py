@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,7 +257,8 @@ def test_both_engines_say_the_same(
     (root / ".gitignore").write_text(ignored)
     for name, content in files.items():
         (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_bytes(content.encode())
+        # rg lets no pattern match a carriage return, also not one in the middle of a line.
+        (root / name).write_bytes(re.sub(r"\r(?!\n)", "", content).encode())
     tool = Grep(Place(str(root)), supervisor)
     args = {"pattern": pattern, "context": context, "limit": limit, "ignore_case": ignore_case}
     with_rg = text(call(tool, **args))

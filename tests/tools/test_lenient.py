@@ -103,6 +103,22 @@ def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: 
     assert "Send it as it is:\n" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "why"),
+    [
+        # blanks at the end of a line in the file, others in the old text
+        ("run . \nthen\n", "run .   \nthen", "run .  \nthen", "ends of lines differ"),
+        # the new text has another unit of indent than the old one
+        ("\ta\n\t\tb\n", "        a\n                b", "    a\n        b", "indent of newText"),
+        # a string of several lines, whose blanks are its own
+        ("\tx := 1\n", "  x := 1\n", "  x := `\n  usage\n`\n", "inside a string"),
+    ],
+)
+def test_what_only_guessing_could_tell_is_refused(file: str, old: str, new: str, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        edited(file, old, new)
+
+
 def test_crlf_a_byte_order_mark_and_odd_bytes_survive() -> None:
     file = b"\xef\xbb\xbfone  two\r\n\xff three\r\nfour\n"
     after = apply(file, [(b"one two\n", b"one 2\n")], "f").content

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 
 from zot.core import events
 from zot.errors import CommandError
-from zot.provider.scripted import MODEL
+from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.types import (
     Cost,
     Image,

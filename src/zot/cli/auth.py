@@ -7,6 +7,7 @@ import getpass
 import os
 import sys
 import threading
+import webbrowser
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -197,8 +198,6 @@ def _has_browser() -> bool:
 
 
 def _open(url: str) -> None:
-    import webbrowser
-
     _say(f"open this address if your browser does not:\n\n  {url}\n")
     webbrowser.open(url)
 

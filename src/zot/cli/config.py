@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -92,13 +92,17 @@ def _set(arguments: argparse.Namespace) -> int:
         value = from_text(setting, arguments.value)
     except ValueError as error:
         raise ConfigError(f"{setting.name} {error}") from error
-    config.change(_file(arguments), lambda values: values.update({setting.name: value}))
+    _change(arguments, lambda values: values.update({setting.name: value}))
     return 0
 
 
 def _unset(arguments: argparse.Namespace) -> int:
-    config.change(_file(arguments), lambda values: config.remove(values, arguments.name))
+    _change(arguments, lambda values: config.remove(values, arguments.name))
     return 0
+
+
+def _change(arguments: argparse.Namespace, edit: Callable[[dict[str, Json]], None]) -> None:
+    config.change(_file(arguments), edit, _cwd(arguments) if arguments.project else None)
 
 
 def _list(arguments: argparse.Namespace) -> int:

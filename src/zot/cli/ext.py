@@ -23,9 +23,10 @@ from zot.extensions.host import HostSettings
 from zot.extensions.logfile import log_path
 from zot.extensions.manifest import FILE, Installed, discover, global_dir, read
 from zot.home import home
-from zot.provider.providers import env_secret_names
 from zot.provider.types import Json
+from zot.settings.known import Known
 from zot.settings.trust import is_trusted
+from zot.text import for_terminal
 from zot.tools.registry import builtin_tools
 
 TAIL_LINES = 200
@@ -207,7 +208,7 @@ def _logs(options: argparse.Namespace) -> int:
     if options.json:
         _print_json({"path": str(path), "lines": [line.rstrip("\n") for line in lines]})
         return 0
-    sys.stdout.write("".join(lines))
+    sys.stdout.write(for_terminal("".join(lines)))
     sys.stdout.flush()
     if options.follow:
         _follow(path)
@@ -228,7 +229,7 @@ def _follow(path: Path) -> None:
     try:
         while True:
             if file is not None and (data := file.read()):
-                sys.stdout.write(data)
+                sys.stdout.write(for_terminal(data))
                 sys.stdout.flush()
                 continue
             time.sleep(0.2)
@@ -266,7 +267,7 @@ def _doctor(options: argparse.Namespace) -> int:
         explicit=chosen,
         search=not chosen,
         trusted=is_trusted(str(cwd)),
-        secrets=env_secret_names(),
+        secrets=Known().key_variables(os.environ),
         reserved_tools=frozenset(tool.name for tool in builtin_tools(str(cwd))),
     )
     findings = examine(settings)
@@ -289,11 +290,11 @@ def _folder(name: str, cwd: Path) -> Path:
 def _report(finding: Finding) -> str:
     healthy = not finding.problems
     mark = _colored("ok", "32") if healthy else _colored("problem", "31")
-    lines = [f"{_colored(finding.name, '1')} {finding.version}  {mark}"]
+    lines = [f"{_colored(finding.name, '1')} {for_terminal(finding.version)}  {mark}"]
 
     def add(label: str, value: str) -> None:
         if value:
-            lines.append(f"  {label:<10} {value}")
+            lines.append(f"  {label:<10} {for_terminal(value)}")
 
     add("folder", finding.directory)
     if finding.hello_ms is not None:
@@ -322,7 +323,7 @@ def _say(options: argparse.Namespace, value: object, text: str) -> None:
     if options.json:
         _print_json(value)
     else:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(for_terminal(text) + "\n")
 
 
 def _print_json(value: object) -> None:
@@ -334,7 +335,7 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        line = "  ".join(cells).rstrip()
+        line = for_terminal("  ".join(cells).rstrip())
         sys.stdout.write((_colored(line, "2") if number == 0 else line) + "\n")
 
 

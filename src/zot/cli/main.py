@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN
 from zot.settings.flags import Options, parse
+from zot.text import for_terminal
 
 if TYPE_CHECKING:
     from zot.settings.plan import Plan
@@ -231,6 +232,6 @@ def _plan(options: Options) -> Plan:
 
 def complain(text: str) -> None:
     try:
-        sys.stderr.write(f"zot: {text}\n")
+        sys.stderr.write(f"zot: {for_terminal(text, 2)}\n")
     except (OSError, AttributeError):  # stderr is closed, or was never there
         pass

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.lines import encode_line
+from zot.local.provider import local_models
 from zot.provider.catalog import price_date
+from zot.provider.discover import live_models
 from zot.provider.providers import ProviderInfo, env_base_url
 from zot.provider.types import Model
 from zot.settings.flags import Options
 from zot.settings.known import Known, configured, with_token
+from zot.settings.models import read_cache, write_cache
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
+from zot.text import for_terminal
 
 ASK_SECONDS = 3.0
 """How long the provider's server may take to list its models before the list goes without it."""
@@ -31,7 +35,7 @@ def list_models(options: Options) -> int:
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(line.rstrip() + "\n")
+        sys.stdout.write(for_terminal(line.rstrip()) + "\n")
     for provider, date in dates.items():
         sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
     return 0
@@ -53,8 +57,6 @@ def _models(options: Options) -> Sequence[Model]:
         return known.all(DEFAULT_PROVIDER)
     info = choice.info
     if info.name == LOCAL:
-        from zot.local.provider import local_models  # deferred: only for this provider
-
         return local_models()
     base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
     try:
@@ -70,9 +72,6 @@ def _told(known: Known, info: ProviderInfo, flag: str, base_url: str) -> Sequenc
     Raises:
         ProviderError: it does not say.
     """
-    from zot.provider.discover import live_models
-    from zot.settings.models import read_cache, write_cache  # deferred: only for this flag
-
     key = known.key(info, flag, os.environ)
     askable = bool(base_url or info.base_url) and info.api != "scripted"
     if not askable or not (key.text or info.key_optional):

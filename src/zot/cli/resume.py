@@ -9,8 +9,9 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from zot.core.session import SessionInfo
 from zot.errors import SessionError, UsageError
-from zot.sessions.library import Summary, summaries
+from zot.sessions.library import summaries
 from zot.settings.flags import Options
 from zot.settings.resolve import working_directory
 from zot.text import printable
@@ -42,7 +43,7 @@ def choose_session(options: Options) -> Options:
     return replace(options, session=found[int(given) - 1].path)
 
 
-def _line(summary: Summary) -> str:
+def _line(summary: SessionInfo) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
     text = " ".join((summary.title or summary.first_text).split())[:WIDTH]
     return printable(f"{when}  {summary.messages:4} messages  {text}  {summary.path}")

@@ -11,13 +11,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from zot.core.session import Compaction, Entry, Label, ModelChange, Session, Title, UsageNote
+from zot.core.session import (
+    Compaction,
+    Entry,
+    Label,
+    ModelChange,
+    Session,
+    SessionInfo,
+    Title,
+    UsageNote,
+)
 from zot.errors import SessionError, ZotError
 from zot.provider.types import Message, ToolCall
 from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.sessions.files import load
-from zot.sessions.library import Summary, texts_of
+from zot.sessions.library import texts_of
 from zot.text import printable, whole_characters
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
@@ -124,7 +133,7 @@ def _list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _line(summary: Summary, *, with_cwd: bool) -> str:
+def _line(summary: SessionInfo, *, with_cwd: bool) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
     text = summary.title or summary.first_text
     cost = f"${summary.cost:.2f}" if summary.cost else ""

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from zot.skills.search import skills_here
+from zot.settings.skills import skills_here
 from zot.skills.skill import Place, Skill, read_skill, shown, skill_files
+from zot.text import for_terminal
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,7 +52,8 @@ def _list(skills: Sequence[Skill], *, as_json: bool) -> int:
             sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
         else:
             note = " (not offered to the model)" if skill.hidden else ""
-            sys.stdout.write(f"{skill.name} [{skill.source}]{note}\n    {skill.description}\n")
+            text = f"{skill.name} [{skill.source}]{note}\n    {skill.description}\n"
+            sys.stdout.write(for_terminal(text))
     return 0
 
 
@@ -60,7 +62,7 @@ def _show(skills: Sequence[Skill], name: str) -> int:
     if skill is None:
         sys.stderr.write(f"zot: there is no skill {name!r}; `zot skills list` shows them\n")
         return 1
-    sys.stdout.write(shown(skill) + "\n")
+    sys.stdout.write(for_terminal(shown(skill)) + "\n")
     return 0
 
 
@@ -74,7 +76,7 @@ def _check(skills: Sequence[Skill], path: str) -> int:
         skills = [read_skill(file, Place(target)) for file in files]
     wrong = [(skill, problem) for skill in skills for problem in skill.problems]
     for skill, problem in wrong:
-        sys.stdout.write(f"{skill.path}: {problem}\n")
+        sys.stdout.write(for_terminal(f"{skill.path}: {problem}\n"))
     if not wrong:
         sys.stdout.write(f"{len(skills)} skills, nothing wrong\n")
     return 1 if wrong else 0

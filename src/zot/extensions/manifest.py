@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ExtensionError
+from zot.files import read_own
 from zot.provider.types import Json
 
 FILE = "extension.json"
@@ -96,8 +97,13 @@ def read(directory: Path, scope: Scope = "explicit") -> Installed:
     """
     path = directory / FILE
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        # Of a project: <project>/.zot/extensions/<name>.
+        inside = directory.parents[2] if scope == "project" else None
+        if inside is None:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        else:
+            data = read_own(path, inside, MAX_BYTES)
         if len(data) > MAX_BYTES:
             raise ExtensionError(f"{path}: larger than 1 MiB")
         manifest = _parse(data)

@@ -10,32 +10,26 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from zot import __version__
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
+from zot.extensions.limits import Limits
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
     from zot.extensions.extension import Extension
-    from zot.extensions.host import ExtensionHost, HostSettings
+    from zot.extensions.host import ExtensionHost
 
 
 BUILTIN_COMMANDS = frozenset(
-    {
-        "reload-ext",
-        "help",
-        "clear",
-        "compact",
-        "model",
-        "reasoning",
-        "sessions",
-        "session",
-        "skills",
-    }
-    | {"settings", "login", "logout", "new", "exit", "quit"}
+    (
+        *("reload-ext", "help", "clear", "compact", "model", "reasoning", "sessions", "session"),
+        *("skills", "settings", "login", "logout", "new", "exit", "quit"),
+    )
 )
 """Words that belong to zot wherever a person types commands; no extension can take them."""
 
@@ -206,29 +200,12 @@ class Extensions(Hook):
 
     def _make_host(self, runtime: SourceHost) -> ExtensionHost:
         # Deferred: subprocess and the rest are loaded only where there are extensions.
-        from zot.extensions.host import ExtensionHost
-
-        host = ExtensionHost(
-            self._settings(),
-            provider=runtime.model.provider,
-            model=runtime.model.id,
-            warn=self._options.warn,
-            run_tool=self._run_tool,
-            can_answer=lambda: runtime.can_answer("dialog"),
-        )
-        host.attach(runtime.show)
-        self._hook = host.hook()
-        return host
-
-    def _settings(self) -> HostSettings:
         from pathlib import Path
 
-        from zot import __version__
-        from zot.extensions.host import HostSettings
-        from zot.extensions.limits import Limits
+        from zot.extensions.host import ExtensionHost, HostSettings
 
         options = self._options
-        return HostSettings(
+        settings = HostSettings(
             cwd=Path(options.cwd),
             home=Path(options.home),
             zot_version=__version__,
@@ -240,6 +217,17 @@ class Extensions(Hook):
             reserved_commands=BUILTIN_COMMANDS,
             limits=Limits(grace=_grace()),
         )
+        host = ExtensionHost(
+            settings,
+            provider=runtime.model.provider,
+            model=runtime.model.id,
+            warn=self._options.warn,
+            run_tool=self._run_tool,
+            can_answer=lambda: runtime.can_answer("dialog"),
+        )
+        host.attach(runtime.show)
+        self._hook = host.hook()
+        return host
 
     def _announce_session(self, host: ExtensionHost, runtime: SourceHost) -> None:
         """Tell which conversation it is, when it is another one than before."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from zot.core.identity import IDENTITY
 from zot.local.examples import Example
 from zot.local.form import Form, flat_call
 from zot.provider.types import (
@@ -19,7 +20,6 @@ from zot.provider.types import (
     ToolCall,
     ToolResult,
 )
-from zot.runtime.prompt import IDENTITY
 
 WHO = """\
 You are zot, a coding agent that runs on this computer. You work in the user's current directory."""

@@ -49,11 +49,7 @@ class Address(Struct, frozen=True):
     context: int
 
 
-def parameters(orders: Orders) -> xllamacpp.CommonParams:
-    # Optional dependency: the extra `local`.
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
+def set_parameters(params: xllamacpp.CommonParams, orders: Orders) -> None:
     params.model.path = orders.model
     params.hostnames = ["127.0.0.1"]
     params.port = orders.port
@@ -74,7 +70,6 @@ def parameters(orders: Orders) -> xllamacpp.CommonParams:
     for pool in (params.cpuparams, params.cpuparams_batch):
         pool.n_threads = orders.threads
         pool.poll = 0  # spinning at barriers costs more than it gains on a busy machine
-    return params
 
 
 def wait_until_unused(directory: Path, linger: float) -> int:
@@ -113,8 +108,10 @@ def serve(orders: Orders) -> int:
     # Optional dependency: the extra `local`.
     import xllamacpp
 
+    params = xllamacpp.CommonParams()
+    set_parameters(params, orders)
     try:
-        server = xllamacpp.Server(parameters(orders))
+        server = xllamacpp.Server(params)
     except RuntimeError as failed:
         sys.stderr.write(f"{failed}\n")
         return 1

@@ -10,6 +10,7 @@ is known by what it does:
 
 from __future__ import annotations
 
+import binascii
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +27,7 @@ from zot.pi.commands import (
     Prompt,
 )
 from zot.provider.types import Image, Json, Text
-from zot.wire.zot import checked_id, checked_name
+from zot.wire.zot import Envelope, checked_id, checked_name
 
 Generation = Literal["a", "b", "c"]
 PROTOCOL_VERSION = 1
@@ -40,13 +41,6 @@ class Response(Struct, frozen=True, omit_defaults=True, kw_only=True):
     success: bool | UnsetType = UNSET
     data: Any = UNSET
     error: str | UnsetType = UNSET
-
-
-class Envelope(Struct, frozen=True):
-    """What can be said of any line before its fields are looked at."""
-
-    type: Raw = Raw()
-    id: Raw = Raw()
 
 
 class Incoming(Struct, frozen=True):
@@ -205,8 +199,6 @@ def _attachment(raw: dict[str, Json], where: str) -> Attachment:
 
 
 def _bytes(content: str, where: str) -> bytes:
-    import binascii  # loaded by the first image only
-
     try:
         return binascii.a2b_base64(content, strict_mode=True)
     except ValueError as error:

@@ -24,9 +24,7 @@ from zot.pi.frames import (
 from zot.pi.messages import PiMessage, PiSummary, api_word, text_of, to_pi, usage_to_pi
 from zot.provider.providers import PROVIDERS
 from zot.provider.types import (
-    LEVELS,
     Json,
-    Level,
     Message,
     Model,
     Price,
@@ -37,11 +35,10 @@ from zot.provider.types import (
 )
 from zot.sessions.rows import Meta
 
-_EVERY_MODEL_THINKS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high")
 _FILE_TOOLS = ("read", "write", "edit")
 
 
-# --- models and levels -----------------------------------------------------------------------
+# --- models ----------------------------------------------------------------------------------
 
 
 def model(found: Model) -> PiModel:
@@ -61,23 +58,6 @@ def model(found: Model) -> PiModel:
         maxTokens=found.max_output,
         headers=found.headers or UNSET,
     )
-
-
-def levels(found: Model) -> list[Level]:
-    """The levels a model has."""
-    if not found.reasoning:
-        return ["off"]
-    words = (found.compat or {}).get("levels")
-    words = words if isinstance(words, dict) else {}
-    plain = [each for each in _EVERY_MODEL_THINKS if words.get(each, "") is not None]
-    more: tuple[Level, ...] = ("xhigh", "max")
-    return plain + [each for each in more if words.get(each)]
-
-
-def clamped(wanted: Level, found: Model) -> Level:
-    """The level itself, or the highest one below it that the model has."""
-    have = [each for each in levels(found) if LEVELS.index(each) <= LEVELS.index(wanted)]
-    return have[-1] if have else "off"
 
 
 # --- messages --------------------------------------------------------------------------------

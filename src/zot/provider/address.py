@@ -112,7 +112,21 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def is_loopback(host: str) -> bool:
-    return host == "localhost" or host == "::1" or host.startswith("127.")
+    """Whether the host is this machine, by a name or number that no other can have."""
+    numeric = host.replace(".", "").isdecimal() and host.isascii()
+    return host in ("localhost", "::1") or (host.startswith("127.") and numeric)
+
+
+def is_on_this_machine(url: str) -> bool:
+    return is_loopback(host_and_port(url)[0])
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    try:
+        address = parse_url(url)
+    except ConfigError:
+        return "", 0
+    return address.host, address.port
 
 
 def in_no_proxy(address: Address, environ: Mapping[str, str]) -> bool:

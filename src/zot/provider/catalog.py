@@ -15,10 +15,23 @@ from msgspec import Struct
 from zot.errors import ConfigError
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Api, Json, Model, Price
+from zot.text import nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
 NEAR = 3
 """How many similar ids an error suggests."""
+
+
+SCRIPTED = Model(
+    id="scripted",
+    provider="scripted",
+    api="scripted",
+    name="scripted (not a model)",
+    context_window=200_000,
+    max_output=8_192,
+    reasoning=True,
+    price=Price(input=0.0, output=0.0),
+)
 
 
 class Row(Struct, frozen=True, omit_defaults=True):
@@ -49,7 +62,7 @@ def models(provider: str) -> tuple[Model, ...]:
     """The listed models of a provider, in catalog order; empty where none are shipped."""
     info = PROVIDERS[provider]
     if info.api == "scripted":
-        return (_scripted(),)
+        return (SCRIPTED,)
     return tuple(_as_model(info, row) for row in _load(info.catalog).values())
 
 
@@ -63,7 +76,7 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     """
     info = PROVIDERS[provider]
     if info.api == "scripted":
-        scripted = _scripted()
+        scripted = SCRIPTED
         if model != scripted.id:  # an embedder's test should see what a user would
             raise ConfigError(_unknown(provider, model, [scripted.id]))
         return scripted
@@ -91,19 +104,11 @@ def price_date(provider: str) -> str:
 
 
 def _unknown(provider: str, model: str, known: list[str]) -> str:
-    import difflib  # only when something is wrong
-
-    near = difflib.get_close_matches(model, known, n=NEAR, cutoff=0.4) or known[:NEAR]
+    near = nearest(model, known, most=NEAR, cutoff=0.4) or known[:NEAR]
     return (
         f"unknown model {model!r} of provider {provider!r}: did you mean {', '.join(near)}?"
         " `zot --list-models` shows all; models.json adds others"
     )
-
-
-def _scripted() -> Model:
-    from zot.provider.scripted import MODEL  # nothing else of it is needed at start-up
-
-    return MODEL
 
 
 def _as_model(info: ProviderInfo, row: Row) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from threading import Lock
 
 from zot.cancel import Cancel
@@ -179,27 +180,20 @@ def is_version(part: str) -> bool:
     return part[:1] == "v" and part[1:2].isdigit()
 
 
+_WIRES = {
+    "anthropic": "zot.provider.anthropic",
+    "openai-chat": "zot.provider.openai_chat",
+    "openai-responses": "zot.provider.openai_responses",
+    "google": "zot.provider.google",
+}
+
+
 def load_wire(api: Api) -> Wire:
     """The API's file; only the one in use is loaded."""
-    match api:
-        case "anthropic":
-            from zot.provider import anthropic
-
-            return anthropic.WIRE
-        case "openai-chat":
-            from zot.provider import openai_chat
-
-            return openai_chat.WIRE
-        case "openai-responses":
-            from zot.provider import openai_responses
-
-            return openai_responses.WIRE
-        case "google":
-            from zot.provider import google
-
-            return google.WIRE
-        case "scripted":
-            raise ValueError("the scripted provider makes no connection")
+    if api not in _WIRES:
+        raise ValueError("the scripted provider makes no connection")
+    wire: Wire = import_module(_WIRES[api]).WIRE
+    return wire
 
 
 def open_client(

@@ -1,10 +1,12 @@
-"""Every provider as data: where it is, how it is asked, which key opens it. No I/O here.
+"""Every provider as data: where it is, how it is asked, which key opens it. The rows are in
+data/providers.json.
 
 On the start-up path of `zot rpc`: imports nothing but msgspec; API files load when connected.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -13,6 +15,7 @@ from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.provider.types import Api, Json, Level, Model, Provider
+from zot.text import nearest
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
 """How the key travels: `Authorization: Bearer`, or in a header of that name."""
@@ -46,7 +49,8 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
     paths: dict[str, str] = {}
     """Path of an API below the base URL, where it is not the usual one."""
     other_host_api: Api | None = None
-    """The API to speak when the user points the provider to another host."""
+    """The API to speak when the user points the provider to another host: servers that imitate
+    OpenAI speak Chat Completions, and `openai-responses` is for those that do not."""
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -89,323 +93,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
 Key = str | Callable[[], str]
 """A key, or how to get the one that is good now: a token may have to be refreshed."""
 
-_ROWS = (
-    ProviderInfo(
-        name="anthropic",
-        title="Anthropic",
-        api="anthropic",
-        base_url="https://api.anthropic.com",
-        env=("ANTHROPIC_API_KEY",),
-        base_url_env=("ANTHROPIC_BASE_URL",),
-        default_model="claude-sonnet-4-5",
-        auth="x-api-key",
-        catalog="anthropic",
-        aliases=("claude",),
-        quirks={"interleaved": True},
-    ),
-    ProviderInfo(
-        name="openai",
-        title="OpenAI",
-        api="openai-responses",
-        base_url="https://api.openai.com/v1",
-        env=("OPENAI_API_KEY",),
-        base_url_env=("OPENAI_BASE_URL",),
-        default_model="gpt-5",
-        catalog="openai",
-        quirks={"cache_key": True},
-        # Servers that imitate OpenAI speak Chat Completions; `openai-responses` says otherwise.
-        other_host_api="openai-chat",
-    ),
-    ProviderInfo(
-        name="openai-responses",
-        title="OpenAI (Responses, any host)",
-        api="openai-responses",
-        base_url="https://api.openai.com/v1",
-        env=("OPENAI_API_KEY",),
-        base_url_env=("OPENAI_BASE_URL",),
-        default_model="gpt-5",
-        catalog="openai",
-    ),
-    ProviderInfo(
-        name="google",
-        title="Google Gemini",
-        api="google",
-        base_url="https://generativelanguage.googleapis.com/v1beta",
-        env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        default_model="gemini-2.5-pro",
-        auth="x-goog-api-key",
-        catalog="google",
-        aliases=("gemini",),
-    ),
-    ProviderInfo(
-        name="deepseek",
-        title="DeepSeek",
-        api="openai-chat",
-        base_url="https://api.deepseek.com/v1",
-        env=("DEEPSEEK_API_KEY",),
-        default_model="deepseek-v4-pro",
-        catalog="deepseek",
-        quirks={
-            "max_tokens_field": "max_tokens",
-            "thinking": "deepseek",
-            "replay_reasoning": "reasoning_content",
-        },
-    ),
-    ProviderInfo(
-        name="kimi",
-        title="Kimi For Coding",
-        api="openai-chat",
-        base_url="https://api.kimi.com/coding/v1",
-        env=("KIMI_API_KEY",),
-        default_model="kimi-for-coding",
-        catalog="kimi",
-        aliases=("kimi-coding",),
-        quirks={"max_tokens_field": "max_tokens", "replay_reasoning": "reasoning_content"},
-    ),
-    ProviderInfo(
-        name="moonshot",
-        title="Moonshot AI",
-        api="openai-chat",
-        base_url="https://api.moonshot.ai/v1",
-        env=("MOONSHOT_API_KEY",),
-        default_model="kimi-k3",
-        catalog="moonshot",
-        aliases=("moonshotai",),
-        quirks={"max_tokens_field": "max_tokens", "replay_reasoning": "reasoning_content"},
-    ),
-    ProviderInfo(
-        name="openrouter",
-        title="OpenRouter",
-        api="openai-chat",
-        base_url="https://openrouter.ai/api/v1",
-        env=("OPENROUTER_API_KEY",),
-        default_model="anthropic/claude-sonnet-4.5",
-        headers={"x-title": "zot"},
-        catalog="openrouter",
-        open_models=True,
-        quirks={"thinking": "openrouter", "replay_reasoning": "reasoning"},
-    ),
-    ProviderInfo(
-        name="groq",
-        title="Groq",
-        api="openai-chat",
-        base_url="https://api.groq.com/openai/v1",
-        env=("GROQ_API_KEY",),
-        default_model="openai/gpt-oss-120b",
-        catalog="groq",
-    ),
-    ProviderInfo(
-        name="cerebras",
-        title="Cerebras",
-        api="openai-chat",
-        base_url="https://api.cerebras.ai/v1",
-        env=("CEREBRAS_API_KEY",),
-        default_model="gpt-oss-120b",
-        catalog="cerebras",
-    ),
-    ProviderInfo(
-        name="xai",
-        title="xAI",
-        api="openai-responses",
-        base_url="https://api.x.ai/v1",
-        env=("XAI_API_KEY",),
-        default_model="grok-4.5",
-        catalog="xai",
-        aliases=("grok", "x.ai"),
-    ),
-    ProviderInfo(
-        name="together",
-        title="Together AI",
-        api="openai-chat",
-        base_url="https://api.together.ai/v1",
-        env=("TOGETHER_API_KEY",),
-        default_model="moonshotai/Kimi-K3",
-        catalog="together",
-        aliases=("togetherai",),
-        quirks={"max_tokens_field": "max_tokens", "thinking": "together", "effort": False},
-    ),
-    ProviderInfo(
-        name="mistral",
-        title="Mistral",
-        api="openai-chat",
-        base_url="https://api.mistral.ai/v1",
-        env=("MISTRAL_API_KEY",),
-        default_model="devstral-medium-latest",
-        catalog="mistral",
-        quirks={
-            "max_tokens_field": "max_tokens",
-            "short_tool_ids": True,
-            "tool_result_name": True,
-            "stream_usage": False,
-        },
-    ),
-    ProviderInfo(
-        name="fireworks",
-        title="Fireworks AI",
-        api="openai-chat",
-        base_url="https://api.fireworks.ai/inference/v1",
-        env=("FIREWORKS_API_KEY",),
-        default_model="accounts/fireworks/models/kimi-k3",
-        catalog="fireworks",
-        open_models=True,
-        quirks={"session_header": "x-session-affinity"},
-    ),
-    ProviderInfo(
-        name="zai",
-        title="Z.AI",
-        api="openai-chat",
-        base_url="https://api.z.ai/api/coding/paas/v4",
-        env=("ZAI_API_KEY",),
-        default_model="glm-5.3",
-        catalog="zai",
-        aliases=("z.ai", "glm"),
-        quirks={
-            "max_tokens_field": "max_tokens",
-            "thinking": "zai",
-            "replay_reasoning": "reasoning_content",
-        },
-    ),
-    ProviderInfo(
-        name="minimax",
-        title="MiniMax",
-        api="anthropic",
-        base_url="https://api.minimax.io/anthropic",
-        env=("MINIMAX_API_KEY",),
-        default_model="MiniMax-M3",
-        auth="bearer",
-        catalog="minimax",
-    ),
-    ProviderInfo(
-        name="huggingface",
-        title="Hugging Face",
-        api="openai-chat",
-        base_url="https://router.huggingface.co/v1",
-        env=("HF_TOKEN", "HUGGINGFACE_API_KEY"),
-        default_model="moonshotai/Kimi-K3",
-        catalog="huggingface",
-        open_models=True,
-        aliases=("hf",),
-        quirks={"max_tokens_field": "max_tokens"},
-    ),
-    ProviderInfo(
-        name="vercel",
-        title="Vercel AI Gateway",
-        api="anthropic",
-        base_url="https://ai-gateway.vercel.sh",
-        env=("AI_GATEWAY_API_KEY",),
-        default_model="anthropic/claude-sonnet-4.5",
-        auth="bearer",
-        catalog="vercel",
-        open_models=True,
-        aliases=("vercel-ai-gateway", "ai-gateway"),
-        quirks={"empty_signature": True},
-    ),
-    ProviderInfo(
-        name="azure",
-        title="Azure OpenAI",
-        api="openai-responses",
-        env=("AZURE_OPENAI_API_KEY",),
-        base_url_env=("AZURE_OPENAI_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
-        default_model="gpt-5",
-        auth="api-key",
-        catalog="azure",
-        open_models=True,
-        aliases=("azure-openai", "azure-openai-responses"),
-        # The model id is the name of the user's deployment.
-        paths={
-            "openai-responses": "/openai/v1/responses",
-            "openai-chat": "/openai/v1/chat/completions",
-        },
-    ),
-    ProviderInfo(
-        name="github-copilot",
-        title="GitHub Copilot",
-        api="openai-chat",
-        base_url="https://api.individual.githubcopilot.com",
-        env=("COPILOT_GITHUB_TOKEN", "GITHUB_COPILOT_TOKEN"),
-        default_model="claude-sonnet-5",
-        headers={"openai-intent": "conversation-edits"},
-        catalog="github-copilot",
-        aliases=("copilot",),
-        paths={"openai-chat": "/chat/completions", "openai-responses": "/responses"},
-    ),
-    ProviderInfo(
-        name="ollama",
-        title="Ollama (local server)",
-        api="openai-chat",
-        base_url="http://127.0.0.1:11434/v1",
-        env=("OLLAMA_API_KEY",),
-        base_url_env=("OLLAMA_BASE_URL",),
-        key_optional=True,
-        open_models=True,
-        quirks={"max_tokens_field": "max_tokens"},
-    ),
-    ProviderInfo(
-        name="lmstudio",
-        title="LM Studio (local server)",
-        api="openai-chat",
-        base_url="http://127.0.0.1:1234/v1",
-        env=("LMSTUDIO_API_KEY",),
-        base_url_env=("LMSTUDIO_BASE_URL",),
-        key_optional=True,
-        open_models=True,
-        aliases=("lm-studio",),
-        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
-    ),
-    ProviderInfo(
-        name="llama.cpp",
-        title="llama.cpp (local server)",
-        api="openai-chat",
-        base_url="http://127.0.0.1:8080/v1",
-        env=("LLAMA_API_KEY",),
-        base_url_env=("LLAMA_BASE_URL",),
-        key_optional=True,
-        open_models=True,
-        aliases=("llamacpp", "llama-cpp", "llama"),
-        quirks={
-            "max_tokens_field": "max_tokens",
-            "thinking": "none",
-            "replay_reasoning": "reasoning_content",
-        },
-    ),
-    ProviderInfo(
-        name="vllm",
-        title="vLLM (local server)",
-        api="openai-chat",
-        base_url="http://127.0.0.1:8000/v1",
-        env=("VLLM_API_KEY",),
-        base_url_env=("VLLM_BASE_URL",),
-        key_optional=True,
-        open_models=True,
-        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
-    ),
-    ProviderInfo(
-        name="custom",
-        title="Any server, by --base-url or models.json",
-        api="openai-chat",
-        env=("ZOT_CUSTOM_API_KEY",),
-        key_optional=True,
-        open_models=True,
-        quirks={"max_tokens_field": "max_tokens"},
-    ),
-    ProviderInfo(
-        name="local",
-        title="The built-in local model (no key, no network)",
-        api="openai-chat",
-        auth="none",
-        key_optional=True,
-        open_models=True,
-        quirks={"max_tokens_field": "max_tokens", "thinking": "none"},
-    ),
-    ProviderInfo(
-        name="scripted",
-        title="Prepared turns from a file (not a model)",
-        api="scripted",
-        default_model="scripted",
-        auth="none",
-        key_optional=True,
-    ),
-)
+# pathlib is not on the start-up path.
+with open(os.path.join(os.path.dirname(__file__), "data", "providers.json"), "rb") as _file:  # noqa: PTH118, PTH120, PTH123
+    _ROWS = msgspec.json.decode(_file.read(), type=tuple[ProviderInfo, ...])
 
 PROVIDERS: Mapping[str, ProviderInfo] = {row.name: row for row in _ROWS}
 """Every provider zot knows, by name."""
@@ -421,9 +111,7 @@ def find_provider(name: str) -> ProviderInfo:
     """
     known = _NAMES.get(name.strip().lower())
     if known is None:
-        import difflib  # deferred: only for a mistake
-
-        near = difflib.get_close_matches(name.strip().lower(), list(_NAMES), n=1, cutoff=0.7)
+        near = nearest(name.strip().lower(), _NAMES, cutoff=0.7)
         hint = f" (did you mean {_NAMES[near[0]]}?)" if near else ""
         raise ConfigError(
             f"unknown provider {name!r}{hint}: use one of {', '.join(sorted(PROVIDERS))},"

@@ -42,8 +42,6 @@ from zot.provider.types import (
     Finished,
     Json,
     Message,
-    Model,
-    Price,
     Reasoning,
     ReasoningDelta,
     Request,
@@ -62,17 +60,6 @@ from zot.provider.types import (
 NAME = "scripted"
 ARGS_PIECE = 32
 """Characters of a tool's arguments in one delta."""
-
-MODEL = Model(
-    id="scripted",
-    provider=NAME,
-    api="scripted",
-    name="scripted (not a model)",
-    context_window=200_000,
-    max_output=8_192,
-    reasoning=True,
-    price=Price(input=0.0, output=0.0),
-)
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,31 +1,52 @@
-"""Keeps known keys out of what tools bring back: `cat auth.json` shows the model, the client and
-the session file that there is a key, not which.
-
-A tool's output is the only way a key could get into a conversation: models never see one. What is
-not a known key, whatever it looks like, is left alone.
+"""Keeps known keys out of what tools and models say: `cat auth.json` shows the model, the client
+and the session file that there is a key, not which. What is not a known key, whatever it looks
+like, is left alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import cast
 
 from msgspec.structs import replace
 
+from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import AuthError, ToolError
-from zot.provider.types import Image, Json, Text
+from zot.errors import AuthError, ProviderError, ToolError
+from zot.provider.models import Models
+from zot.provider.types import (
+    Block,
+    Finished,
+    Image,
+    Json,
+    Model,
+    Provider,
+    Reasoning,
+    ReasoningDelta,
+    Request,
+    StreamEvent,
+    Text,
+    TextDelta,
+    ToolCallArgs,
+)
+
+Delta = TextDelta | ReasoningDelta | ToolCallArgs
+_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgs)
 
 MARK = "[secret removed]"
 MIN_LENGTH = 12
-"""Shorter ones are no secrets (`ollama`, `none`), and would be found in honest text."""
+"""Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
+MIN_MIXED = 8
+"""For what has letters and digits: that is no word."""
 
 
 class Redactor:
     """Knows the keys: those it was given, and those in auth.json now."""
 
     def __init__(self, given: Iterable[str], home: str) -> None:
-        self._given = {value for value in given if len(value) >= MIN_LENGTH}
+        self._given = {value for value in given if _is_secret(value)}
         self._path = os.path.join(home, "auth.json")
         self._home = home
         self._changed = 0
@@ -36,20 +57,17 @@ class Redactor:
         return sorted(self._given | self._from_file(), key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        for secret in self.secrets():
-            if secret in text:
-                text = text.replace(secret, MARK)
-        return text
+        return _without(text, self.secrets())
 
     def value(self, value: Json) -> Json:
-        """Texts anywhere inside a JSON value."""
+        """Texts anywhere inside a JSON value, the names of fields too."""
         match value:
             case str():
                 return self.text(value)
             case dict():
-                return {key: self.value(each) for key, each in value.items()}
+                return {self.value(name): self.value(item) for name, item in value.items()}
             case list() | tuple():
-                return [self.value(each) for each in value]
+                return [self.value(item) for item in value]
             case _:
                 return value
 
@@ -70,25 +88,135 @@ class Redactor:
         return self._stored
 
 
+class Pieces:
+    """Takes the secrets out of text that comes in pieces: what may be the beginning of one is held
+    back until the next piece.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self.use(secrets)
+        self._held = ""
+
+    def use(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+        # Nearly every piece has none of these, and is passed on for a few nanoseconds.
+        self._threes = tuple({secret[:3] for secret in secrets})
+        self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
+
+    def feed(self, text: str) -> str:
+        """What can be shown now; the very same text where nothing is to be done."""
+        if not self._held and not text.endswith(self._ends):
+            for three in self._threes:
+                if three in text:
+                    break
+            else:
+                return text
+        whole = _without(self._held + text, self._secrets)
+        keep = max(_overlap(whole, secret) for secret in self._secrets)
+        if not keep:
+            self._held = ""
+            return text if whole == text else whole
+        self._held = whole[-keep:]
+        return whole[:-keep]
+
+    def rest(self) -> str:
+        """What was held back and turned out to be no secret."""
+        held, self._held = self._held, ""
+        return held
+
+
 class Stream:
-    """The same for text that comes in pieces: what may be the beginning of a key is held back."""
+    """The same for whoever has a function to call with what can be shown."""
 
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
         self._redactor = redactor
         self._out = out
-        self._held = ""
+        self._pieces = Pieces(())
 
     def feed(self, text: str) -> None:
-        whole = self._redactor.text(self._held + text)
-        keep = max((_overlap(whole, secret) for secret in self._redactor.secrets()), default=0)
-        self._held = whole[len(whole) - keep :] if keep else ""
-        if shown := whole[: len(whole) - keep]:
+        self._pieces.use(self._redactor.secrets())
+        if shown := self._pieces.feed(text):
             self._out(shown)
 
     def finish(self) -> None:
-        if self._held:
-            self._out(self._held)
-        self._held = ""
+        if rest := self._pieces.rest():
+            self._out(rest)
+
+
+class RedactingModels:
+    """The same models; what they say passes the redactor."""
+
+    def __init__(self, models: Models, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.find = models.find
+        self.all = models.all
+        self._connect = models.connect
+
+    def connect(self, model: Model) -> Provider:
+        return RedactingProvider(self._connect(model), self._redactor)
+
+
+class RedactingProvider:
+    """A model whose words pass the redactor: a key that a server echoes, or that the model read
+    where zot could not see it. The arguments of a call stay as they are: what runs is what was
+    asked for, and what a person is asked about.
+    """
+
+    def __init__(self, provider: Provider, redactor: Redactor) -> None:
+        self._provider = provider
+        self._redactor = redactor
+        self.close = provider.close
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        pieces = Pieces(())
+        kind: type[StreamEvent] | None = None
+        told: Delta | None = None
+        try:
+            with closing(self._provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
+                for event in stream:
+                    if type(event) is not kind:
+                        if told is not None and (rest := pieces.rest()):
+                            yield _with_text(told, rest)
+                        kind = type(event)
+                        told = event if isinstance(event, _DELTAS) else None
+                        pieces.use(self._redactor.secrets())  # a token may just have been renewed
+                    if told is None:
+                        yield self._redacted(event)
+                        continue
+                    told = cast("Delta", event)
+                    text = told.delta if isinstance(told, ToolCallArgs) else told.text
+                    shown = pieces.feed(text)
+                    if shown is text:
+                        yield event
+                    elif shown:
+                        yield _with_text(told, shown)
+        except ProviderError as error:
+            error.args = (self._redactor.text(str(error)),)
+            raise
+
+    def _redacted(self, event: StreamEvent) -> StreamEvent:
+        if not isinstance(event, Finished):
+            return event
+        return replace(event, content=tuple(map(self._block, event.content)))
+
+    def _block(self, block: Block) -> Block:
+        if not isinstance(block, Text | Reasoning):
+            return block
+        text = self._redactor.text(block.text)
+        if text == block.text:
+            return block
+        # What the server signed is not what it gets back: without a signature, it is left out.
+        return Text(text) if isinstance(block, Text) else replace(block, text=text, opaque=None)
+
+
+def _with_text(delta: Delta, text: str) -> Delta:
+    if isinstance(delta, ToolCallArgs):
+        return ToolCallArgs(delta.id, text)
+    return type(delta)(text)
 
 
 class RedactingTool:
@@ -136,20 +264,34 @@ def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) ->
 
 
 def _texts(credentials: Iterable[object]) -> set[str]:
-    found = set()
-    for each in credentials:
-        token = getattr(each, "oauth", None)
-        values = [getattr(each, "api_key", "")]
+    secrets: set[str] = set()
+    for credential in credentials:
+        token = getattr(credential, "oauth", None)
+        values = [getattr(credential, "api_key", "")]
         values += [
             getattr(token, name, "") for name in ("access_token", "refresh_token", "id_token")
         ]
-        found |= {value for value in values if len(value) >= MIN_LENGTH}
-    return found
+        secrets |= {value for value in values if _is_secret(value)}
+    return secrets
+
+
+def _is_secret(text: str) -> bool:
+    if len(text) >= MIN_LENGTH:
+        return True
+    mixed = any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    return mixed and len(text) >= MIN_MIXED
+
+
+def _without(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, MARK)
+    return text
 
 
 def _overlap(text: str, secret: str) -> int:
     """How many letters at the end of a text are the beginning of a secret."""
-    for length in range(min(len(text), len(secret) - 1), 0, -1):
-        if text.endswith(secret[:length]):
-            return length
-    return 0
+    at = text.find(secret[0], max(0, len(text) - len(secret) + 1))
+    while at >= 0 and not secret.startswith(text[at:]):
+        at = text.find(secret[0], at + 1)
+    return len(text) - at if at >= 0 else 0

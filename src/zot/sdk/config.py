@@ -105,19 +105,17 @@ def plan_of(config: Config) -> Plan:
         SessionError: the session cannot be used.
     """
     options = _options(config)
-    if options.replay:
-        from zot.testing.record import replayed  # only for tests of an embedder's own
+    if not (options.replay or options.record):
+        return _plan(config, options)
+    from zot.testing.record import recorded, replayed  # only for tests of an embedder's own
 
-        return replayed(options)
+    return replayed(options) if options.replay else recorded(_plan(config, options))
+
+
+def _plan(config: Config, options: Options) -> Plan:
     if isinstance(config.provider, str):
-        made = plan(options, os.environ)
-    else:
-        made = Plan(_own_setup(config, config.provider, options), resumed_by(options))
-    if options.record:
-        from zot.testing.record import recorded  # as above
-
-        return recorded(made)
-    return made
+        return plan(options, os.environ)
+    return Plan(_own_setup(config, config.provider, options), resumed_by(options))
 
 
 def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:

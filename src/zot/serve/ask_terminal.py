@@ -31,7 +31,7 @@ def ask_terminal(call: ToolCall, preview: str, seconds: float, cancel: Cancel) -
         # What was typed before the question was seen is no answer to it.
         termios.tcflush(fd, termios.TCIFLUSH)
         shown = "".join(f"  {_visible(line)}\n" for line in preview.split("\n"))
-        _write(fd, f"\nzot wants to use {call.name}:\n{shown}{QUESTION}")
+        _write(fd, f"\nzot wants to use {_visible(call.name)}:\n{shown}{QUESTION}")
         line = _read_line(fd, seconds, cancel)
     finally:
         os.close(fd)

@@ -20,7 +20,7 @@ from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.serve.ask_terminal import ask_terminal, has_terminal
 from zot.settings.plan import Plan
-from zot.text import whole_characters
+from zot.text import for_terminal, whole_characters
 from zot.wire import frames
 from zot.wire.serving import finish, note_signals
 from zot.wire.standard import claim_stdout, ignore_signals
@@ -134,7 +134,8 @@ class AsText(Client):
             texts = (part.text for part in self._last.content if isinstance(part, Text))
             self._shown.append("\n".join(texts))
         if code == EXIT_OK and self._shown:
-            data = whole_characters("\n".join(self._shown)).encode()
+            text = for_terminal("\n".join(self._shown), self.wire)
+            data = whole_characters(text).encode()
             try:
                 write_all(self.wire, data if data.endswith(b"\n") else data + b"\n")
             except BrokenPipeError:

@@ -56,7 +56,9 @@ Change = (
 def may_have_extensions(setup: Setup) -> bool:
     options = setup.options
     folders = (f"{setup.cwd}/.zot/extensions", f"{home_dir()}/extensions")
-    return bool(options.ext) or (not options.no_ext and any(map(os.path.isdir, folders)))
+    return bool(options.ext) or (
+        options.extensions is not False and any(map(os.path.isdir, folders))
+    )
 
 
 def serve(plan: Plan, token: str = "") -> int:

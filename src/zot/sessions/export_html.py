@@ -13,7 +13,7 @@ from typing import assert_never
 
 import msgspec
 
-from zot.core.session import Session
+from zot.core.session import Session, SessionInfo
 from zot.provider.types import (
     Block,
     Image,
@@ -25,7 +25,6 @@ from zot.provider.types import (
     ToolResult,
 )
 from zot.sessions.files import Loaded
-from zot.sessions.library import Summary
 from zot.sessions.prose import coloured, colours, prose
 
 POLICY = (
@@ -80,7 +79,7 @@ footer { color: var(--dim); font-size: .85rem; }
 """
 
 
-def to_html(loaded: Loaded, summary: Summary) -> str:
+def to_html(loaded: Loaded, summary: SessionInfo) -> str:
     """The current branch of a session."""
     messages = Session(entries=loaded.entries.values()).messages()
     blocks = [block for message in messages for block in message.content]
@@ -100,7 +99,7 @@ def to_html(loaded: Loaded, summary: Summary) -> str:
     )
 
 
-def _facts(summary: Summary) -> str:
+def _facts(summary: SessionInfo) -> str:
     facts = (
         ("Started", _minute(summary.started)),
         ("Model", f"{summary.provider}/{summary.model}".strip("/")),

@@ -7,15 +7,14 @@ from typing import assert_never
 
 import msgspec
 
-from zot.core.session import Session
+from zot.core.session import Session, SessionInfo
 from zot.provider.types import Block, Image, Message, Reasoning, Text, ToolCall, ToolResult
 from zot.sessions.files import Loaded
-from zot.sessions.library import Summary
 
 _HEADS = {"user": "User", "assistant": "Assistant", "tool": "Tool results"}
 
 
-def to_markdown(loaded: Loaded, summary: Summary) -> str:
+def to_markdown(loaded: Loaded, summary: SessionInfo) -> str:
     """The current branch of a session."""
     session = Session(entries=loaded.entries.values())
     title = summary.title or summary.first_text or "Session"
@@ -24,7 +23,7 @@ def to_markdown(loaded: Loaded, summary: Summary) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _facts(summary: Summary) -> str:
+def _facts(summary: SessionInfo) -> str:
     model = f"{summary.provider}/{summary.model}".strip("/")
     facts = [
         ("Started", summary.started),

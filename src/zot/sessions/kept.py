@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
-from msgspec.structs import asdict
-
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
@@ -16,6 +14,9 @@ from zot.sessions.export import export_loaded, render_loaded
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import latest_path, open_session, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
+
+MAX_LISTED = 100_000
+"""More than anybody reads."""
 
 
 class KeptSessions:
@@ -45,7 +46,7 @@ class KeptSessions:
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
         summaries = library.summaries(None if everywhere else self._cwd)
-        return [_info(summary) for summary in islice(summaries, limit)]
+        return list(islice(summaries, min(limit, MAX_LISTED)))
 
     def info(self, session: Session) -> SessionInfo:
         return info_of(*self._chosen("", session))
@@ -95,11 +96,7 @@ def resumed(session: str, cwd: str) -> Session | None:
 
 
 def info_of(path: str, loaded: Loaded) -> SessionInfo:
-    return _info(library.describe(path, loaded))
-
-
-def _info(summary: library.Summary) -> SessionInfo:
-    return SessionInfo(**asdict(summary))
+    return library.describe(path, loaded)
 
 
 def path_of(session: Session) -> str:

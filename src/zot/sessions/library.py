@@ -10,7 +10,15 @@ import msgspec
 from msgspec import Struct
 
 import zot
-from zot.core.session import Entry, ModelChange, Session, Title, UsageNote, new_session_id
+from zot.core.session import (
+    Entry,
+    ModelChange,
+    Session,
+    SessionInfo,
+    Title,
+    UsageNote,
+    new_session_id,
+)
 from zot.errors import SessionError
 from zot.files import ensure_dir, sync_dir
 from zot.formats import format_named
@@ -34,31 +42,8 @@ AROUND = 60
 """Characters on each side of what was searched for."""
 
 
-class Summary(Struct, frozen=True):
-    """A session at a glance."""
-
-    path: str
-    id: str
-    cwd: str
-    title: str
-    """What the user called it; empty: nothing."""
-    first_text: str
-    """How it began."""
-    provider: str
-    model: str
-    started: str
-    modified: float
-    """Unix seconds of the last write."""
-    messages: int
-    cost: float
-    """US dollars."""
-    parent: str = ""
-    """Id of the session it was forked from."""
-    format: str = "zot"
-
-
 class Hit(Struct, frozen=True):
-    summary: Summary
+    summary: SessionInfo
     entry: str
     role: str
     text: str
@@ -85,7 +70,7 @@ def paths(cwd: str | None) -> list[str]:
     return sorted(found, key=_modified, reverse=True)
 
 
-def summaries(cwd: str | None) -> Iterator[Summary]:
+def summaries(cwd: str | None) -> Iterator[SessionInfo]:
     """Sessions at a glance, latest first; those that cannot be read are left out."""
     for path in paths(cwd):
         try:
@@ -96,7 +81,7 @@ def summaries(cwd: str | None) -> Iterator[Summary]:
             yield describe(path, loaded)
 
 
-def describe(path: str, loaded: Loaded) -> Summary:
+def describe(path: str, loaded: Loaded) -> SessionInfo:
     meta = loaded.meta
     session = Session(entries=loaded.entries.values())
     cost, provider, model = 0.0, meta.provider, meta.model
@@ -106,7 +91,7 @@ def describe(path: str, loaded: Loaded) -> Summary:
     for entry in session.path():
         if isinstance(entry.body, ModelChange):
             provider, model = entry.body.provider, entry.body.model
-    return Summary(
+    return SessionInfo(
         path=path,
         id=meta.id,
         cwd=meta.cwd,

@@ -4,6 +4,7 @@ costs something, never a download, never an address outside this machine.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -11,7 +12,9 @@ from msgspec import Struct
 
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.lines import ready
-from zot.provider.address import parse_url
+from zot.local.models import DEFAULT, pulled_models
+from zot.provider.address import host_and_port, is_on_this_machine
+from zot.provider.http import open_url
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
 
@@ -74,7 +77,9 @@ def choose(
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
     """The first server that answers, of all that listen."""
     wanted = [_moved(candidate, environ) for candidate in candidates]
-    for candidate in _listening([server for server in wanted if is_loopback(server.base_url)]):
+    for candidate in _listening(
+        [server for server in wanted if is_on_this_machine(server.base_url)]
+    ):
         if model := first_model(candidate.base_url):
             port = host_and_port(candidate.base_url)[1]
             return Choice(
@@ -95,9 +100,6 @@ def _moved(candidate: Candidate, environ: Mapping[str, str]) -> Candidate:
 
 
 def _pulled() -> Choice | None:
-    # Deferred: only when nothing else was found.
-    from zot.local.models import DEFAULT, pulled_models
-
     names = [model.name for model in pulled_models()]
     if not names:
         return None
@@ -108,25 +110,8 @@ def _pulled() -> Choice | None:
 # --- asking the machine ----------------------------------------------------------------------
 
 
-def is_loopback(url: str) -> bool:
-    host = host_and_port(url)[0]
-    return host in ("localhost", "::1") or (
-        host.startswith("127.") and host.replace(".", "").isdigit()
-    )
-
-
-def host_and_port(url: str) -> tuple[str, int]:
-    try:
-        address = parse_url(url)
-    except ConfigError:
-        return "", 0
-    return address.host, address.port
-
-
 def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those with somebody behind their port; all are tried at once."""
-    import socket  # only when nothing was configured
-
     trying: dict[socket.socket, Candidate] = {}
     for candidate in candidates:
         host, port = host_and_port(candidate.base_url)
@@ -155,8 +140,6 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def first_model(base_url: str) -> str:
     """The first model a server offers for conversation; empty when it is not a model server."""
-    from zot.provider.http import open_url  # as above
-
     headers = {"accept": "application/json"}
     url = f"{base_url.rstrip('/')}/models"
     try:

@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
-from zot.files import locked, read_bytes, write_atomic
+from zot.files import locked, read_bytes, read_own, write_atomic
 from zot.provider.types import Json
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
 from zot.settings.trust import is_trusted
+
+MAX_BYTES = 1024 * 1024
+"""Of a project's file."""
 
 Source = Literal["flag", "environment", "project", "user", "default"]
 _OUR_NAMES = {old: setting.name for setting in FILE_SETTINGS.values() for old in setting.old}
@@ -53,7 +56,7 @@ def read_configuration(
     """
     warnings: list[str] = []
     project, user = project_path(cwd), user_path(home)
-    of_project = _usable(project, warnings)
+    of_project = _usable(project, warnings, inside=cwd)
     refused = sorted(
         name for name in of_project if name in FILE_SETTINGS and FILE_SETTINGS[name].file == "user"
     )
@@ -108,10 +111,10 @@ def _from_variables(environ: Mapping[str, str]) -> Mapping[str, Value]:
     return layer
 
 
-def _usable(path: str, warnings: list[str]) -> dict[str, Json]:
+def _usable(path: str, warnings: list[str], inside: str | None = None) -> dict[str, Json]:
     """What of a file can be used, under our names."""
     try:
-        content = read_file(path)
+        content = read_file(path, inside)
     except ConfigError as error:
         warnings.append(str(error))
         return {}
@@ -142,31 +145,34 @@ def project_path(cwd: str) -> str:
     return os.path.join(cwd, ".zot", "config.json")
 
 
-def read_file(path: str) -> dict[str, Json]:
-    """The object in a config file; empty if there is none.
+def read_file(path: str, inside: str | None = None) -> dict[str, Json]:
+    """The object in a config file; empty if there is none. `inside`: the project whose file it is,
+    which may be a link to nothing else.
 
     Raises:
         ConfigError: it cannot be read, or is no JSON object.
     """
     try:
-        data = read_bytes(path)
+        data = read_bytes(path) if inside is None else read_own(path, inside, MAX_BYTES)
         if data is None or not data.strip():
             return {}
         return msgspec.json.decode(data, type=dict[str, Json])
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = getattr(error, "strerror", "") or error
         raise ConfigError(f"{path!r} cannot be read and is not used: {why}") from error
 
 
-def change(path: str, edit: Callable[[dict[str, Json]], None]) -> None:
-    """Change a config file in one step; keys nobody knows stay.
+def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | None = None) -> None:
+    """Change a config file in one step; keys nobody knows stay. `inside` as in `read_file`.
 
     Raises:
         ConfigError: the file is broken (it is left as it is) or cannot be written.
     """
     try:
         with locked(path):
-            values = read_file(path)
+            values = read_file(path, inside)
             edit(values)
             data = msgspec.json.format(msgspec.json.encode(values), indent=2)
             write_atomic(path, data + b"\n")

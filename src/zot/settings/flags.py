@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from zot.errors import UsageError
 from zot.provider.types import Json, Level
 from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, from_text
+from zot.text import nearest
 
 
 class Options(Struct, frozen=True):
@@ -66,13 +67,6 @@ class Options(Struct, frozen=True):
     session_name: str = ""
     fork: str = ""
     export: str = ""
-
-    # The same for those who ask the other way round.
-    no_context_files = property(lambda self: self.context_files is False)
-    no_ext = property(lambda self: self.extensions is False)
-    no_skills = property(lambda self: self.skills is False)
-    no_auto_compact = property(lambda self: self.compact_at == 0)
-    fallback_model = property(lambda self: self.fallback_models)
 
 
 FLAGS: dict[str, Setting] = {
@@ -142,9 +136,7 @@ def _take(word: str, rest: Iterator[str], said: dict[str, Json]) -> None:
 def _unknown(name: str) -> str:
     if name in ELSEWHERE:
         return f"zot has no flag {name}: {ELSEWHERE[name]}"
-    import difflib  # deferred: only for a mistake
-
-    near = difflib.get_close_matches(name, list(FLAGS), n=1)
+    near = nearest(name, FLAGS)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"unknown flag {name!r}{hint}; `zot --help` lists them all"
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.home import home_dir
 from zot.provider import catalog
-from zot.provider.providers import ProviderInfo, env_key, find_provider
+from zot.provider.providers import ProviderInfo, env_key, env_secret_names, find_provider
 from zot.provider.types import Model
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
@@ -84,6 +84,14 @@ class Known:
 
             self._models = Models(self.home)
         return self._models
+
+    def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
+        """Every variable that holds the key of a provider: no child process may see it."""
+        return env_secret_names() | (self._models.key_variables(environ) if self._models else set())
+
+    def written_keys(self, environ: Mapping[str, str]) -> set[str]:
+        """The keys that stand in models.json themselves."""
+        return self._models.written_keys(environ) if self._models else set()
 
     def key(self, info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
         """The provider's key; empty when there is none.

@@ -174,6 +174,15 @@ class Models:
 
         return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider)
 
+    def key_variables(self, environ: Mapping[str, str]) -> set[str]:
+        """The variables that hold keys of providers in models.json."""
+        named = {text for text in self._keys.values() if text in environ}
+        return named | {name for info in self._providers.values() for name in info.env}
+
+    def written_keys(self, environ: Mapping[str, str]) -> set[str]:
+        """The keys that stand in models.json themselves."""
+        return {text for text in self._keys.values() if text not in environ and text[:1] != "!"}
+
     # --- inside ------------------------------------------------------------------------------
 
     def _listed(self, provider: str) -> Iterable[Model]:

@@ -134,9 +134,9 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         pass  # there is none yet
     if not url.lower().startswith("http://"):
         return
-    from zot.settings.choose import host_and_port, is_loopback  # start-up budget
+    from zot.provider.address import host_and_port, is_on_this_machine  # start-up budget
 
-    if not is_loopback(url):
+    if not is_on_this_machine(url):
         host = host_and_port(url)[0]
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 

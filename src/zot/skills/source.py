@@ -12,8 +12,17 @@ from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
 from zot.errors import CommandError
-from zot.files import StrPath
-from zot.skills.skill import MAX_BYTES, MAX_DESCRIPTION, Skill, SkillTool, named, shown, split
+from zot.files import StrPath, read_own
+from zot.skills.skill import (
+    MAX_BYTES,
+    MAX_DESCRIPTION,
+    Place,
+    Skill,
+    SkillTool,
+    named,
+    shown,
+    split,
+)
 
 PREFIX = "skill:"
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
@@ -59,7 +68,7 @@ class PromptSource(ReadySource):
     instant = True
     prefix = ""
 
-    def __init__(self, folders: Sequence[StrPath]) -> None:
+    def __init__(self, folders: Sequence[Place]) -> None:
         """The first file of a name wins. They are read when a command is first typed."""
         self._folders = folders
         self._files: dict[str, PromptFile] | None = None
@@ -83,18 +92,17 @@ class PromptSource(ReadySource):
         if self._files is None:
             files: dict[str, PromptFile] = {}
             for folder in self._folders:
-                for path in _markdown_in(folder):
-                    file = read_prompt(path)
+                for path in _markdown_in(folder.path):
+                    file = read_prompt(path, folder.inside)
                     files.setdefault(file.name, file)
             self._files = files
         return self._files
 
 
-def read_prompt(path: StrPath) -> PromptFile:
+def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
     """A prompt as good as its file allows: front matter that is none is part of the text."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+        text = read_own(path, inside, MAX_BYTES)[:MAX_BYTES].decode("utf-8", "replace")
     except OSError:
         text = ""
     head, body = split(text, []) if text.lstrip("\ufeff").startswith("---") else ({}, text)

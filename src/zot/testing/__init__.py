@@ -5,6 +5,8 @@ use (PEP 562).
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False  # what type checkers take for true, without importing typing
 if TYPE_CHECKING:
     from zot.conformance.cli import check_wire as check_wire
@@ -35,6 +37,4 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'zot.testing' has no attribute {name!r}")
-    from importlib import import_module  # only when a name is used
-
     return getattr(import_module(_HOMES[name]), name)

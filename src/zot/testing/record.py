@@ -1,5 +1,6 @@
 """Cassettes: a run written down (`--record`) and answered from (`--replay`), so that embedders can
-test with no network and no key. Model calls, tool results and frames are in it, and no credential.
+test with no network and no key. Model calls, tool results and frames are in it, and no credential:
+every line passes the redactor, and texts that come in pieces have passed it before (build.py).
 
 A cassette is JSON lines: a head, then one line for each model call, tool result and frame. Replay
 is strict: what is asked must be what was asked, in the same words.
@@ -17,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 import zot
+from zot.build import redactor_for
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.tool import Tool, ToolContext, ToolOutput
@@ -34,8 +36,10 @@ from zot.testing.cassette import (
     failure_shape,
     nearest,
     request_shape,
+    same,
     unpacked_model,
 )
+from zot.text import encode_json
 from zot.wire.zot_events import frame
 
 VERSION = 1
@@ -55,7 +59,8 @@ class Recorder:
     """Writes the lines of one run as they happen."""
 
     def __init__(self, path: str, setup: Setup) -> None:
-        self.packer = Packer(setup.cwd, secret=setup.key)
+        self.packer = Packer(setup.cwd)
+        self._redactor = redactor_for(setup)
         self._path = os.path.abspath(path)  # noqa: PTH100  a file that others open by the same text
         self._lock = threading.Lock()
         head = {"version": VERSION, "zot": zot.__version__, "provider": setup.info.name}
@@ -67,7 +72,7 @@ class Recorder:
 
     def _add(self, kind: str, fields: Line, how: int) -> None:
         """Add a line. The file is open only meanwhile: a run that is killed leaves it whole."""
-        line = self.packer.without_secret(msgspec.json.encode({"type": kind, **fields}))
+        line = encode_json({"type": kind, **self._redactor.value(fields)})
         with self._lock:
             try:
                 fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
@@ -206,7 +211,7 @@ class Cassette:
         asked = request_shape(request, self.packer)
         with self._lock:
             for position, line in enumerate(self._calls):
-                if line["request"] == asked:
+                if same(line["request"], asked):
                     self._used.append(self._calls.pop(position))
                     return line
             raise NotRecorded(self._difference(asked))
@@ -215,7 +220,7 @@ class Cassette:
         wanted = self.packer.plain(args)
         with self._lock:
             for position, line in enumerate(self._tools):
-                if (line["name"], line["args"]) == (name, wanted):
+                if line["name"] == name and same(line["args"], wanted):
                     return self._tools.pop(position)
         raise ToolError(f"replay: no result of {name!r} with these arguments was recorded")
 
@@ -234,7 +239,7 @@ class Cassette:
 
     def _difference(self, asked: Line) -> str:
         file = f"in {self.path!r}"
-        if any(line["request"] == asked for line in self._used):
+        if any(same(line["request"], asked) for line in self._used):
             return f"replay: the request was recorded {file}, but not so many times"
         recorded = [line["request"] for line in (*self._calls, *self._used)]
         if not recorded:

@@ -12,8 +12,16 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from zot import trees
+
 SHORT = 8
 """A shorter value ("1", "none") is no secret and would hit words of the command line."""
+
+
+def hide_process(names: Collection[str], values: Collection[str]) -> None:
+    """Wipe the secrets of this process, and let no other one of the user read its memory."""
+    hide_secrets(names, values)
+    trees.own_process()
 
 
 def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.provider.types import Json
+from zot.text import nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
 from zot.tools.files import Target
@@ -97,8 +98,6 @@ class Place:
 
     def missing(self, path: Path) -> str:
         """What to say of a file that is not there: with names that are like it."""
-        import difflib  # only here; not on the way to the first delta
-
         said = f"no such file: {str(path)!r}"
         if path.is_symlink():
             return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
@@ -110,7 +109,7 @@ class Place:
         with os.scandir(parent) as entries:
             names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
         folded = {name.lower(): name for name in names}
-        near = difflib.get_close_matches(path.name.lower(), folded, n=3, cutoff=0.6)
+        near = nearest(path.name.lower(), folded, most=3)
         if not near:
             return said
         hints = ", ".join(repr(self.shown(parent / folded[name])) for name in near)

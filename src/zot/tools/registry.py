@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from zot.core.tool import Tool, ToolContext, ToolOutput
@@ -16,8 +17,68 @@ if TYPE_CHECKING:
     from zot.tools.place import Place
     from zot.tools.process import Supervisor
 
-NAMES = ("read", "write", "edit", "bash", "glob", "grep")
-Run = Callable[[dict[str, Json], ToolContext], ToolOutput | str]
+# --- what the model is told: description, properties, required properties --------------------
+
+TEXT = {"type": "string"}
+EDIT = {
+    "type": "object",
+    "properties": {"oldText": TEXT, "newText": TEXT},
+    "required": ["oldText", "newText"],
+}
+JAILED = " Jailed: only the working directory can be written, without .git; no network."
+TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
+    "read": (
+        "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
+        " image (png, jpeg, gif, webp).",
+        {
+            "path": TEXT,
+            "offset": {"type": "integer", "description": "first line, from 1"},
+            "limit": {"type": "integer", "description": "number of lines"},
+        },
+        ["path"],
+    ),
+    "write": (
+        "Create a file, or replace all its content. Parent directories are created.",
+        {"path": TEXT, "content": TEXT},
+        ["path", "content"],
+    ),
+    "edit": (
+        "Replace exact text in a file. Each oldText must occur exactly once in the file as it is"
+        " now; edits must not overlap.",
+        {"path": TEXT, "edits": {"type": "array", "items": EDIT}},
+        ["path", "edits"],
+    ),
+    "bash": (
+        "Run a shell command in the working directory. It ends when the shell exits: background"
+        " processes are stopped. Long output is cut in the middle and kept in a file.",
+        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
+        ["command"],
+    ),
+    "glob": (
+        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}, newest first; respects"
+        " .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "directory to search"},
+            "hidden": {"type": "boolean", "description": "include dot files"},
+        },
+        ["pattern"],
+    ),
+    "grep": (
+        "Search file contents by regular expression, line by line; respects .gitignore.",
+        {
+            "pattern": TEXT,
+            "path": {"type": "string", "description": "file or directory to search"},
+            "glob": {"type": "string", "description": "only files like this, e.g. *.py"},
+            "ignore_case": {"type": "boolean"},
+            "literal": {"type": "boolean"},
+            "context": {"type": "integer", "description": "lines around each match"},
+            "limit": {"type": "integer", "description": "default 100"},
+        },
+        ["pattern"],
+    ),
+}
+NAMES = tuple(TOLD)
 
 
 class SharedSupervisor:
@@ -53,11 +114,9 @@ class SharedSupervisor:
     def hide(self) -> None:
         """Hide what no other program may see, before one is started."""
         if self.hidden_names or self.hidden_values:
-            from zot import trees  # start-up budget, as the next one
-            from zot.tools.hide import hide_secrets
+            from zot.tools.hide import hide_process  # start-up budget
 
-            hide_secrets(self.hidden_names, self.hidden_values)
-            trees.own_process()
+            hide_process(self.hidden_names, self.hidden_values)
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""
@@ -96,27 +155,24 @@ class SharedPlace:
 
 
 class Builtin:
-    """A tool as the model sees it; `load` brings what it does."""
+    """A tool as the model sees it. The module of its name has the class that does it, made anew
+    for each call of what `parts` gives."""
 
-    def __init__(
-        self,
-        name: str,
-        description: str,
-        properties: dict[str, Json],
-        required: list[str],
-        load: Callable[[], Run],
-    ) -> None:
+    def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[object, ...]]) -> None:
+        description, properties, required = TOLD[name]
         self.name = name
-        self.description = description
+        self.description = description + (JAILED if jailed and name == "bash" else "")
         self.schema: dict[str, Json] = {
             "type": "object",
             "properties": properties,
             "required": required,
         }
-        self._load = load
+        self._parts = parts
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        return self._load()(args, context)
+        module = import_module(f"zot.tools.{self.name}")
+        tool: Tool = getattr(module, self.name.capitalize())(*self._parts())
+        return tool.run(args, context)
 
 
 def builtin_tools(
@@ -139,140 +195,13 @@ def builtin_tools(
     place = place or SharedPlace(cwd)
     if place.jail:
         place.get()  # a directory that cannot be a jail is an error now, not at the first call
-    tools: list[Tool] = [
-        read_tool(place),
-        write_tool(place),
-        edit_tool(place),
-        bash_tool(place, shared, secret_names),
-        glob_tool(place),
-        grep_tool(place, shared),
-    ]
+    parts: dict[str, Callable[[], tuple[object, ...]]] = {
+        "bash": lambda: (place.get(), shared.get(), secret_names, shared.secrets),
+        "grep": lambda: (place.get(), shared.get()),
+    }
     unknown = [name for name in names or () if name not in NAMES]
     if unknown:
         listed = ", ".join(repr(name) for name in unknown)
         raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(NAMES)}")
-    return [tool for tool in tools if names is None or tool.name in names]
-
-
-# --- each tool; the imports inside are the start-up budget's ---------------------------------
-
-TEXT = {"type": "string"}
-JAILED = " Jailed: only the working directory can be written, without .git; no network."
-
-
-def read_tool(place: SharedPlace) -> Builtin:
-    def load() -> Run:
-        from zot.tools import read
-
-        return read.Read(place.get()).run
-
-    return Builtin(
-        "read",
-        "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
-        " image (png, jpeg, gif, webp).",
-        {
-            "path": TEXT,
-            "offset": {"type": "integer", "description": "first line, from 1"},
-            "limit": {"type": "integer", "description": "number of lines"},
-        },
-        ["path"],
-        load,
-    )
-
-
-def write_tool(place: SharedPlace) -> Builtin:
-    def load() -> Run:
-        from zot.tools import write
-
-        return write.Write(place.get()).run
-
-    return Builtin(
-        "write",
-        "Create a file, or replace all its content. Parent directories are created.",
-        {"path": TEXT, "content": TEXT},
-        ["path", "content"],
-        load,
-    )
-
-
-def edit_tool(place: SharedPlace) -> Builtin:
-    def load() -> Run:
-        from zot.tools import edit
-
-        return edit.Edit(place.get()).run
-
-    pair = {
-        "type": "object",
-        "properties": {"oldText": TEXT, "newText": TEXT},
-        "required": ["oldText", "newText"],
-    }
-    return Builtin(
-        "edit",
-        "Replace exact text in a file. Each oldText must occur exactly once in the file as it is"
-        " now; edits must not overlap.",
-        {"path": TEXT, "edits": {"type": "array", "items": pair}},
-        ["path", "edits"],
-        load,
-    )
-
-
-def bash_tool(
-    place: SharedPlace, supervisor: SharedSupervisor, secret_names: frozenset[str]
-) -> Builtin:
-    def load() -> Run:
-        from zot.tools import bash
-
-        return bash.Bash(place.get(), supervisor.get(), secret_names, supervisor.secrets).run
-
-    return Builtin(
-        "bash",
-        "Run a shell command in the working directory. It ends when the shell exits: background"
-        " processes are stopped. Long output is cut in the middle and kept in a file."
-        + (JAILED if place.jail else ""),
-        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
-        ["command"],
-        load,
-    )
-
-
-def glob_tool(place: SharedPlace) -> Builtin:
-    def load() -> Run:
-        from zot.tools import glob
-
-        return glob.Glob(place.get()).run
-
-    return Builtin(
-        "glob",
-        "Find files by a pattern such as *.py or src/**/*.{ts,tsx}, newest first; respects"
-        " .gitignore.",
-        {
-            "pattern": TEXT,
-            "path": {"type": "string", "description": "directory to search"},
-            "hidden": {"type": "boolean", "description": "include dot files"},
-        },
-        ["pattern"],
-        load,
-    )
-
-
-def grep_tool(place: SharedPlace, supervisor: SharedSupervisor) -> Builtin:
-    def load() -> Run:
-        from zot.tools import grep
-
-        return grep.Grep(place.get(), supervisor.get()).run
-
-    return Builtin(
-        "grep",
-        "Search file contents by regular expression, line by line; respects .gitignore.",
-        {
-            "pattern": TEXT,
-            "path": {"type": "string", "description": "file or directory to search"},
-            "glob": {"type": "string", "description": "only files like this, e.g. *.py"},
-            "ignore_case": {"type": "boolean"},
-            "literal": {"type": "boolean"},
-            "context": {"type": "integer", "description": "lines around each match"},
-            "limit": {"type": "integer", "description": "default 100"},
-        },
-        ["pattern"],
-        load,
-    )
+    wanted = [name for name in NAMES if names is None or name in names]
+    return [Builtin(name, place.jail, parts.get(name, lambda: (place.get(),))) for name in wanted]

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -217,6 +218,9 @@ class Rewriter:
         pairs = list(zip(self._olds, self._theirs, strict=True))
         self._padded = any(mine.trail and not theirs.trail for mine, theirs in pairs)
         """The old text has blanks at the ends of lines that the file has not."""
+        self._other_trail = any(
+            mine.trail and theirs.trail and mine.trail != theirs.trail for mine, theirs in pairs
+        )
         self._stripped, self._indents = self._shift(pairs)
         self._typed = _typed(pairs)
 
@@ -277,7 +281,11 @@ class Rewriter:
         news = [parts(line) for line in self._news[j1:j2]]
         texts = self._texts(i1, i2, [line.text for line in news])
         lines = []
+        if self._other_trail and any(line.trail for line in news):
+            raise Unclear("the blanks at the ends of lines differ")
         for at, (line, text) in enumerate(zip(news, texts, strict=True), j1):
+            if self._in_raw_string(at) and self._indents.there(line.indent) != line.indent:
+                raise Unclear("the blanks inside a string of several lines may be meant or not")
             trail = "" if self._padded else self._typed_in(line.trail)
             if at == 0 and self._stripped:
                 if line.indent != self._olds[0].indent:
@@ -290,6 +298,15 @@ class Rewriter:
             else:
                 lines.append((self._indents.there(line.indent) if text else "") + text + trail)
         return lines
+
+    def _in_raw_string(self, at: int) -> bool:
+        """Whether a new line begins inside backquotes, where an indent is no indent."""
+        return self._indents.converts and self._open_quotes[at]
+
+    @cached_property
+    def _open_quotes(self) -> list[bool]:
+        counts = (line.replace("```", "").count("`") for line in self._news)
+        return [count % 2 == 1 for count in accumulate(counts, initial=0)]
 
     def _texts(self, i1: int, i2: int, news: list[str]) -> list[str]:
         """What they share with the rows that they replace stays as the file has it."""
@@ -350,9 +367,12 @@ class Indents:
             mine for mine, theirs in pairs if mine != theirs
         }
         levels: list[list[Way]] = [[_same], _shifts(pairs), [*_conversions()], [*_shifted(pairs)]]
-        fitting = ([way for way in level if _fits(way, pairs)] for level in levels)
+        fitting = [[way for way in level if _fits(way, pairs)] for level in levels]
         self._ways: list[Way] = next(filter(None, fitting), [])
         self.clear = bool(self._ways)
+        self.converts = self.clear and not fitting[0] and not fitting[1]
+        """One unit of indent becomes another: tabs for spaces, two for four."""
+        self._blanks = {blank for _, theirs in pairs for blank in theirs}
 
     def there(self, indent: str) -> str:
         """Raises Unclear if it cannot be told."""
@@ -361,7 +381,7 @@ class Indents:
         if not self._ways and indent in self._sure:
             return indent  # some other line is off on its own
         result = results.pop() if len(results) == 1 else None
-        if result is None:
+        if result is None or (self.converts and not self._blanks.issuperset(result)):
             raise Unclear("the indent of newText cannot be told from that of oldText")
         return result
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from zot.cancel import Cancel
@@ -64,36 +63,15 @@ class BuiltinTools(ReadySource):
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
-        # Start-up budget: what commands need is loaded with the first one.
-        from pathlib import Path
+        from zot.tools.shell import run_shell  # start-up budget: loaded with the first one
 
-        from zot.tools import paths
-        from zot.tools.bash import child_env
-        from zot.tools.output import Capture, Decoder
-
-        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._supervisor.secrets())
-        decoder = Decoder()
-
-        def take(data: bytes) -> None:
-            capture.feed(data)
-            if text := decoder.feed(data):
-                show(text)
-
-        argv = [paths.shell(Path(self._cwd)), "-c", command]
-        env = child_env(self._secret_names)
-        try:
-            result = self._place.get().run(
-                self._supervisor.get(), argv, env, take, cancel, timeout=None
-            )
-        finally:
-            capture.close()
-        if text := decoder.feed(b"", final=True):
-            show(text)
-        return ShellOutput(
+        supervisor = self._supervisor
+        return run_shell(
             command,
-            capture.text(),
-            exit_code=None if result.aborted else result.exit_code,
-            aborted=result.aborted,
-            truncated=capture.truncated,
-            full_output="" if capture.path is None else str(capture.path),
+            self._place.get(),
+            supervisor.get(),
+            hidden=self._secret_names,
+            secrets=supervisor.secrets(),
+            show=show,
+            cancel=cancel,
         )

@@ -11,6 +11,8 @@ import signal
 import sys
 import threading
 
+from zot.text import for_terminal
+
 SIGNALS = tuple(
     getattr(signal, f"SIG{name}")
     for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
@@ -59,7 +61,9 @@ def _open_at(fd: int, mode: int) -> None:
 
 
 class Stderr(io.TextIOBase):
-    """Writes to descriptor 2, and drops what a full pipe or a closed reader would not take."""
+    """Writes to descriptor 2, and drops what a full pipe or a closed reader would not take. A
+    terminal is not told to do what an extension or a file name wants it to.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +78,7 @@ class Stderr(io.TextIOBase):
         return 2
 
     def write(self, text: str) -> int:
-        data = text.encode("utf-8", "backslashreplace")
+        data = for_terminal(text, 2).encode("utf-8", "backslashreplace")
         with self._lock:
             for start in range(0, len(data), PIPE_BUF):
                 if not self._poll.poll(0):

@@ -63,10 +63,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
             return frames.CompactDone(summary)
-        case events.Retrying(attempt, max_attempts, delay, reason):
-            if "retries" not in features:
-                return None
-            return frames.Retry(attempt, max_attempts, round(delay * 1000), reason)
+        case events.Retrying():
+            return _retry(event) if "retries" in features else None
         case events.FellBack(failed, provider, model, reason):
             return frames.Fallback(failed, provider, model.id, reason)
         case events.QueueUpdate(steering, follow_up):
@@ -94,6 +92,11 @@ def _turn_end(event: events.TurnEnd, features: Collection[str]) -> frames.TurnEn
         event.error if event.error is not None else UNSET,
         event.code if event.code is not None and "codes" in features else UNSET,
     )
+
+
+def _retry(event: events.Retrying) -> frames.Retry:
+    milliseconds = round(event.delay * 1000)
+    return frames.Retry(event.attempt, event.max_attempts, milliseconds, event.reason)
 
 
 def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:

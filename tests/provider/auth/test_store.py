@@ -207,6 +207,7 @@ def keyring(monkeypatch):
     errors = types.ModuleType("keyring.errors")
     errors.KeyringError, errors.PasswordDeleteError = KeyringError, PasswordDeleteError
     module = types.ModuleType("keyring")
+    module.errors = errors
 
     def delete(service, name):
         if (service, name) not in kept:

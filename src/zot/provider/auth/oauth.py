@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -195,8 +195,6 @@ def pasted_code(text: str, attempt: Attempt) -> str:
     Raises:
         AuthError: it belongs to another attempt, or holds no code.
     """
-    from urllib.parse import parse_qs
-
     text = text.strip()
     code, state = text, ""
     if "://" in text:

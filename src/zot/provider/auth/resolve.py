@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.errors import AuthError
-from zot.provider.providers import ProviderInfo, env_key
+from zot.provider.providers import ProviderInfo, env_key, env_secret_names
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -100,8 +100,6 @@ def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> s
         return _from_commands[words]
     import subprocess
 
-    from zot.provider.providers import env_secret_names
-
     secret = env_secret_names()
     environ = {name: value for name, value in os.environ.items() if name not in secret}
     what = f"the key command of {provider!r} ({words[0]!r})"
@@ -147,15 +145,14 @@ def take_from_keyring(provider: str) -> None:
 
 def _keyring(action: str, *words: str) -> object:
     try:
-        import keyring  # optional
-        from keyring.errors import KeyringError, PasswordDeleteError
+        import keyring.errors  # optional
     except ImportError:
         raise AuthError("the keyring needs a package: pip install 'zot-agent[keyring]'") from None
     try:
         return getattr(keyring, action)("zot", *words)
-    except PasswordDeleteError:
+    except keyring.errors.PasswordDeleteError:
         return None  # it was gone already
-    except KeyringError as error:
+    except keyring.errors.KeyringError as error:
         # Not its text: it is not ours, and may say too much.
         raise AuthError(
             f"the keyring does not answer ({type(error).__name__}); log in without --keyring"

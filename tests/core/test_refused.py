@@ -10,7 +10,8 @@ from zot.provider.failure import ImageRefused, class_for_status
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Image
 
-SMALL, LARGE = Image("image/png", b"small"), Image("image/png", b"large" * 100)
+PNG = b"\x89PNG\r\n\x1a\n"
+SMALL, LARGE = Image("image/png", PNG), Image("image/png", PNG + b"large" * 100)
 
 
 class Picky(ScriptedProvider):

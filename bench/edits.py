@@ -200,7 +200,10 @@ def indented(text: str, change: Callable[[str], str]) -> str:
     return by_line(line, text)
 
 
-def spaces_for_tabs(hunk: Hunk, chance: random.Random) -> Sent:
+def spaces_for_tabs(hunk: Hunk, chance: random.Random) -> Sent | None:
+    old, new = (Counter(text.split("\n")) for text in (hunk.old, hunk.new))
+    if any(re.match(r"\t* ", line) for line in (old - new) | (new - old)):
+        return None  # what it changes could not be told from what was spoilt
     width = chance.choice((2, 4, 8))
     return both(hunk, lambda text: indented(text, lambda blanks: blanks.replace("\t", " " * width)))
 

@@ -62,7 +62,7 @@ OWN_API = {
     "azure": "openai-responses",
 }
 THINKING = {"openai", "deepseek", "zai", "openrouter", "together"}
-# Quirks that the provider's row in providers.py already has.
+# Quirks that the provider's row in providers.json already has.
 ROW_THINKING = {
     "deepseek": "deepseek",
     "zai": "zai",

@@ -29,7 +29,7 @@ from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Place, Skill, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
-from zot.tools.registry import NAMES, SharedSupervisor
+from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 
@@ -155,7 +155,7 @@ def _extension_options(
         trusted=lambda: options.trust or is_trusted(setup.cwd),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup.known),
-        reserved=frozenset((*(tool.name for tool in own), *NAMES, SkillTool.name)),
+        reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
     )

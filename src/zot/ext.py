@@ -650,9 +650,7 @@ def _guarded(handler: Handler, *args: Json) -> None:
 
 
 def _log_failure() -> None:
-    import traceback  # only failures need it
-
-    traceback.print_exc()
+    sys.__excepthook__(*sys.exc_info())  # to stderr, the log; `traceback` is slow to load
 
 
 def _content(value: Json) -> dict[str, Json]:

@@ -13,7 +13,7 @@ import pytest
 from support.rpc import environment, make_folder
 
 from zot.errors import AuthError
-from zot.provider.address import is_on_this_machine
+from zot.provider.address import host_and_port, is_loopback
 from zot.settings.choose import CANDIDATES, Candidate, choose, first_model
 
 NOBODY: tuple[Candidate, ...] = ()
@@ -84,11 +84,11 @@ def test_no_other_machine_is_asked() -> None:
     far = Candidate("custom", "far", "http://192.0.2.1:9/v1")
     with pytest.raises(AuthError):
         choose({"OLLAMA_HOST": "http://192.0.2.1:11434"}, candidates=(far, *CANDIDATES[:1]))
-    assert not is_on_this_machine("http://192.0.2.1:9/v1")
-    assert not is_on_this_machine("http://127.0.0.1:what/v1")
-    assert not is_on_this_machine("http://127.evil.example/v1")
-    assert is_on_this_machine("http://localhost/v1")
-    assert is_on_this_machine("http://127.0.0.2/v1")
+    assert not is_loopback(host_and_port("http://192.0.2.1:9/v1")[0])
+    assert not is_loopback(host_and_port("http://127.0.0.1:what/v1")[0])
+    assert not is_loopback(host_and_port("http://127.evil.example/v1")[0])
+    assert is_loopback(host_and_port("http://localhost/v1")[0])
+    assert is_loopback(host_and_port("http://127.0.0.2/v1")[0])
 
 
 @pytest.mark.parametrize(

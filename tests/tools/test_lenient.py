@@ -110,6 +110,10 @@ def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: 
         ("run . \nthen\n", "run .   \nthen", "run .  \nthen", "ends of lines differ"),
         # the new text has another unit of indent than the old one
         ("\ta\n\t\tb\n", "        a\n                b", "    a\n        b", "indent of newText"),
+        # tabs and spaces in one indent
+        ("\t\t        a\n", " " * 24 + "a", " " * 24 + "a\n" + " " * 32 + "b", "indent of newText"),
+        # a line that is there twice, and a blank line fewer beside one of them
+        ("}\nif a {\nb\n}\n\nreturn\n", "}\nif a {\nb\n}\nreturn", "b\n}\nc\nd", "blank lines"),
         # a string of several lines, whose blanks are its own
         ("\tx := 1\n", "  x := 1\n", "  x := `\n  usage\n`\n", "inside a string"),
     ],

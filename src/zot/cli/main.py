@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN
 from zot.settings.flags import Options, parse
-from zot.text import for_terminal
+from zot.text import for_terminal, nearest
 
 if TYPE_CHECKING:
     from zot.settings.plan import Plan
@@ -62,8 +63,6 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_OK
     except OSError as error:
         _drop_output()
-        import errno  # deferred: only for a mistake
-
         lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
         where = "cannot write the output: " if lost else ""
         where = f"{error.filename!r}: " if error.filename else where
@@ -78,10 +77,8 @@ def _drop_output() -> None:
 
 def _run(argv: list[str], *, as_pi: bool) -> int:
     if argv and argv[0] in SUBCOMMANDS:
-        from importlib import import_module
-
         _make_files_usable()
-        subcommand = import_module(SUBCOMMANDS[argv[0]])
+        subcommand = _module(SUBCOMMANDS[argv[0]])
         _loaded()
         code: int = subcommand.main(argv)
         return code
@@ -90,9 +87,7 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
     elif argv == ["help"]:
         argv = ["--help"]
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
-        from zot.pi.flags import parse_pi
-
-        options = parse_pi(argv)
+        options: Options = _module("zot.pi.flags").parse_pi(argv)
     else:
         options = parse(argv)
         if options.words == ("rpc",) and not (options.print or options.json):
@@ -101,9 +96,7 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
     if options.help or options.version or options.list_models:
         _make_files_usable()
     if options.help:
-        from zot.cli.help import help_text
-
-        sys.stdout.write(help_text())
+        sys.stdout.write(_module("zot.cli.help").help_text())
         return EXIT_OK
     if options.version:
         from zot import __version__
@@ -124,9 +117,7 @@ def _make_files_usable() -> None:
     """Let every print succeed: Python has None for a standard file that the parent closed, and
     refuses letters that the terminal does not have."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
-        from zot.wire.standard import open_missing
-
-        open_missing()
+        _module("zot.wire.standard").open_missing()
         sys.stdin = sys.stdin or os.fdopen(0)
         sys.stdout = sys.stdout or os.fdopen(1, "w")
         sys.stderr = sys.stderr or os.fdopen(2, "w")
@@ -145,9 +136,7 @@ def _check_words(options: Options) -> None:
         raise UsageError(f"zot rpc takes no words, got {words[0]!r}: prompts come on stdin")
     if not words or options.print or options.json or options.rpc or options.list_models:
         return
-    import difflib  # deferred: not needed on the way to an answer
-
-    near = difflib.get_close_matches(words[0], (*SUBCOMMANDS, "rpc"), n=1, cutoff=0.65)
+    near = nearest(words[0], (*SUBCOMMANDS, "rpc"), cutoff=0.65)
     if near or (len(words) == 1 and words[0].isalpha()):
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
@@ -162,13 +151,9 @@ def _run_mode(options: Options) -> int:
     if not options.rpc:
         _loaded()
     if options.list_models:
-        from zot.cli.models import list_models
-
-        return list_models(options)
+        return int(_module("zot.cli.models").list_models(options))
     if options.resume and not options.session:
-        from zot.cli.resume import choose_session
-
-        options = choose_session(options)
+        options = _module("zot.cli.resume").choose_session(options)
     if options.rpc:
         from zot.serve.rpc import serve
 
@@ -178,14 +163,11 @@ def _run_mode(options: Options) -> int:
         _loaded()
         return serve(plan, token)
     if options.export:
-        from zot.pi.export import export_file
-
-        sys.stdout.write(export_file(options.export, options.words) + "\n")
+        export = _module("zot.pi.export").export_file
+        sys.stdout.write(export(options.export, options.words) + "\n")
         return EXIT_OK
     if options.mode == "rpc":
-        from zot.pi import rpc as pi_rpc
-
-        return pi_rpc.serve(_planned(options))
+        return int(_module("zot.pi.rpc").serve(_planned(options)))
     from zot.serve import once
 
     prompt = once.prompt_text(options.words)
@@ -195,9 +177,8 @@ def _run_mode(options: Options) -> int:
             "`zot --help` shows all modes"
         )
     if options.mode == "json":
-        from zot.pi import once as pi_json
-
-        return pi_json.run(_planned(options), prompt, options.pi_protocol)
+        run_pi = _module("zot.pi.once").run
+        return int(run_pi(_planned(options), prompt, options.pi_protocol))
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 
@@ -212,22 +193,18 @@ def _planned(options: Options) -> Plan:
 
 def _plan(options: Options) -> Plan:
     if options.replay:
-        from zot.testing.record import replayed  # only for tests of an embedder's own
+        replayed: Plan = _module("zot.testing.record").replayed(options)
+        return replayed
+    plan = _module("zot.pi.models").plan_pi if options.mode else _module("zot.settings.plan").plan
+    planned: Plan = plan(options, os.environ)
+    return _module("zot.testing.record").recorded(planned) if options.record else planned
 
-        return replayed(options)
-    if options.mode:
-        from zot.pi.models import plan_pi
 
-        made = plan_pi(options, os.environ)
-    else:
-        from zot.settings.plan import plan
+def _module(name: str) -> Any:
+    """A module that only some runs need."""
+    from importlib import import_module  # not on the way of `zot rpc` to its first answer
 
-        made = plan(options, os.environ)
-    if options.record:
-        from zot.testing.record import recorded  # as above
-
-        return recorded(made)
-    return made
+    return import_module(name)
 
 
 def complain(text: str) -> None:

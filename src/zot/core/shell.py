@@ -34,6 +34,10 @@ class Shell(Protocol):
         """Raises ConfigError when the working directory cannot be a jail."""
         ...
 
+    def end_background(self) -> None:
+        """End what commands of the session left running."""
+        ...
+
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         """Run a command to its end; `show` gets the output as it comes.
 

@@ -36,6 +36,10 @@ class SourceHost(Protocol):
         """Whether somebody is there who sees a question of this kind."""
         ...
 
+    def tools_changed(self) -> None:
+        """From within a tool: the next model call is to know other tools."""
+        ...
+
     def call_tool(
         self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
     ) -> ToolOutput:

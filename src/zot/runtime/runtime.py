@@ -121,6 +121,9 @@ class Runtime(Runs):
     def can_answer(self, what: Question) -> bool:
         return self.client.can_answer(what)
 
+    def tools_changed(self) -> None:
+        self._sources.refresh()
+
     def call_tool(
         self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
     ) -> ToolOutput:
@@ -198,6 +201,7 @@ class Runtime(Runs):
         with self._idle("clear"):
             self.session.append(Cleared())
             self.agent.forget()
+            self._end_background()
 
     def set_messages(self, messages: Sequence[Message]) -> None:
         """Go on from another transcript. Raises BusyError."""
@@ -317,6 +321,7 @@ class Runtime(Runs):
                 before.close()
                 self.agent.cumulative = Usage()
                 self.agent.resume()
+                self._end_background()
         except BusyError:
             session.close()
             raise
@@ -546,6 +551,11 @@ class Runtime(Runs):
             self._sources.refresh()
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _end_background(self) -> None:
+        """What runs in the background belongs to a session."""
+        if self._shell is not None:
+            self._shell.end_background()
 
     def _check_idle(self, what: str) -> None:
         with self._idle(what):

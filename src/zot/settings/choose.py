@@ -13,7 +13,7 @@ from msgspec import Struct
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.lines import ready
 from zot.local.models import DEFAULT, pulled_models
-from zot.provider.address import host_and_port, is_on_this_machine
+from zot.provider.address import host_and_port, is_loopback
 from zot.provider.http import open_url
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
@@ -78,7 +78,7 @@ def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]
     """The first server that answers, of all that listen."""
     wanted = [_moved(candidate, environ) for candidate in candidates]
     for candidate in _listening(
-        [server for server in wanted if is_on_this_machine(server.base_url)]
+        [server for server in wanted if is_loopback(host_and_port(server.base_url)[0])]
     ):
         if model := first_model(candidate.base_url):
             port = host_and_port(candidate.base_url)[1]

@@ -17,6 +17,7 @@ from zot.provider.types import Json
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
 from zot.settings.trust import is_trusted
+from zot.text import nearest
 
 MAX_BYTES = 1024 * 1024
 """Of a project's file."""
@@ -205,6 +206,4 @@ def remove(values: dict[str, Json], name: str) -> None:
 
 def _near(name: str) -> str:
     """The setting that was meant; a key of another version or program is like none of them."""
-    import difflib  # deferred: only for a mistake
-
-    return next(iter(difflib.get_close_matches(name, list(FILE_SETTINGS), n=1, cutoff=0.8)), "")
+    return next(iter(nearest(name, FILE_SETTINGS, cutoff=0.8)), "")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider import catalog
+from zot.provider.auth.resolve import key_from_command
 from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
 from zot.provider.types import Api, Json, Model, Price
 
@@ -170,8 +171,6 @@ class Models:
         text = self._keys.get(provider, "")
         if not text.startswith("!"):
             return environ.get(text) or text
-        from zot.provider.auth.resolve import key_from_command  # start-up budget
-
         return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider)
 
     def key_variables(self, environ: Mapping[str, str]) -> set[str]:

@@ -134,10 +134,10 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         pass  # there is none yet
     if not url.lower().startswith("http://"):
         return
-    from zot.provider.address import host_and_port, is_on_this_machine  # start-up budget
+    from zot.provider.address import host_and_port, is_loopback  # start-up budget
 
-    if not is_on_this_machine(url):
-        host = host_and_port(url)[0]
+    host = host_and_port(url)[0]
+    if not is_loopback(host):
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
 from zot.tools import paths
+from zot.tools.background import Background
 from zot.tools.output import Capture, Live
 from zot.tools.place import Place
 from zot.tools.process import Result, Supervisor
 
-MARKERS = {"AI_AGENT": "zot", "ZOT_AGENT": "1"}
+MARKERS = {
+    "AI_AGENT": "zot",
+    "ZOT_AGENT": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
 """Tell programs that an agent runs them, so that they do not wait for a person."""
+NEEDS_TERMINAL = re.compile(
+    r"/dev/tty|not a (?:tty|terminal)|(?:terminal|tty) is required|no tty present"
+    r"|terminal prompts disabled|Inappropriate ioctl|empty commit message",
+    re.IGNORECASE,
+)
 MAX_TIMEOUT = 86_400 * 7
 
 
@@ -41,16 +57,26 @@ class Bash:
         supervisor: Supervisor,
         secret_names: frozenset[str],
         secrets: Callable[[], Sequence[str]] = tuple,
+        background: Background | None = None,
     ) -> None:
         """`secret_names`: variables that no command sees; `secrets`: what no file of ours keeps."""
         self._place = place
         self._supervisor = supervisor
         self._secret_names = secret_names
         self._secrets = secrets
+        self._background = background or Background(lambda: None)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
+        argv = [paths.shell(self._place.cwd), "-c", command]
+        env = child_env(self._secret_names)
+        if args.get("background") is True:
+
+            def start(take: Callable[[bytes], None], cancel: Cancel) -> Result:
+                return self._place.run(self._supervisor, argv, env, take, cancel, timeout)
+
+            return self._background.start(command, start)
         capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._secrets())
         live = Live(context.progress)
 
@@ -58,8 +84,6 @@ class Bash:
             capture.feed(data)
             live.feed(data)
 
-        argv = [paths.shell(self._place.cwd), "-c", command]
-        env = child_env(self._secret_names)
         try:
             result = self._place.run(self._supervisor, argv, env, take, context.cancel, timeout)
             live.end()
@@ -91,7 +115,10 @@ def _report(
     body = f"$ {command}\n"
     if output:
         body += "\n" + output + ("" if output.endswith("\n") else "\n")
-    for note in _notes(result, timeout):
+    notes = _notes(result, timeout)
+    if code > 0 and NEEDS_TERMINAL.search(output[-2000:]):
+        notes.append("there is no terminal and nobody to type: use flags that ask nothing")
+    for note in notes:
         body += f"\n[{note}]"
     body += f"\n[exit {code}]"
     if path is not None:

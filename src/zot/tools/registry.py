@@ -14,6 +14,7 @@ from zot.errors import ConfigError
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
+    from zot.tools.background import Background
     from zot.tools.place import Place
     from zot.tools.process import Supervisor
 
@@ -51,7 +52,11 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     "bash": (
         "Run a shell command in the working directory. It ends when the shell exits: background"
         " processes are stopped. Long output is cut in the middle and kept in a file.",
-        {"command": TEXT, "timeout": {"type": "number", "description": "seconds; default none"}},
+        {
+            "command": TEXT,
+            "timeout": {"type": "number", "description": "seconds; default none"},
+            "background": {"type": "boolean", "description": "for servers: do not wait"},
+        },
         ["command"],
     ),
     "glob": (
@@ -79,6 +84,11 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     ),
 }
 NAMES = tuple(TOLD)
+BACKGROUND = {
+    "bash_output": "See what a background command printed since the last look, and if it runs.",
+    "bash_kill": "End a background command.",
+}
+"""Tools that come with the first background command."""
 
 
 class SharedSupervisor:
@@ -125,6 +135,29 @@ class SharedSupervisor:
             supervisor = self._supervisor
         if supervisor is not None:
             supervisor.close()
+
+
+class SharedBackground:
+    """The background commands of a runtime; loaded with the first command."""
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._on_first = on_first
+        self._background: Background | None = None
+
+    def get(self) -> Background:
+        if self._background is None:
+            from zot.tools.background import Background  # start-up budget
+
+            self._background = Background(self._on_first)
+        return self._background
+
+    @property
+    def used(self) -> bool:
+        return self._background is not None and self._background.used
+
+    def end_all(self) -> None:
+        if self._background is not None:
+            self._background.end_all()
 
 
 class SharedPlace:
@@ -175,12 +208,31 @@ class Builtin:
         return tool.run(args, context)
 
 
+class BackgroundTool:
+    """`bash_output` and `bash_kill`."""
+
+    def __init__(self, name: str, background: SharedBackground) -> None:
+        self.name = name
+        self.description = BACKGROUND[name]
+        self.schema: dict[str, Json] = {
+            "type": "object",
+            "properties": {"id": TEXT},
+            "required": ["id"],
+        }
+        self._background = background
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        commands, id = self._background.get(), str(args.get("id", ""))
+        return commands.kill(id) if self.name == "bash_kill" else commands.output(id)
+
+
 def builtin_tools(
     cwd: str,
     names: Sequence[str] | None = None,
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
     place: SharedPlace | None = None,
+    background: SharedBackground | None = None,
 ) -> list[Tool]:
     """The tools with these names, in the order of their definition; all of them for None.
 
@@ -192,11 +244,12 @@ def builtin_tools(
         ConfigError: a name that no tool has, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
+    later = background or SharedBackground()
     place = place or SharedPlace(cwd)
     if place.jail:
         place.get()  # a directory that cannot be a jail is an error now, not at the first call
     parts: dict[str, Callable[[], tuple[object, ...]]] = {
-        "bash": lambda: (place.get(), shared.get(), secret_names, shared.secrets),
+        "bash": lambda: (place.get(), shared.get(), secret_names, shared.secrets, later.get()),
         "grep": lambda: (place.get(), shared.get()),
     }
     unknown = [name for name in names or () if name not in NAMES]

@@ -138,7 +138,10 @@ class Gaps:
         """The new line whose blank lines before it are to be changed."""
         start, end = links.get(above), links.get(below)
         if start == end == NOWHERE:
-            return NOWHERE  # both lines are gone, and what is between them too
+            # Both lines are gone, and what is between them too; or is one of them there again?
+            if {key(self._olds[at]) for at in (above, below)} & set(map(key, self._news)):
+                raise Unclear("blank lines differ beside a line that is there several times")
+            return NOWHERE
         if start is None or end is None or NOWHERE in (start, end) or end <= start:
             raise Unclear("blank lines differ where lines are added or taken away")
         if any(map(key, self._news[start + 1 : end])):
@@ -373,6 +376,8 @@ class Indents:
         self.converts = self.clear and not fitting[0] and not fitting[1]
         """One unit of indent becomes another: tabs for spaces, two for four."""
         self._blanks = {blank for _, theirs in pairs for blank in theirs}
+        self._seen = dict(pairs)
+        self._mixed = any({" ", "\t"} <= set(theirs) for _, theirs in pairs)
 
     def there(self, indent: str) -> str:
         """Raises Unclear if it cannot be told."""
@@ -381,9 +386,14 @@ class Indents:
         if not self._ways and indent in self._sure:
             return indent  # some other line is off on its own
         result = results.pop() if len(results) == 1 else None
-        if result is None or (self.converts and not self._blanks.issuperset(result)):
+        foreign = bool(result) and self._blanks.isdisjoint(result or "")
+        if result is None or (self.converts and (foreign or self._strange(indent))):
             raise Unclear("the indent of newText cannot be told from that of oldText")
         return result
+
+    def _strange(self, indent: str) -> bool:
+        """An indent that was not seen, in a file that has tabs and spaces in one."""
+        return self._mixed and indent not in self._seen
 
 
 Way = Callable[[str], str | None]

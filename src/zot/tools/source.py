@@ -6,10 +6,17 @@ from collections.abc import Callable, Sequence
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
-from zot.core.source import ReadySource
+from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
-from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
+from zot.tools.registry import (
+    BACKGROUND,
+    BackgroundTool,
+    SharedBackground,
+    SharedPlace,
+    SharedSupervisor,
+    builtin_tools,
+)
 
 
 class BuiltinTools(ReadySource):
@@ -35,14 +42,25 @@ class BuiltinTools(ReadySource):
         self._supervisor = supervisor
         self._place = SharedPlace(cwd)
         self._tools: list[Tool] = []
+        self._host: SourceHost | None = None
+        self._background = SharedBackground(self._tools_changed)
+        self._later = [BackgroundTool(name, self._background) for name in BACKGROUND]
         self.set_jail(jail)
 
     # --- ToolSource --------------------------------------------------------------------------
 
+    def start(self, host: SourceHost) -> None:
+        self._host = host
+
     def tools(self) -> Sequence[Tool]:
-        return self._tools
+        return [*self._tools, *self._later] if self._background.used else self._tools
+
+    def _tools_changed(self) -> None:
+        if self._host is not None:
+            self._host.tools_changed()
 
     def close(self) -> None:
+        self._background.end_all()
         self._supervisor.close()
 
     # --- Shell -------------------------------------------------------------------------------
@@ -56,9 +74,17 @@ class BuiltinTools(ReadySource):
             return
         place = SharedPlace(self._cwd, jail=on, home=self._home)
         self._tools = builtin_tools(
-            self._cwd, self._names, self._secret_names, self._supervisor, place
+            self._cwd,
+            self._names,
+            self._secret_names,
+            self._supervisor,
+            place,
+            self._background,
         )
         self._place = place
+
+    def end_background(self) -> None:
+        self._background.end_all()
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from zot import __version__
+import zot
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def _run(*, as_pi: bool) -> int:
 def _tell_version() -> bool:
     """Without loading the program; False where that has to tell why it cannot be written."""
     try:
-        os.write(1, f"zot {__version__}\n".encode())
+        os.write(1, f"zot {zot.__version__}\n".encode())
     except OSError:
         return False
     return True

@@ -168,6 +168,7 @@ def test_a_helper_that_was_killed_is_started_again(supervisor: Supervisor) -> No
     run(supervisor, "true")
     [first] = children_of_us()
     os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert run(supervisor, "echo on")[1] == b"on\n"
     [second] = children_of_us()
     assert second != first

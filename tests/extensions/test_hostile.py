@@ -695,10 +695,12 @@ def test_a_process_that_keeps_forking_away_is_caught(tmp_path):
     body = """
 if os.fork() == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:  # never the same process for long
+    end = time.monotonic() + 60  # a test that is killed must not leave it behind for ever
+    while time.monotonic() < end:  # never the same process for long
         if os.fork(): os._exit(0)
         os.setsid()
         time.sleep(0.002)
+    os._exit(0)
 hello()
 emit("ready")
 for frame in frames(): pass

@@ -73,7 +73,7 @@ class Bash:
         env = child_env(self._secret_names)
         if args.get("background") is True:
 
-            def start(take: Callable[[bytes], None], cancel: Cancel) -> Result:
+            def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
                 return self._place.run(self._supervisor, argv, env, take, cancel, timeout)
 
             return self._background.start(command, start)

@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
     "cli": ALL | {"pi", "serve", "testing", "conformance", "observe"},
-    "__main__": {"cli"},
+    "__main__": {"", "cli"},
 }
 
 

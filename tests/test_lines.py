@@ -3,6 +3,7 @@ import json
 import os
 import resource
 import threading
+import time
 
 import msgspec
 import pytest
@@ -241,11 +242,16 @@ def test_a_pipe_that_somebody_set_to_non_blocking_gets_every_byte(pipe):
 
 
 def test_close_does_not_wait_for_a_reader_that_never_reads(pipe):
-    _, write, _ = pipe
+    read, write, closed = pipe
     writer = LineWriter(write)
     writer.put(b"x" * 1_000_000)
+    while ready(writing=(write,), timeout=0):
+        time.sleep(0.001)  # until its thread has filled the pipe
     writer.close(0.05)
     assert writer._thread.is_alive()
+    os.close(read)
+    closed.append(read)
+    writer._thread.join(PATIENCE)  # it must not write to what gets the descriptor next
 
 
 def test_descriptors_above_1023_can_be_waited_for(pipe):

@@ -1,9 +1,10 @@
 """`python -m zot` and the `zot` command."""
 
-from __future__ import annotations
-
 import gc
+import os
 import sys
+
+import zot
 
 
 def main() -> int:
@@ -20,12 +21,23 @@ def _run(*, as_pi: bool) -> int:
     # The command turns the collector on again when it has loaded (cli/main.py).
     gc.disable()
     try:
+        if sys.argv[1:] == ["--version"] and _tell_version():
+            return 0
         _load_msgspec()
         from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)
     except KeyboardInterrupt:  # while it loads
         return 130
+
+
+def _tell_version() -> bool:
+    """Without loading the program; False where that has to tell why it cannot be written."""
+    try:
+        os.write(1, f"zot {zot.__version__}\n".encode())
+    except OSError:
+        return False
+    return True
 
 
 def _load_msgspec() -> None:

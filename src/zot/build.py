@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -12,7 +11,7 @@ from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import RPC_TOKEN, home, home_dir
+from zot.home import RPC_TOKEN, home_dir
 from zot.provider.models import Models
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
@@ -190,10 +189,10 @@ def _offers_skills(options: Options) -> bool:
 
 def _prompt_folders(setup: Setup) -> list[SkillFolder]:
     """Those of the project count only where it is trusted."""
-    project = Path(setup.cwd)
-    folders = [SkillFolder(home() / "prompts")]
-    if (project / ".zot/prompts").is_dir() and (setup.options.trust or is_trusted(setup.cwd)):
-        folders.insert(0, SkillFolder(project / ".zot/prompts", inside=project))
+    project = os.path.join(setup.cwd, ".zot", "prompts")
+    folders = [SkillFolder(os.path.join(home_dir(), "prompts"))]
+    if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd)):
+        folders.insert(0, SkillFolder(project, inside=setup.cwd))
     return folders
 
 
@@ -235,7 +234,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
     options = setup.options
     return system_prompt(
         cwd=setup.cwd,
-        home=home(),
+        home=home_dir(),
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=options.context_files is not False,

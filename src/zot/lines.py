@@ -21,8 +21,10 @@ MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
 """Bytes that may wait for a client that does not read, before the turn is slowed down."""
 OVERFULL = 4 * BUFFER_LIMIT
-BURST = 0.0005
-"""Seconds: lines that come closer together are written together."""
+AT_ONCE = 16
+"""Lines that may come at once before those that follow are written together."""
+REFILL = 0.0005
+"""Seconds after which one more line may."""
 LONGEST_NUMBER = 4300
 """Digits; Python refuses to turn longer ones into an integer."""
 
@@ -135,10 +137,10 @@ def encode_line(value: Any) -> bytes:
 
 
 class LineWriter:
-    """One thread that writes all that waits in one go. `put` never blocks; a turn asks `wait`.
+    """Writes lines in the order in which they are put. `put` never blocks; a turn asks `wait`.
 
-    A lone line into a pipe with room is written at once, which saves waking the thread: that is
-    most of what a delta costs when deltas come one by one.
+    A line into a pipe with room is written by whoever has it, which saves waking a thread. When
+    the pipe is full or many lines come at once, a thread writes all that waits in one go.
 
     A client that stops reading fills the buffer: the turn then pauses, commands are still read
     and answered. A client that is gone calls `gone`, once. Answers to a client that only asks
@@ -161,17 +163,19 @@ class LineWriter:
         self._closed = False
         self.failure: OSError | None = None
         """Why nothing can be written any more."""
-        # A lock as a doorbell: the writer sleeps on it, and is rung only when it sleeps.
+        # A lock as a doorbell: the thread sleeps on it, and is rung only when it sleeps.
         self._doorbell = threading.Lock()
         self._doorbell.acquire()
-        self._asleep = False
+        self._asleep = True
+        self._thread: threading.Thread | None = None
+        self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._space: select.poll | None = None
         if is_pipe(fd):
             self._space = select.poll()
             self._space.register(fd, select.POLLOUT)
-        self._thread = threading.Thread(target=self._write, name="zot-stdout", daemon=True)
-        self._thread.start()
+        else:
+            self._start()  # nothing can be written without it
 
     def put(self, data: bytes) -> None:
         with self._lock:
@@ -200,16 +204,19 @@ class LineWriter:
         """Write what waits, for at most `timeout` seconds, and stop."""
         with self._lock:
             self._closed = True
-            self._ring()
+            if self._waiting or self._thread:
+                self._ring()
             self._room.notify_all()
-        self._thread.join(timeout)
+        if self._thread is not None:
+            self._thread.join(timeout)
 
     def _write_now(self, data: bytes) -> bool:
-        """Write a lone line without the thread; False: it is left to the thread."""
+        """Write a line without the thread; False: it is left to the thread."""
         now = time.monotonic()
-        alone, self._last_put = now - self._last_put > BURST, now
+        credit = min(AT_ONCE, self._credit + (now - self._last_put) / REFILL)
+        self._credit, self._last_put = max(0.0, credit - 1), now
         # A pipe that polls as writable takes this much whole, without blocking.
-        if self._space is None or not alone or len(data) > select.PIPE_BUF:
+        if self._space is None or credit < 1 or len(data) > select.PIPE_BUF:
             return False
         if not self._space.poll(0):
             return False
@@ -219,9 +226,22 @@ class LineWriter:
             return False  # the thread will meet it too, and tell
 
     def _ring(self) -> None:
-        if self._asleep:
+        if not self._asleep:
+            return
+        if self._thread is not None:
             self._asleep = False
             self._doorbell.release()
+            return
+        try:
+            self._start()
+        except (RuntimeError, MemoryError):
+            self._asleep = True  # the system has no thread left: the next line tries again
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._write, name="zot-stdout", daemon=True)
+        self._asleep = False
+        thread.start()
+        self._thread = thread
 
     def _wake(self) -> None:
         with self._room:

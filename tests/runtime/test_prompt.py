@@ -1,5 +1,6 @@
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_context_file_is_read_once_bounded_and_as_text(home, cwd):
     assert "bad \ufffd byte" in prompt
     assert prompt.count("x" * CONTEXT_FILE_LIMIT) == 1
     (cwd / "AGENTS.MD").hardlink_to(cwd / "AGENTS.md")
-    found = [path for path in context_paths(cwd, home) if path.parent == cwd]
+    found = [path for path in context_paths(cwd, home) if Path(path).parent == cwd]
     assert len(found) == 1
 
 

@@ -95,7 +95,7 @@ def test_folders_are_searched_deeply_but_not_for_ever(place):
     (root / "loop").symlink_to(root)
     (root / "a" / "SKILL.md.bak").touch()
     add(root / "1" / "2" / "3" / "4" / "5" / "6" / "7", "too-deep")
-    assert [path.parent.name for path in skill_files(root)] == ["nested", "deep"]
+    assert [Path(path).parent.name for path in skill_files(root)] == ["nested", "deep"]
     assert skill_files(root / "a" / "b" / "deep" / "SKILL.md") != []
     assert skill_files(place / "nowhere") == []
     assert skill_files(place / "nowhere" / "SKILL.md") == []

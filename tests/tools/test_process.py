@@ -168,9 +168,28 @@ def test_a_helper_that_was_killed_is_started_again(supervisor: Supervisor) -> No
     run(supervisor, "true")
     [first] = children_of_us()
     os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     assert run(supervisor, "echo on")[1] == b"on\n"
     [second] = children_of_us()
     assert second != first
+
+
+@pytest.mark.skipif(not trees.TREES, reason="without trees each command has a keeper of its own")
+def test_a_keeper_of_which_nothing_is_left_takes_the_next_command(supervisor: Supervisor) -> None:
+    keepers = [run(supervisor, "echo $PPID")[1] for _ in range(3)]
+    assert len(set(keepers)) == 1
+    run(supervisor, "sleep 100 &")
+    assert run(supervisor, "echo $PPID")[1] not in keepers
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_keeper_that_was_killed_or_stopped_while_it_waited_does_no_harm(
+    supervisor: Supervisor, number: signal.Signals
+) -> None:
+    keeper = int(run(supervisor, "echo $PPID")[1])
+    os.kill(keeper, number)
+    assert run(supervisor, "echo on")[1] == b"on\n"
+    assert run(supervisor, "echo on")[1] == b"on\n"
 
 
 def test_nothing_is_started_before_the_first_command_nor_left_after_close() -> None:
@@ -194,6 +213,7 @@ def test_no_descriptor_is_lost(supervisor: Supervisor) -> None:
         run(supervisor, "sleep 100", timeout=0.05)
     with pytest.raises(ToolError):
         supervisor.run(["/nonexistent"], Path("/"), {}, bytes, Cancel())
+    run(supervisor, "true")
     assert len(descriptors()) == before
     [helper] = children_of_us()
     assert eventually(lambda: len(descriptors(helper)) <= 8)
@@ -239,7 +259,7 @@ def test_an_abort_before_the_start_still_ends_it(supervisor: Supervisor) -> None
 
 
 def test_no_descriptors_left_is_an_error_and_not_the_end(supervisor: Supervisor) -> None:
-    run(supervisor, "true")
+    run(supervisor, "sleep 100 &")  # its keeper takes no other command
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = max(int(name) for name in descriptors())
     held: list[int] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot import __version__
@@ -201,6 +200,8 @@ class Extensions(Hook):
 
     def _make_host(self, runtime: SourceHost) -> ExtensionHost:
         # Deferred: subprocess and the rest are loaded only where there are extensions.
+        from pathlib import Path
+
         from zot.extensions.host import ExtensionHost, HostSettings
 
         options = self._options

@@ -117,10 +117,6 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or (host.startswith("127.") and numeric)
 
 
-def is_on_this_machine(url: str) -> bool:
-    return is_loopback(host_and_port(url)[0])
-
-
 def host_and_port(url: str) -> tuple[str, int]:
     """Of a URL; an empty host when it cannot be used."""
     try:

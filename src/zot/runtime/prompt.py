@@ -1,15 +1,15 @@
 """The system prompt: what is stable first, what changes between days and directories last, so
-that prompt caches keep matching.
+that prompt caches keep matching. Plain string paths: it is made before the first delta.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from zot.core.identity import IDENTITY
-from zot.files import read_own
+from zot.files import StrPath, read_own
 from zot.text import whole_characters
 
 CONTEXT_FILE_LIMIT = 64 * 1024
@@ -19,7 +19,7 @@ CONTEXT_FILE_LIMIT = 64 * 1024
 def system_prompt(
     *,
     cwd: str,
-    home: Path,
+    home: StrPath,
     replacement: str | None = None,
     appended: Sequence[str] = (),
     context_files: bool = True,
@@ -29,7 +29,7 @@ def system_prompt(
     base = replacement if replacement is not None else _own_prompt(home)
     parts = [base, *(text for text in appended if text.strip())]
     if context_files:
-        parts += context_blocks(context_paths(Path(cwd), home))
+        parts += context_blocks(context_paths(cwd, home))
     parts.append(skills)
     today = time.strftime("%Y-%m-%d")
     parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
@@ -38,29 +38,26 @@ def system_prompt(
     return whole_characters(prompt)
 
 
-def context_paths(cwd: Path, home: Path) -> list[Path]:
+def context_paths(cwd: StrPath, home: StrPath) -> list[str]:
     """AGENTS.md of the user, then those from the root down to the working directory."""
-    paths: list[Path] = []
-    for folder in (home, *reversed(cwd.parents), cwd):
+    folders = [os.fspath(cwd)]
+    while (above := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(above)
+    paths: list[str] = []
+    for folder in (home, *reversed(folders)):
         for name in ("AGENTS.md", "AGENTS.MD"):
-            path = folder / name
-            if _exists(path) and not any(path.samefile(other) for other in paths):
+            path = os.path.join(folder, name)
+            # False also for a folder above the working directory that we may not look into.
+            if os.path.exists(path) and not any(os.path.samefile(path, other) for other in paths):
                 paths.append(path)
     return paths
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a folder above the working directory that we may not look into
-        return False
-
-
-def context_blocks(paths: Iterable[Path]) -> list[str]:
+def context_blocks(paths: Iterable[str]) -> list[str]:
     blocks = []
     for path in paths:
         try:
-            data = read_own(path, path.parent, CONTEXT_FILE_LIMIT)
+            data = read_own(path, os.path.dirname(path), CONTEXT_FILE_LIMIT)
         except OSError as error:
             blocks.append(f"# {path}\n\n[not read: {error.strerror}]")
             continue
@@ -71,9 +68,9 @@ def context_blocks(paths: Iterable[Path]) -> list[str]:
     return blocks
 
 
-def _own_prompt(home: Path) -> str:
+def _own_prompt(home: StrPath) -> str:
     try:
-        data = read_own(home / "SYSTEM.md", home, CONTEXT_FILE_LIMIT)
+        data = read_own(os.path.join(home, "SYSTEM.md"), home, CONTEXT_FILE_LIMIT)
     except OSError:
         return IDENTITY
     return data[:CONTEXT_FILE_LIMIT].decode("utf-8", "replace").strip() or IDENTITY

@@ -1,4 +1,4 @@
-"""One run of a runtime: accepted, worked on in a thread of its own, supervised, and ended once.
+"""One run of a runtime: accepted, worked on, watched once it is aborted, and ended once.
 
 Whoever can be cancelled does not announce the end: the work raises or returns, and the runtime's
 conductor calls `announce_end`.
@@ -47,7 +47,6 @@ class Run:
         self._wait = runtime.client.wait
         self._lock = threading.Lock()
         self._given_up = False
-        self._changed = threading.Event()
         self._worked = threading.Event()
         self.ended = threading.Event()
         self.size = 0
@@ -81,25 +80,27 @@ class Run:
     def take_follow_up(self) -> list[UserInput]:
         return self._runtime.take("follow_up", self)
 
-    # --- what the supervisor does with it ----------------------------------------------------
+    # --- what the conductor does with it -----------------------------------------------------
 
-    def supervise(self) -> None:
-        """Let a thread do the work; return when it is done, or when it must be given up."""
-        with self.cancel.calling(self._changed.set):
-            try:
-                threading.Thread(target=self._run, name="zot-run", daemon=True).start()
-            except (RuntimeError, MemoryError) as error:  # the system has no thread left for us
-                self._ended_with(ZotError(f"the run could not be started: {error}"), "error")
-            self._changed.wait()
-            if not self._worked.is_set():  # aborted: the work gets a moment to wind up
-                self._worked.wait(ABORT_GRACE)
+    def work(self) -> bool:
+        """Do the work in this thread; False if the run was given up meanwhile: others go on."""
+        with self.cancel.calling(lambda: self._runtime.watch(self)):
+            self._run()
+        return not self._given_up
+
+    def wait_or_give_up(self) -> None:
+        """After an abort, in a thread of its own: the work gets a moment to wind up."""
+        if self._worked.wait(ABORT_GRACE):
+            return
         with self._lock:
-            if not self._worked.is_set():
-                self._given_up = True
-                self.stop = "aborted"
+            if self._worked.is_set():
+                return
+            self._given_up = True
+            self.stop = "aborted"
+        self._runtime.go_on_without(self)
 
     def announce_end(self) -> None:
-        """Close what is open, and say Done. Only the supervisor calls this, and only once."""
+        """Close what is open, and say Done. Only the conductor calls this, and only once."""
         error = self.error
         if self.stop == "aborted":
             self._tell(events.TurnEnd("aborted", "aborted"))
@@ -134,7 +135,6 @@ class Run:
             if not self._given_up:  # too late otherwise: its end was told
                 self.error, self.stop = error, stop
             self._worked.set()
-            self._changed.set()
 
     def fail(self, error: ZotError) -> None:
         """Turn a success into a failure, for what goes wrong after the work."""

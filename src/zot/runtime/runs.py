@@ -1,4 +1,4 @@
-"""The runs of a runtime: queued, supervised and aborted here. Every one of them ends in exactly one
+"""The runs of a runtime: queued, worked on and aborted here. Every one of them ends in exactly one
 Done, and the listeners hear all events in one order.
 """
 
@@ -47,6 +47,11 @@ class Runs:
         self._later: list[Callable[[], None]] = []
         self._closed = False
         self._conductor: threading.Thread | None = None
+        """The thread that works on the runs; another one once its work had to be given up."""
+        self._watchers: list[threading.Thread] = []
+        """Each waits for an aborted run to stop, and may become the conductor."""
+        self._over = threading.Event()
+        """It was closed, and every run has ended."""
 
     @property
     def session(self) -> Session:
@@ -241,7 +246,7 @@ class Runs:
     def close(self, *, drain: bool = False, timeout: float | None = None) -> bool:
         """Accept nothing more and wait for what was accepted; without `drain` it is aborted.
 
-        True when everything has ended within the time.
+        True when everything has ended within the time; not when it is the run that closes us.
         """
         with self._lock:
             self._closed = True
@@ -250,10 +255,12 @@ class Runs:
         if not drain:
             for run in runs:
                 run.cancel.set()
-        conductor = self._conductor
-        if conductor is not None:
-            conductor.join(timeout)
-            return not conductor.is_alive()
+        if self._conductor is None:
+            return True
+        if self._conductor is threading.current_thread() or not self._over.wait(timeout):
+            return False
+        for thread in (self._conductor, *self._watchers):
+            thread.join(timeout)
         return True
 
     # --- inside ------------------------------------------------------------------------------
@@ -294,24 +301,45 @@ class Runs:
         self._conductor = conductor
 
     def _conduct(self) -> None:
-        """Take the runs one after the other, and see each of them to its end."""
-        while True:
-            with self._lock:
-                while not self._runs and not self._closed:
-                    self._wake.wait()
-                if not self._runs:
-                    return
-                run = self._runs[0]
-            run.supervise()
-            self._sync(run)
-            # In one step, so that no answer says "not busy" before the Done, and none "busy" after
-            # it. The order of the locks is that of a listener that asks for the state.
-            with self._tell_lock, self._lock:
-                self._runs.popleft()
-                if run.kind == "prompt":
-                    self._do_later()
-                run.announce_end()
-            run.ended.set()
+        """Work on the runs, one after the other, and see each of them to its end."""
+        while (run := self._next()) is not None:
+            if not run.work():
+                return  # it was given up, and another thread has gone on
+            self._end(run)
+        self._over.set()
+
+    def watch(self, run: Run) -> None:
+        """See to it that an aborted run ends, whatever its work does. Called by who aborts."""
+        watcher = threading.Thread(target=run.wait_or_give_up, name="zot-abort", daemon=True)
+        try:
+            watcher.start()
+        except (RuntimeError, MemoryError):
+            return  # the system has no thread left: the run ends when its work does
+        self._watchers = [*(thread for thread in self._watchers if thread.is_alive()), watcher]
+
+    def go_on_without(self, run: Run) -> None:
+        """Be the conductor in the place of a thread that is stuck in the work of this run."""
+        self._conductor = threading.current_thread()
+        self._end(run)
+        self._conduct()
+
+    def _next(self) -> Run | None:
+        """The run whose turn it is, as soon as there is one; None after the end."""
+        with self._lock:
+            while not self._runs and not self._closed:
+                self._wake.wait()
+            return self._runs[0] if self._runs else None
+
+    def _end(self, run: Run) -> None:
+        self._sync(run)
+        # In one step, so that no answer says "not busy" before the Done, and none "busy" after
+        # it. The order of the locks is that of a listener that asks for the state.
+        with self._tell_lock, self._lock:
+            self._runs.popleft()
+            if run.kind == "prompt":
+                self._do_later()
+            run.announce_end()
+        run.ended.set()
 
     def _sync(self, run: Run) -> None:
         try:

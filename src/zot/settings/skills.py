@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
-from zot.extensions.manifest import discover
-from zot.home import home
+from zot.files import StrPath
+from zot.home import home_dir
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, find_skills, places
 
 
 def skills_here(
-    cwd: str | Path,
+    cwd: StrPath,
     explicit: Sequence[str] = (),
     *,
     extensions: bool = True,
@@ -21,12 +21,28 @@ def skills_here(
     """Every skill, by name. `explicit` are the extensions named on the command line; those of the
     project count only where it is trusted.
     """
-    found = discover(Path(cwd), home(), [Path(each) for each in explicit], search=extensions)
-    of_extensions = [
+    folders = (os.path.join(cwd, ".zot", "extensions"), os.path.join(home_dir(), "extensions"))
+    of_extensions: list[SkillFolder] = []
+    if explicit or (extensions and any(map(os.path.isdir, folders))):
+        of_extensions = _of_extensions(cwd, explicit, search=extensions, trusted=trusted)
+    return find_skills(places(cwd, home_dir(), of_extensions))
+
+
+def _of_extensions(
+    cwd: StrPath, explicit: Sequence[str], *, search: bool, trusted: bool
+) -> list[SkillFolder]:
+    # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
+    from pathlib import Path
+
+    from zot.extensions.manifest import discover
+
+    installed = discover(
+        Path(cwd), Path(home_dir()), [Path(folder) for folder in explicit], search=search
+    ).extensions
+    return [
         SkillFolder(path, prefix=extension.name)
-        for extension in found.extensions
+        for extension in installed
         if extension.manifest.enabled
         and (extension.scope != "project" or trusted or is_trusted(str(cwd)))
         for path in extension.skill_paths()
     ]
-    return find_skills(places(cwd, home(), of_extensions))

@@ -1,7 +1,7 @@
 """Skills: folders with a SKILL.md that the model reads when it needs them.
 
 Only names and descriptions are in every prompt; the body comes by the `skill` tool or when the
-user writes `/skill:name`.
+user writes `/skill:name`. Plain string paths: pathlib costs milliseconds before the first delta.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
-from zot.files import read_own
+from zot.files import StrPath, read_own
 from zot.provider.types import Json
 
 FILE = "SKILL.md"
@@ -31,14 +30,14 @@ MAX_DESCRIPTION = 1024
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", re.M | re.S)
 
-BUILTIN = Path(__file__).parent / "builtin"
+BUILTIN = os.path.join(os.path.dirname(__file__), "builtin")
 
 
 class Skill(Struct, frozen=True):
     name: str
     description: str
     body: str
-    directory: Path
+    directory: str
     """Where its other files are."""
     source: str
     """builtin, or the folder it was found in as the user writes it."""
@@ -48,29 +47,32 @@ class Skill(Struct, frozen=True):
     """What `zot skills check` complains about."""
 
     @property
-    def path(self) -> Path:
-        return self.directory / FILE
+    def path(self) -> str:
+        return os.path.join(self.directory, FILE)
 
 
 class SkillFolder(Struct, frozen=True):
     """A folder that may hold skills."""
 
-    path: Path
+    path: StrPath
     prefix: str = ""
     """What the names of its skills begin with: that of an extension."""
-    inside: Path | None = None
+    inside: StrPath | None = None
     """Where its files must be when links are resolved; None: only the user can make them."""
 
 
 def places(
-    cwd: str | Path, home: Path, extensions: Iterable[SkillFolder] = ()
+    cwd: StrPath, home: StrPath, extensions: Iterable[SkillFolder] = ()
 ) -> list[SkillFolder]:
     """Where skills are looked for; the first one of a name wins."""
-    here, user = Path(cwd), Path.home()
-    pairs = ((".zot", home), (".claude", user / ".claude"), (".agents", user / ".agents"))
+    user = os.path.expanduser("~")
     folders: list[SkillFolder] = []
-    for name, users in pairs:
-        folders += [SkillFolder(here / name / "skills", inside=here), SkillFolder(users / "skills")]
+    for name in (".zot", ".claude", ".agents"):
+        users = home if name == ".zot" else os.path.join(user, name)
+        folders += [
+            SkillFolder(os.path.join(cwd, name, "skills"), inside=cwd),
+            SkillFolder(os.path.join(users, "skills")),
+        ]
     return [*folders, *extensions, SkillFolder(BUILTIN)]
 
 
@@ -84,36 +86,36 @@ def find_skills(where: Iterable[SkillFolder]) -> list[Skill]:
     return [found[name] for name in sorted(found)]
 
 
-def skill_files(folder: Path) -> list[Path]:
+def skill_files(folder: StrPath) -> list[str]:
     """The SKILL.md files in and below a folder. No folder is entered twice, whatever the links."""
-    if folder.name == FILE:
-        return [folder] if folder.is_file() else []
+    if os.path.basename(folder) == FILE:
+        return [os.fspath(folder)] if os.path.isfile(folder) else []
     seen: set[tuple[int, int]] = set()
-    found: list[Path] = []
-    waiting = [(folder, 0)]
+    files: list[str] = []
+    waiting = [(os.fspath(folder), 0)]
     while waiting and len(seen) < MAX_FOLDERS:
         at, depth = waiting.pop(0)
         try:
-            status = at.stat()
-            names = sorted(os.listdir(at))  # noqa: PTH208  names are enough
+            status = os.stat(at)
+            names = sorted(os.listdir(at))
         except OSError:
             continue
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        if FILE in names and (at / FILE).is_file():
-            found.append(at / FILE)
+        if FILE in names and os.path.isfile(os.path.join(at, FILE)):
+            files.append(os.path.join(at, FILE))
             continue  # what is below belongs to that skill
         if depth < MAX_DEPTH:
-            deeper = (at / name for name in names if not name.startswith("."))
-            waiting += [(each, depth + 1) for each in deeper if each.is_dir()]
-    return found
+            deeper = (os.path.join(at, name) for name in names if not name.startswith("."))
+            waiting += [(path, depth + 1) for path in deeper if os.path.isdir(path)]
+    return files
 
 
 # --- one file --------------------------------------------------------------------------------
 
 
-def read_skill(path: Path, place: SkillFolder) -> Skill:
+def read_skill(path: StrPath, place: SkillFolder) -> Skill:
     """A skill as good as its file allows: what is wrong is noted, never raised."""
     problems: list[str] = []
     try:
@@ -124,7 +126,8 @@ def read_skill(path: Path, place: SkillFolder) -> Skill:
     if len(data) > MAX_BYTES:
         problems.append(f"is longer than {MAX_BYTES} bytes; the rest is not used")
     head, body = split(data[:MAX_BYTES].decode("utf-8", "replace"), problems)
-    folder = path.parent.name
+    directory = os.path.dirname(path)
+    folder = os.path.basename(directory)
     name = _text(head, "name", problems) or folder
     description = _text(head, "description", problems)
     _check(name, description, folder, head, problems)
@@ -132,20 +135,21 @@ def read_skill(path: Path, place: SkillFolder) -> Skill:
         name=f"{place.prefix}:{name}" if place.prefix else name,
         description=" ".join(description.split())[:MAX_DESCRIPTION],
         body=body.strip(),
-        directory=path.parent,
-        source=_source(path),
+        directory=directory,
+        source=_source(directory),
         hidden=head.get("disable-model-invocation") is True or not description.strip(),
         problems=tuple(problems),
     )
 
 
-def read_builtin(path: Path) -> Skill:
+def read_builtin(path: str) -> Skill:
     """A skill that ships with zot. Ours are plain enough to be read without the YAML parser,
     which would cost every run some milliseconds.
     """
-    _, head, body = path.read_text("utf-8").split("---\n", 2)
+    with open(path, encoding="utf-8") as file:
+        _, head, body = file.read().split("---\n", 2)
     fields = dict(line.split(": ", 1) for line in head.splitlines())
-    directory = path.parent
+    directory = os.path.dirname(path)
     return Skill(fields["name"], fields["description"], body.strip(), directory, "builtin")
 
 
@@ -202,11 +206,11 @@ def _check(
         problems.append(f"has a description of more than {MAX_DESCRIPTION} characters")
 
 
-def _source(path: Path) -> str:
-    if path.is_relative_to(BUILTIN):
+def _source(directory: str) -> str:
+    if directory.startswith(BUILTIN):
         return "builtin"
-    text, user = str(path.parent), str(Path.home())
-    return "~" + text[len(user) :] if text.startswith(user + os.sep) else text
+    user = os.path.expanduser("~") + os.sep
+    return f"~{os.sep}{directory.removeprefix(user)}" if directory.startswith(user) else directory
 
 
 # --- use -------------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
 from zot.errors import CommandError
-from zot.files import read_own
+from zot.files import StrPath, read_own
 from zot.skills.skill import (
     MAX_BYTES,
     MAX_DESCRIPTION,
@@ -44,7 +44,7 @@ class SkillSource(ReadySource):
 
     def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
         return [
-            CommandInfo(PREFIX + skill.name, skill.description, "", "skill", str(skill.path))
+            CommandInfo(PREFIX + skill.name, skill.description, "", "skill", skill.path)
             for skill in self._skills
         ]
 
@@ -99,7 +99,7 @@ class PromptSource(ReadySource):
         return self._files
 
 
-def read_prompt(path: Path, inside: Path | None = None) -> PromptFile:
+def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
     """A prompt as good as its file allows: front matter that is none is part of the text."""
     try:
         text = read_own(path, inside, MAX_BYTES)[:MAX_BYTES].decode("utf-8", "replace")
@@ -109,7 +109,8 @@ def read_prompt(path: Path, inside: Path | None = None) -> PromptFile:
     description = head.get("description")
     first_line = next((line for line in body.splitlines() if line.strip()), "")
     summary = " ".join(str(description or first_line).split())[:MAX_DESCRIPTION]
-    return PromptFile(path.stem, summary, body.strip(), str(path))
+    name = os.path.basename(path).removesuffix(".md")
+    return PromptFile(name, summary, body.strip(), os.fspath(path))
 
 
 def filled(text: str, args: str) -> str:
@@ -126,8 +127,9 @@ def filled(text: str, args: str) -> str:
     return f"{whole}\n\n{args}" if args and not places else whole
 
 
-def _markdown_in(folder: Path) -> list[Path]:
+def _markdown_in(folder: StrPath) -> list[str]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".md")
+        names = sorted(os.listdir(folder))
+        return [os.path.join(folder, name) for name in names if name[1:].endswith(".md")]
     except OSError:
         return []

@@ -85,6 +85,8 @@ class Supervisor:
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._pid = 0
+        self._free: socket.socket | None = None
+        """The control socket of a keeper that waits for its next command."""
         self._closed = False
 
     def run(
@@ -120,6 +122,8 @@ class Supervisor:
             try:
                 command = RunningCommand(control, output, on_output, cancel)
                 report = command.wait(timeout, self._force)
+                if report is not None and supervisor.clean(report[0], report[2], report[3]):
+                    self._keep(control)
             finally:
                 # Closing this end also ends the command, if an error brought us here.
                 control.close()
@@ -142,34 +146,41 @@ class Supervisor:
 
     def _start(self, body: bytes) -> tuple[socket.socket, int]:
         """Hand a command over; our ends of its control socket and its output."""
-        control, theirs = socket.socketpair()
-        with theirs:
-            try:
-                output, output_end = os.pipe()
-            except OSError:
-                control.close()
-                raise
-            try:
-                self._send(body, [output_end, theirs.fileno()])
-            except BaseException:
-                control.close()
-                os.close(output)
-                raise
-            finally:
-                os.close(output_end)
-        return control, output
+        output, output_end = os.pipe()
+        try:
+            return self._hand_over(body, output_end), output
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(output_end)
 
-    def _send(self, body: bytes, fds: list[int]) -> None:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+    def _hand_over(self, body: bytes, output: int) -> socket.socket:
+        """Give a command to the keeper that is free, else to the helper, which makes one."""
+        message = len(body).to_bytes(4, "big") + body
         with self._lock:
             helper = self._started()
             trees.send([self._pid], signal.SIGCONT)  # an earlier command may have stopped it
-            try:
-                helper.sendmsg([len(body).to_bytes(4, "big")], rights)
-                helper.sendall(body)
-            except OSError:
-                self._stop()
-                raise
+            keeper, self._free = self._free, None
+            if keeper is not None and _takes(keeper, message, output):
+                return keeper
+            control, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    sent = helper.sendmsg([message], _rights(output, theirs.fileno()))
+                    helper.sendall(memoryview(message)[sent:])
+                except OSError:
+                    control.close()
+                    self._stop()
+                    raise
+            return control
+
+    def _keep(self, control: socket.socket) -> None:
+        """Its keeper can have the next command. Detached: an abort that is late must not end it."""
+        with self._lock:
+            if self._free is None and not self._closed:
+                kept = control.detach()
+                self._free = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=kept)
 
     def _started(self) -> socket.socket:
         if self._closed:
@@ -204,6 +215,9 @@ class Supervisor:
         return ours
 
     def _stop(self) -> None:
+        if self._free is not None:
+            self._free.close()
+            self._free = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -248,7 +262,7 @@ class RunningCommand:
     @property
     def started(self) -> bool:
         """Whether a keeper took the command; without one nothing has run."""
-        return bool(self._said)
+        return self._said.startswith(b"+")
 
     def _size(self) -> int:
         return int.from_bytes(self._said[1:5], "big")
@@ -296,7 +310,10 @@ class RunningCommand:
     def _listen(self) -> bool:
         """Read what the keeper says: a byte when it begins, then its report with its length in
         front. False when that is complete, or when the keeper is gone."""
-        data = self._control.recv(READ)
+        try:
+            data = self._control.recv(READ)
+        except ConnectionResetError:  # it went without having read the command
+            return False
         self._said += data
         return bool(data) and (len(self._said) < 5 or len(self._said) < 5 + self._size())
 
@@ -311,6 +328,23 @@ class RunningCommand:
             if not data:
                 return
             self._on_output(data)
+
+
+def _rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+
+
+def _takes(keeper: socket.socket, message: bytes, output: int) -> bool:
+    """Offer a command to a keeper; False: it is gone, or slow, and has not begun."""
+    try:
+        if _alive(keeper):
+            sent = keeper.sendmsg([message], _rights(output), socket.MSG_DONTWAIT)
+            if sent == len(message):
+                return True
+    except OSError:
+        pass
+    keeper.close()  # with a part of a command it does nothing
+    return False
 
 
 def _widen(pipe: int) -> None:
@@ -367,7 +401,7 @@ def _signal_name(number: int) -> str:
 
 
 def _alive(connection: socket.socket) -> bool:
-    """The helper never writes on this socket: readable means that it is gone."""
+    """Nobody writes on this socket while we do not wait: readable means that they are gone."""
     poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
     poll.register(connection, select.POLLIN)
     return not poll.poll(0)

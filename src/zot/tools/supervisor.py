@@ -5,11 +5,12 @@ Three kinds of process live in this file:
     zot --socket--> helper --fork--> keeper --fork--> shell --> whatever the command starts
                                        \\--socket--> zot
 
-One helper a runtime, started with the first command; it forks a keeper for each command. Both are
-subreapers: a process that leaves its parent (setsid, double fork, nohup) becomes a child of its
-keeper, or of the helper when a command kills its keeper. The keeper ends the command when the
-shell exits, when zot asks, when the time is over, and when zot is gone, which it sees by the end
-of its socket; then it stops and kills its children until it has none, and reports.
+One helper a runtime, started with the first command; it forks a keeper for a command, and zot gives
+that keeper the next one if nothing was left of the first: a fork saved. Both are subreapers: a
+process that leaves its parent (setsid, double fork, nohup) becomes a child of its keeper, or of
+the helper when a command kills its keeper. The keeper ends the command when the shell exits, when
+zot asks, when the time is over, and when zot is gone, which it sees by the end of its socket; then
+it stops and kills its children until it has none, and reports.
 
 It runs as `python -I -S` with an empty environment and few imports, because a command can read
 `/proc/$PPID/environ`, and because its start is on the way to the first result.
@@ -33,6 +34,8 @@ NATURAL_END = 0.1
 TERM_GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL."""
 TASKS_CHECK = 0.25
+HANG_UP = select.POLLRDHUP if trees.TREES else select.POLLIN
+"""What the helper looks for on a keeper's socket: zot has closed it. Its commands are not ours."""
 GIVEN = 99
 """The descriptor on which a program finds what it was given; far above those in use here."""
 
@@ -52,15 +55,34 @@ class CommandKeeper:
         self.statuses: dict[int, int] = {}
         self.shell = 0
 
+    def serve(self, output: int, body: bytes) -> None:
+        """Run the command, and those that follow as long as each of them ends cleanly."""
+        while self.run(output, *marshal.loads(body)):
+            poll = select.poll()
+            for fd in (self.control.fileno(), *self.watched):
+                poll.register(fd, select.POLLIN)
+            if poll.poll() != [(self.control.fileno(), select.POLLIN)]:
+                return  # zot or the helper is gone
+            message = received(self.control, 1)
+            if message is None:
+                return
+            (output,), body = message
+
     def run(
         self,
+        output: int,
         argv: list[str],
         cwd: str,
         env: dict[str, str],
         timeout: float | None,
         max_processes: int,
         given: bytes,
-    ) -> None:
+    ) -> bool:
+        """Run one command; whether it left this process fit for another."""
+        self.statuses.clear()
+        for fd in (1, 2):
+            os.dup2(output, fd)
+        os.close(output)
         self.control.send(b"+")  # from here on it may have run
         try:
             os.chdir(cwd)
@@ -70,7 +92,7 @@ class CommandKeeper:
         except OSError as error:
             said = f"{error.filename or argv[0]!r}: {error.strerror}"
             report(self.control, NOT_STARTED, 0, [], [], said)
-            return
+            return False
         for fd in (1, 2):  # the command's pipe must end when the command ends
             os.dup2(0, fd)
         if given:
@@ -78,6 +100,7 @@ class CommandKeeper:
         why = self.wait(timeout, max_processes)
         leftovers, survivors = self.finish(why)
         report(self.control, why, self.statuses.get(self.shell, -1), leftovers, survivors)
+        return clean(why, leftovers, survivors)
 
     def wait(self, timeout: float | None, max_processes: int) -> int:
         """Until the shell has ended, or must: why."""
@@ -134,10 +157,20 @@ def give(data: bytes) -> None:
 def tasks() -> int:
     """How many tasks the machine runs: one cheap read that shows when a command forks madly."""
     try:
-        with open("/proc/loadavg", "rb") as file:
-            return int(file.read().split()[3].partition(b"/")[2])
+        fd = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 100).split()[3].partition(b"/")[2])
     except (OSError, IndexError, ValueError):
         return 0
+    finally:
+        os.close(fd)
+
+
+def clean(why: int, leftovers: list[str], survivors: list[str]) -> bool:
+    """Whether the keeper that reported this waits for another command. zot asks the same."""
+    return trees.TREES and why == EXITED and not leftovers and not survivors
 
 
 def report(
@@ -187,22 +220,16 @@ class Helper:
             poll.register(fd, select.POLLIN)
         for pid, control in self.keepers.items():
             if pid not in self.ending:
-                poll.register(control.fileno(), select.POLLIN)
+                poll.register(control.fileno(), HANG_UP)
         return {fd for fd, _ in poll.poll(100 if self.ending else None)}
 
     def receive(self) -> bool:
         """Take one command from zot and fork its keeper; False when zot is gone."""
-        header, ancillary, _, _ = self.main.recvmsg(4, socket.CMSG_SPACE(8))
-        if not header:
+        message = received(self.main, 2)
+        if message is None:
             return False
-        data = ancillary[0][2]
-        output, control_fd = (int.from_bytes(data[at : at + 4], sys.byteorder) for at in (0, 4))
-        os.set_inheritable(output, False)
-        os.set_inheritable(control_fd, False)
+        (output, control_fd), body = message
         control = socket.socket(fileno=control_fd)
-        body = exactly(self.main, int.from_bytes(header, "big"))
-        if body is None:
-            return False
         me = watch(os.getpid())
         try:
             pid = os.fork()
@@ -227,11 +254,8 @@ class Helper:
             self.main.close()
             for other in self.keepers.values():
                 other.close()
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.close(output)
             self.become_subreaper()
-            CommandKeeper(control, self.watched + me).run(*marshal.loads(body))
+            CommandKeeper(control, self.watched + me).serve(output, body)
             os._exit(0)
         finally:
             os._exit(1)
@@ -288,6 +312,19 @@ def watch(pid: int) -> list[int]:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
         return []
+
+
+def received(source: socket.socket, count: int) -> tuple[list[int], bytes] | None:
+    """A message and the descriptors that came with it; None when its sender is gone."""
+    header, ancillary, _, _ = source.recvmsg(4, socket.CMSG_SPACE(4 * count))
+    if not header:
+        return None
+    data = ancillary[0][2]
+    fds = [int.from_bytes(data[at : at + 4], sys.byteorder) for at in range(0, 4 * count, 4)]
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    body = exactly(source, int.from_bytes(header, "big"))
+    return None if body is None else (fds, body)
 
 
 def exactly(source: socket.socket, size: int) -> bytes | None:

@@ -1,0 +1,109 @@
+"""What things cost, counted and not timed: threads, writes, processes and system calls."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.environment import uncovered
+
+from zot import trees
+from zot.lines import AT_ONCE, LineWriter
+from zot.testing.fakeserver import FakeServer
+
+# Notes every thread that is started and every line that is written to stdout.
+PROMPT = """
+import os, sys, threading
+from zot.__main__ import main
+plain_start, plain_write = threading.Thread.start, os.write
+threads, writes = [], []
+def start(self):
+    threads.append(self.name)
+    plain_start(self)
+def write(fd, data):
+    if bytes(data).startswith(b'{"'):
+        writes.append(bytes(data).count(b"\\n"))
+    return plain_write(fd, data)
+threading.Thread.start, os.write = start, write
+sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
+main()
+plain_write(2, repr((threads, writes)).encode())
+"""
+# Runs `true` three times; what it looks for marks the beginning and the end of the last one.
+COMMANDS = """
+import os, sys
+from pathlib import Path
+from zot.cancel import Cancel
+from zot.tools.process import Supervisor
+supervisor = Supervisor()
+for number in range(3):
+    os.path.exists(f"/nowhere-{number}")
+    supervisor.run(["/bin/true"], Path("/"), {}, bytes, Cancel())
+os.path.exists("/nowhere-end")
+supervisor.close()
+"""
+
+
+def test_a_prompt_needs_one_thread_and_each_frame_one_write(tmp_path):
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PROMPT, server.url],
+            input=b'{"id":"1","type":"prompt","message":"say:hi"}\n',
+            capture_output=True,
+            timeout=60,
+            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+        )
+    threads, writes = eval(done.stderr)
+    assert threads == ["zot-conductor", "zot-drain"]
+    assert writes == [1] * len(done.stdout.splitlines())
+
+
+def test_a_few_lines_need_no_thread_and_many_are_written_together(monkeypatch):
+    read, write = os.pipe()
+    written = []
+    plain_write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or plain_write(fd, data))
+    writer = LineWriter(write)
+    for _ in range(AT_ONCE):
+        writer.put(b"x\n")
+    assert (len(written), writer._thread) == (AT_ONCE, None)
+    for _ in range(5000):
+        writer.put(b"x\n")
+    writer.close(60)
+    assert isinstance(writer._thread, threading.Thread)
+    assert len(b"".join(written)) == 2 * (AT_ONCE + 5000)
+    assert len(written) < 2500
+    os.close(read)
+    os.close(write)
+
+
+def test_the_version_is_told_without_loading_the_program():
+    command = [sys.executable, "-X", "importtime", "-m", "zot", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=uncovered())
+    assert done.stdout.startswith("zot 0.")
+    assert not {"msgspec", "threading", "zot.cli.main"} & set(done.stderr.split())
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.skipif(not trees.TREES, reason="without trees each command has a keeper of its own")
+def test_a_command_after_another_costs_one_process_and_few_system_calls(tmp_path):
+    trace = tmp_path / "trace"
+    traced = ["strace", "-f", "-o", str(trace), sys.executable, "-c", COMMANDS]
+    if subprocess.run(traced, capture_output=True, timeout=60, env=uncovered()).returncode:
+        pytest.skip("this system lets nobody trace")
+    calls = last_command(trace)
+    started = [call for call in calls if "clone" in call and "resumed" not in call]
+    assert len(started) == 1
+    program = next(call.split()[0] for call in calls if "execve(" in call)
+    ours = [call for call in calls if call.split()[0] != program and "resumed" not in call]
+    assert len(ours) < 90
+
+
+def last_command(trace: Path) -> list[str]:
+    lines = trace.read_text(errors="replace").splitlines()
+    first = next(number for number, line in enumerate(lines) if "/nowhere-2" in line)
+    end = next(number for number, line in enumerate(lines) if "/nowhere-end" in line)
+    return lines[first:end]

@@ -16,7 +16,7 @@ from zot.errors import CommandError
 from zot.lines import encode_line
 from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand, ImageContent, PiPrompt
+from zot.pi.commands import AnyPiCommand, ImageContent, Prompt
 from zot.pi.dialect import Generation, PiPeer
 from zot.pi.events import Encoder, RunKind
 from zot.pi.frames import TouchedFiles
@@ -65,7 +65,7 @@ def test_two_types_in_one_line_are_refused() -> None:
 
 def test_half_a_character_in_a_prompt_is_mended() -> None:
     found = pi.decode(b'{"type":"prompt","message":"a\\ud83d"}')
-    assert found.command == PiPrompt("a\ufffd")
+    assert found.command == Prompt("a\ufffd")
 
 
 def test_an_answer_without_data_has_no_data() -> None:
@@ -505,10 +505,10 @@ def test_a_summary_costs_what_it_cost() -> None:
 
 
 def test_files_of_a_prompt() -> None:
-    found = pi.files(PiPrompt("x", attachments=({"type": "document", "fileName": "n"},)))
+    found = pi.files(Prompt("x", attachments=({"type": "document", "fileName": "n"},)))
     assert (found.images, found.documents) == ((), ())
     with pytest.raises(CommandError, match="empty"):
-        pi.files(PiPrompt("x", attachments=({"type": "image", "mimeType": "image/png"},)))
+        pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/png"},)))
     assert pi.pinned("") is None
     assert pi.failure(pi.PiIncoming("", UNSET, None), ValueError("x")).command is UNSET
 
@@ -559,10 +559,10 @@ def test_files_that_a_call_does_not_name_are_not_listed() -> None:
 
 def test_bad_images_are_refused() -> None:
     with pytest.raises(CommandError, match="must be one of"):
-        pi.files(PiPrompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
+        pi.files(Prompt("x", attachments=({"type": "image", "mimeType": "image/x"},)))
     with pytest.raises(CommandError, match="no image that models take"):
-        pi.files(PiPrompt("x", images=(ImageContent("image/png", b"not a png"),)))
+        pi.files(Prompt("x", images=(ImageContent("image/png", b"not a png"),)))
     with pytest.raises(CommandError, match="not base64"):
-        pi.files(PiPrompt("x", attachments=({"type": "image", "content": "%"},)))
+        pi.files(Prompt("x", attachments=({"type": "image", "content": "%"},)))
     with pytest.raises(CommandError, match="cannot be used"):
-        pi.files(PiPrompt("x", attachments=({"type": "film"},)))
+        pi.files(Prompt("x", attachments=({"type": "film"},)))

@@ -71,32 +71,32 @@ class Actions:
         server, runtime = self._server, self._server.runtime
         session = runtime.session
         match command:
-            case commands.PiGetState():
+            case commands.GetState():
                 return self._state()
-            case commands.PiGetMessages():
+            case commands.GetMessages():
                 shown = pi_replies.messages(session.messages())
                 first = [server.system_message()] if server.peer.generation == "c" else []
                 return {"messages": first + shown}
-            case commands.PiGetAvailableModels():
+            case commands.GetAvailableModels():
                 return {"models": [pi_replies.model(model) for model in runtime.models.all()]}
-            case commands.PiGetAvailableThinkingLevels():
+            case commands.GetAvailableThinkingLevels():
                 return {"levels": [level_word(level) for level in levels(runtime.model)]}
-            case commands.PiGetSessionStats():
+            case commands.GetSessionStats():
                 agent = runtime.agent
                 window = agent.model.context_window
                 return pi_replies.stats(session, path_of(session), agent.context_tokens, window)
-            case commands.PiGetForkMessages():
+            case commands.GetForkMessages():
                 return {"messages": pi_replies.forkable(session)}
-            case commands.PiGetEntries(since):
+            case commands.GetEntries(since):
                 rows = pi_replies.Rows(session)
                 found = rows.since(since)
                 if found is None:
                     raise CommandError(f"there is no entry with the id {since!r}")
                 return {"entries": found, "leafId": rows.leaf}
-            case commands.PiGetTree():
+            case commands.GetTree():
                 rows = pi_replies.Rows(session)
                 return {"tree": rows.tree(), "leafId": rows.leaf}
-            case commands.PiGetLastAssistantText():
+            case commands.GetLastAssistantText():
                 text = pi_replies.last_assistant_text(session.messages())
                 return {} if text is None else {"text": text}
             case _:
@@ -128,17 +128,17 @@ class Actions:
 
     def choose(self, command: Choice) -> Json:
         match command:
-            case commands.PiSetModel(provider, id):
+            case commands.SetModel(provider, id):
                 return pi_replies.model(self._use(provider, id))
-            case commands.PiCycleModel():
+            case commands.CycleModel():
                 return self._cycle_model()
-            case commands.PiSetThinkingLevel(word):
+            case commands.SetThinkingLevel(word):
                 if word not in WORD_LEVELS:
                     known = ", ".join(WORD_LEVELS)
                     raise CommandError(f"the level must be one of {known}, not {word!r}")
                 self._server.set_level(WORD_LEVELS[word])
                 return UNSET
-            case commands.PiCycleThinkingLevel():
+            case commands.CycleThinkingLevel():
                 return self._cycle_level()
             case _:
                 assert_never(command)
@@ -184,17 +184,17 @@ class Actions:
         session = runtime.session
         text: dict[str, Json] = {}
         match command:
-            case commands.PiNewSession(parent):
+            case commands.NewSession(parent):
                 runtime.new_session(parent or "")
-            case commands.PiSwitchSession(path):
+            case commands.SwitchSession(path):
                 runtime.load_session(path)
-            case commands.PiFork(id):
+            case commands.Fork(id):
                 entry = session.entries.get(id)
                 if entry is None or not pi_replies.is_own(entry):
                     raise CommandError(f"there is no user message with the entry id {id!r}")
                 self._copy(session.path(entry.parent) if entry.parent is not None else [])
                 text = {"text": pi_replies.first_text(entry.body)}
-            case commands.PiClone():
+            case commands.Clone():
                 if session.message_count() == 0:
                     raise CommandError("there is nothing to clone: nothing was said yet")
                 self._copy(session.path())
@@ -255,7 +255,7 @@ class Actions:
             timeout=round(event.timeout * 1000),
         )
 
-    def dialog_answered(self, incoming: PiIncoming, answer: commands.PiExtensionUiResponse) -> None:
+    def dialog_answered(self, incoming: PiIncoming, answer: commands.ExtensionUiResponse) -> None:
         """Answers to questions that are no longer open are ignored, as pi does."""
         if incoming.id is UNSET:
             return

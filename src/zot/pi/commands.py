@@ -34,152 +34,152 @@ class Attachment(Struct, frozen=True):
     extractedText: str | None = None
 
 
-class PiPrompt(PiCommand, frozen=True, tag="prompt"):
+class Prompt(PiCommand, frozen=True, tag="prompt"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
     attachments: tuple[dict[str, Json], ...] | None = None
     streamingBehavior: Literal["steer", "followUp"] | None = None
 
 
-class PiSteer(PiCommand, frozen=True, tag="steer"):
+class Steer(PiCommand, frozen=True, tag="steer"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
 
 
-class PiFollowUp(PiCommand, frozen=True, tag="follow_up"):
+class FollowUp(PiCommand, frozen=True, tag="follow_up"):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
 
 
-class PiAbort(PiCommand, frozen=True, tag="abort"):
+class Abort(PiCommand, frozen=True, tag="abort"):
     pass
 
 
-class PiClearQueue(PiCommand, frozen=True, tag="clear_queue"):
+class ClearQueue(PiCommand, frozen=True, tag="clear_queue"):
     pass
 
 
-class PiNewSession(PiCommand, frozen=True, tag="new_session"):
+class NewSession(PiCommand, frozen=True, tag="new_session"):
     parentSession: str | None = None
 
 
-class PiGetState(PiCommand, frozen=True, tag="get_state"):
+class GetState(PiCommand, frozen=True, tag="get_state"):
     pass
 
 
-class PiGetMessages(PiCommand, frozen=True, tag="get_messages"):
+class GetMessages(PiCommand, frozen=True, tag="get_messages"):
     pass
 
 
-class PiSetModel(PiCommand, frozen=True, tag="set_model"):
+class SetModel(PiCommand, frozen=True, tag="set_model"):
     provider: str
     modelId: str
 
 
-class PiCycleModel(PiCommand, frozen=True, tag="cycle_model"):
+class CycleModel(PiCommand, frozen=True, tag="cycle_model"):
     pass
 
 
-class PiGetAvailableModels(PiCommand, frozen=True, tag="get_available_models"):
+class GetAvailableModels(PiCommand, frozen=True, tag="get_available_models"):
     pass
 
 
-class PiSetThinkingLevel(PiCommand, frozen=True, tag="set_thinking_level"):
+class SetThinkingLevel(PiCommand, frozen=True, tag="set_thinking_level"):
     level: str
 
 
-class PiCycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"):
+class CycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"):
     pass
 
 
-class PiGetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"):
+class GetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"):
     pass
 
 
-class PiSetSteeringMode(PiCommand, frozen=True, tag="set_steering_mode"):
+class SetSteeringMode(PiCommand, frozen=True, tag="set_steering_mode"):
     mode: QueueMode
 
 
-class PiSetFollowUpMode(PiCommand, frozen=True, tag="set_follow_up_mode"):
+class SetFollowUpMode(PiCommand, frozen=True, tag="set_follow_up_mode"):
     mode: QueueMode
 
 
-class PiCompact(PiCommand, frozen=True, tag="compact"):
+class Compact(PiCommand, frozen=True, tag="compact"):
     customInstructions: str | None = None
 
 
-class PiSetAutoCompaction(PiCommand, frozen=True, tag="set_auto_compaction"):
+class SetAutoCompaction(PiCommand, frozen=True, tag="set_auto_compaction"):
     enabled: bool
 
 
-class PiSetAutoRetry(PiCommand, frozen=True, tag="set_auto_retry"):
+class SetAutoRetry(PiCommand, frozen=True, tag="set_auto_retry"):
     enabled: bool
 
 
-class PiAbortRetry(PiCommand, frozen=True, tag="abort_retry"):
+class AbortRetry(PiCommand, frozen=True, tag="abort_retry"):
     pass
 
 
-class PiBash(PiCommand, frozen=True, tag="bash"):
+class Bash(PiCommand, frozen=True, tag="bash"):
     command: str
     excludeFromContext: bool = False
 
 
-class PiAbortBash(PiCommand, frozen=True, tag="abort_bash"):
+class AbortBash(PiCommand, frozen=True, tag="abort_bash"):
     pass
 
 
-class PiGetSessionStats(PiCommand, frozen=True, tag="get_session_stats"):
+class GetSessionStats(PiCommand, frozen=True, tag="get_session_stats"):
     pass
 
 
-class PiExportHtml(PiCommand, frozen=True, tag="export_html"):
+class ExportHtml(PiCommand, frozen=True, tag="export_html"):
     outputPath: str | None = None
 
 
-class PiSwitchSession(PiCommand, frozen=True, tag="switch_session"):
+class SwitchSession(PiCommand, frozen=True, tag="switch_session"):
     sessionPath: str
 
 
-class PiFork(PiCommand, frozen=True, tag="fork"):
+class Fork(PiCommand, frozen=True, tag="fork"):
     entryId: str
 
 
-class PiClone(PiCommand, frozen=True, tag="clone"):
+class Clone(PiCommand, frozen=True, tag="clone"):
     pass
 
 
-class PiGetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"):
+class GetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"):
     pass
 
 
-class PiGetEntries(PiCommand, frozen=True, tag="get_entries"):
+class GetEntries(PiCommand, frozen=True, tag="get_entries"):
     since: str | None = None
 
 
-class PiGetTree(PiCommand, frozen=True, tag="get_tree"):
+class GetTree(PiCommand, frozen=True, tag="get_tree"):
     pass
 
 
-class PiGetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"):
+class GetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"):
     pass
 
 
-class PiSetSessionName(PiCommand, frozen=True, tag="set_session_name"):
+class SetSessionName(PiCommand, frozen=True, tag="set_session_name"):
     name: str
 
 
-class PiGetCommands(PiCommand, frozen=True, tag="get_commands"):
+class GetCommands(PiCommand, frozen=True, tag="get_commands"):
     pass
 
 
-class PiGetProtocol(PiCommand, frozen=True, tag="get_protocol"):
+class GetProtocol(PiCommand, frozen=True, tag="get_protocol"):
     """Ours, not pi's: what is spoken here. With `generation`, the client says what it speaks."""
 
     generation: Literal["a", "b", "c"] | None = None
 
 
-class PiExtensionUiResponse(PiCommand, frozen=True, tag="extension_ui_response"):
+class ExtensionUiResponse(PiCommand, frozen=True, tag="extension_ui_response"):
     """The answer to a dialog; it gets no response of its own."""
 
     value: str | None = None
@@ -187,30 +187,28 @@ class PiExtensionUiResponse(PiCommand, frozen=True, tag="extension_ui_response")
     cancelled: bool = False
 
 
-Work = PiPrompt | PiSteer | PiFollowUp | PiAbort | PiAbortRetry | PiClearQueue | PiCompact
+Work = Prompt | Steer | FollowUp | Abort | AbortRetry | ClearQueue | Compact
 """What starts, steers or stops a run."""
-Setting = (
-    PiSetSteeringMode | PiSetFollowUpMode | PiSetAutoCompaction | PiSetAutoRetry | PiSetSessionName
-)
-Choice = PiSetModel | PiCycleModel | PiSetThinkingLevel | PiCycleThinkingLevel
-Switch = PiNewSession | PiSwitchSession | PiFork | PiClone
+Setting = SetSteeringMode | SetFollowUpMode | SetAutoCompaction | SetAutoRetry | SetSessionName
+Choice = SetModel | CycleModel | SetThinkingLevel | CycleThinkingLevel
+Switch = NewSession | SwitchSession | Fork | Clone
 Look = (
-    PiGetState
-    | PiGetMessages
-    | PiGetAvailableModels
-    | PiGetAvailableThinkingLevels
-    | PiGetSessionStats
-    | PiGetForkMessages
-    | PiGetEntries
-    | PiGetTree
-    | PiGetLastAssistantText
+    GetState
+    | GetMessages
+    | GetAvailableModels
+    | GetAvailableThinkingLevels
+    | GetSessionStats
+    | GetForkMessages
+    | GetEntries
+    | GetTree
+    | GetLastAssistantText
 )
-Slow = PiBash | PiExportHtml | PiGetCommands
+Slow = Bash | ExportHtml | GetCommands
 """What has a thread of its own."""
-Aside = PiAbortBash | PiGetProtocol | PiExtensionUiResponse
+Aside = AbortBash | GetProtocol | ExtensionUiResponse
 AnyPiCommand = Work | Setting | Choice | Switch | Look | Slow | Aside
 
-SPEC_COMMANDS = (PiPrompt, PiAbort, PiCompact)
+SPEC_COMMANDS = (Prompt, Abort, Compact)
 """All that generation A knows."""
-NEWEST_COMMANDS = (PiClearQueue, PiGetAvailableThinkingLevels)
+NEWEST_COMMANDS = (ClearQueue, GetAvailableThinkingLevels)
 """What only clients of generation C send."""

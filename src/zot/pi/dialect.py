@@ -24,7 +24,7 @@ from zot.pi.commands import (
     SPEC_COMMANDS,
     AnyPiCommand,
     Attachment,
-    PiPrompt,
+    Prompt,
 )
 from zot.provider.types import Image, Json, Text
 from zot.wire.zot import Envelope, checked_id, checked_name
@@ -114,7 +114,7 @@ def _is_newer(incoming: PiIncoming) -> bool:
     command = incoming.command
     if incoming.id is not UNSET:
         return True
-    if isinstance(command, PiPrompt):
+    if isinstance(command, Prompt):
         return command.images is not None or command.streamingBehavior is not None
     return command is not None and not isinstance(command, SPEC_COMMANDS)
 
@@ -169,7 +169,7 @@ class Files(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: PiPrompt) -> Files:
+def files(command: Prompt) -> Files:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:

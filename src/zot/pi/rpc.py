@@ -181,28 +181,28 @@ class PiServer(LineServer):
         """What starts, steers or stops a run."""
         runtime = self.runtime
         match command:
-            case commands.PiPrompt():
+            case commands.Prompt():
                 self._prompt(incoming, command)
-            case commands.PiSteer(message, images):
-                found = pi.files(commands.PiPrompt(message, images))
+            case commands.Steer(message, images):
+                found = pi.files(commands.Prompt(message, images))
                 runtime.steer(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
-            case commands.PiFollowUp(message, images):
-                found = pi.files(commands.PiPrompt(message, images))
+            case commands.FollowUp(message, images):
+                found = pi.files(commands.Prompt(message, images))
                 runtime.follow(message, found.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
-            case commands.PiAbort():
+            case commands.Abort():
                 self._abort(incoming)
-            case commands.PiAbortRetry():
+            case commands.AbortRetry():
                 with self._wire:
                     retrying = self.encoder.retrying
                 if retrying:
                     runtime.abort()
                 self.answer(incoming)
-            case commands.PiClearQueue():
+            case commands.ClearQueue():
                 steering, follow_up = runtime.clear_queue()
                 self.answer(incoming, {"steering": steering, "followUp": follow_up})
-            case commands.PiCompact(instructions):
+            case commands.Compact(instructions):
                 runtime.compact(instructions or "", tag=incoming)
             case _:
                 assert_never(command)
@@ -210,30 +210,30 @@ class PiServer(LineServer):
     def _slow(self, incoming: PiIncoming, command: Slow) -> dict[str, Json]:
         """What has a thread of its own; the answer."""
         match command:
-            case commands.PiBash(text, hidden):
+            case commands.Bash(text, hidden):
                 return self.actions.bash(incoming, text, hidden)
-            case commands.PiExportHtml(path):
+            case commands.ExportHtml(path):
                 return self.actions.export_html(path)
-            case commands.PiGetCommands():
+            case commands.GetCommands():
                 return self.actions.list_commands()
             case _:
                 assert_never(command)
 
     def _aside(self, incoming: PiIncoming, command: Aside) -> None:
         match command:
-            case commands.PiAbortBash():
+            case commands.AbortBash():
                 self.runtime.abort_shell()
                 self.answer(incoming)
-            case commands.PiGetProtocol(generation):
+            case commands.GetProtocol(generation):
                 if generation is not None:
                     self.peer.choose(generation)
                 self.answer(incoming, pi.protocol(self.peer, __version__))
-            case commands.PiExtensionUiResponse():
+            case commands.ExtensionUiResponse():
                 self.actions.dialog_answered(incoming, command)
             case _:
                 assert_never(command)
 
-    def _prompt(self, incoming: PiIncoming, command: commands.PiPrompt) -> None:
+    def _prompt(self, incoming: PiIncoming, command: commands.Prompt) -> None:
         found = pi.files(command)
         if not command.message.strip() and not found.images:
             raise CommandError("the prompt is empty: give a message or an image")
@@ -243,7 +243,7 @@ class PiServer(LineServer):
             self._hear(incoming, command, found)
 
     def _command(
-        self, incoming: PiIncoming, command: commands.PiPrompt, found: pi.Files
+        self, incoming: PiIncoming, command: commands.Prompt, found: pi.Files
     ) -> dict[str, Json] | None:
         """A prompt that may be an extension's command: it is answered when the command is done."""
         text = self.actions.run_command(command.message)
@@ -252,7 +252,7 @@ class PiServer(LineServer):
         self._hear(incoming, replace(command, message=text), found)
         return None
 
-    def _hear(self, incoming: PiIncoming, command: commands.PiPrompt, found: pi.Files) -> None:
+    def _hear(self, incoming: PiIncoming, command: commands.Prompt, found: pi.Files) -> None:
         """Start a run, or let the one that is going on hear the message."""
         runtime = self.runtime
         running = runtime.running
@@ -305,16 +305,16 @@ class PiServer(LineServer):
     def _set(self, command: Setting) -> None:
         runtime = self.runtime
         match command:
-            case commands.PiSetSteeringMode(mode):
+            case commands.SetSteeringMode(mode):
                 runtime.deliver("steering", one_at_a_time=mode != "all")
-            case commands.PiSetFollowUpMode(mode):
+            case commands.SetFollowUpMode(mode):
                 runtime.deliver("follow_up", one_at_a_time=mode != "all")
-            case commands.PiSetAutoCompaction(enabled):
+            case commands.SetAutoCompaction(enabled):
                 runtime.change_settings(compact_at=1.0 if enabled else None)
-            case commands.PiSetAutoRetry(enabled):
+            case commands.SetAutoRetry(enabled):
                 policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
                 runtime.change_settings(retry=policy)
-            case commands.PiSetSessionName(name):
+            case commands.SetSessionName(name):
                 runtime.set_title(name)
                 self.put([SessionInfoChanged(name.strip())])
             case _:

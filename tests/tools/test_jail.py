@@ -189,11 +189,13 @@ def test_a_file_with_another_name_outside_gets_a_file_of_its_own(
 
 def test_a_path_of_many_parts_is_made(tools: Tools, root: Path) -> None:
     path = "a/" * 1500 + "f"
-    call(tools["write"], path=path, content="deep")
-    assert text(call(tools["read"], path=path)) == "deep\n"
-    subprocess.run(["rm", "-r", root / "a"], check=True)  # too deep for what cleans up
-    with pytest.raises(ToolError, match="file name too long"):
-        call(tools["write"], path="a/" * 5000 + "f", content="x")
+    try:
+        call(tools["write"], path=path, content="deep")
+        assert text(call(tools["read"], path=path)) == "deep\n"
+        with pytest.raises(ToolError, match="file name too long"):
+            call(tools["write"], path="a/" * 5000 + "f", content="x")
+    finally:
+        subprocess.run(["rm", "-rf", root / "a"], check=True)  # too deep for what cleans up
 
 
 def test_a_write_that_races_with_a_symlink_stays_inside(

@@ -147,13 +147,15 @@ def test_a_large_replacement_has_a_short_diff(write: Write, tmp_path: Path) -> N
 @pytest.mark.parametrize("parts", [1500, 5000])
 def test_a_path_of_many_parts_is_made_or_refused(write: Write, tmp_path: Path, parts: int) -> None:
     path = "a/" * parts + "f"
-    if parts == 1500:
-        call(write, path=path, content="deep")
-        assert (tmp_path / path).read_text() == "deep"
-        subprocess.run(["rm", "-r", tmp_path / "a"], check=True)  # too deep for what cleans up
-    else:
-        with pytest.raises(ToolError, match="cannot write .*: file name too long"):
+    try:
+        if parts == 1500:
             call(write, path=path, content="deep")
+            assert (tmp_path / path).read_text() == "deep"
+        else:
+            with pytest.raises(ToolError, match="cannot write .*: file name too long"):
+                call(write, path=path, content="deep")
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "a"], check=True)  # too deep for what cleans up
 
 
 FULL = """

@@ -69,7 +69,7 @@ class ExtensionProcess:
         ]
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in reversed(self._threads):  # the reader last: at the end it joins the others
             thread.start()
 
     def send(self, frame: ToExtension) -> bool:

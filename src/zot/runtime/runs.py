@@ -118,9 +118,10 @@ class Runs:
                 return False
             running = run is self._runs[0]
             run.listening = False
-        run.cancel.set()
-        if running:  # what waits was meant for the running run, not for one behind it
+        if running:
+            # What waits was meant for this run, not for one behind it. Told before the run can end.
             self.clear_queue(run)
+        run.cancel.set()
         return True
 
     def tags(self) -> list[object]:

@@ -87,6 +87,7 @@ class RpcServer(LineServer):
         self._wire_lock = threading.Lock()
         self._seq = 0
         self._runtime_lock = threading.Lock()
+        self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
         self._frame: Callable[..., Any] | None = None
         self._slow: SlowCommands | None = None
@@ -298,6 +299,8 @@ class RpcServer(LineServer):
     def closing(self) -> None:
         if self._slow is not None:
             self._slow.close()
+        if self._warming is not None:  # Python may crash when it ends while a thread still imports
+            self._warming.join(STOP_SECONDS)
 
     def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
@@ -336,7 +339,9 @@ class RpcServer(LineServer):
         """Load the agent, HTTP and TLS while the client thinks about its prompt."""
         if self.built is None and self._load_error is None:
             try:
-                threading.Thread(target=self._load, name="zot-warm-up", daemon=True).start()
+                warming = threading.Thread(target=self._load, name="zot-warm-up", daemon=True)
+                warming.start()
+                self._warming = warming
             except RuntimeError:
                 pass  # no thread is left; the next command loads it
 

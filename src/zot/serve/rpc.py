@@ -25,7 +25,7 @@ from zot.lines import LineTooLong
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES, AnyCommand
-from zot.wire.serving import ClientRefused, LineServer
+from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:

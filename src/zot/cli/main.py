@@ -168,6 +168,12 @@ def _run_mode(options: Options) -> int:
         return EXIT_OK
     if options.mode == "rpc":
         return int(_module("zot.pi.rpc").serve(_planned(options)))
+    if not (options.print or options.json or options.mode):
+        from zot.serve.interactive import start
+
+        if start.is_terminal():
+            words = " ".join(options.words)
+            return start.run(lambda: _plan(options), words, os.environ)
     from zot.serve import once
 
     prompt = once.prompt_text(options.words)

@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
+    "jsonrpc": SMALL,
     "provider": SMALL,
     "core": SMALL | {"provider"},
     **dict.fromkeys(PARTS, CORE),

@@ -28,7 +28,7 @@ from zot.core.hook import (
     asked,
 )
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import ChangingFile, Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ToolBlocked, ToolError, ToolTimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
 
@@ -42,6 +42,8 @@ class CallIO(Protocol):
     def cancel(self) -> Cancel: ...
     @property
     def emit(self) -> Callable[[Event], None]: ...
+    @property
+    def changing_file(self) -> ChangingFile: ...
 
 
 class BatchIO(CallIO, Protocol):
@@ -64,6 +66,7 @@ class _Alone(Struct, frozen=True):
 
     cancel: Cancel
     emit: Callable[[Event], None]
+    changing_file: ChangingFile
 
 
 class Toolbox:
@@ -105,14 +108,20 @@ class Toolbox:
             io.emit(events.ToolReturned(call, result, seconds, status, executed, args))
         io.cancel.check()
 
-    def call(self, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]) -> ToolOutput:
+    def call(
+        self,
+        call: ToolCall,
+        cancel: Cancel,
+        emit: Callable[[Event], None],
+        changing_file: ChangingFile,
+    ) -> ToolOutput:
         """One call outside of a turn, with the same checks and guards; not in the transcript.
 
         Raises:
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        return self._output(_Attempt(call), _Alone(cancel, emit))
+        return self._output(_Attempt(call), _Alone(cancel, emit, changing_file))
 
     def _outcome(
         self, attempt: _Attempt, io: BatchIO, *, steered: bool
@@ -150,7 +159,7 @@ class Toolbox:
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io))
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
         attempt.executed = True
         try:
             output = tool.run(args, context)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from zot.provider.types import Block, Message, Model, Text, ToolResult
 from zot.wire import frames
-from zot.wire.zot_events import message_shape, usage_shape
+from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
+    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
 
 
@@ -33,6 +36,31 @@ def models(models: Iterable[Model]) -> frames.Models:
             for model in models
         )
     )
+
+
+def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:
+    return frames.CheckpointList(
+        tuple(
+            frames.CheckpointShape(
+                moment.id, timestamp(moment.time), moment.text, moment.messages, moment.files
+            )
+            for moment in checkpoints
+        )
+    )
+
+
+def rewound(rewound: Rewound) -> frames.Rewound:
+    return frames.Rewound(
+        rewound.checkpoint,
+        rewound.text,
+        rewound.messages,
+        changed(rewound.files),
+        rewound.preview,
+    )
+
+
+def changed(files: Iterable[ChangedFile]) -> tuple[frames.ChangedFileShape, ...]:
+    return tuple(frames.ChangedFileShape(**asdict(file)) for file in files)
 
 
 def messages(messages: Iterable[Message]) -> frames.Messages:

@@ -7,7 +7,7 @@ SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "text", "lines", "trees", ""}
 CORE = SMALL | {"provider", "core"}
-PARTS = {"tools", "extensions", "skills", "sessions", "local"}
+PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
@@ -19,9 +19,13 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
+    "jsonrpc": SMALL,
     "provider": SMALL,
     "core": SMALL | {"provider"},
+    "children": SMALL,
     **dict.fromkeys(PARTS, CORE),
+    "extensions": CORE | {"children"},
+    "mcp": CORE | {"children", "jsonrpc"},
     # The one list of formats: the store and the library know what a format is, not which.
     "formats": {"sessions", "pi"},
     "sessions": CORE | {"formats"},

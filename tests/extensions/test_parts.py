@@ -8,14 +8,14 @@ import pytest
 from support.extension import wait_for
 
 from zot.cancel import Cancel
+from zot.children.limits import Bucket
+from zot.children.logfile import LogFile
 from zot.core.events import CompactFailed, Done, ToolReturned, UserMessage
 from zot.core.tool import ToolOutput
 from zot.errors import Cancelled, ToolError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import MAX_AT_ONCE, HostCalls
 from zot.extensions.environment import SDK, environment
-from zot.extensions.limits import Bucket
-from zot.extensions.logfile import LogFile
 from zot.extensions.question import NoAnswer, Question, TimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 

@@ -20,8 +20,7 @@ from zot.errors import ExtensionError, ZotError
 from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
-from zot.extensions.logfile import log_path
-from zot.extensions.manifest import FILE, Installed, discover, global_dir, read
+from zot.extensions.manifest import FILE, Installed, discover, global_dir, log_path, read
 from zot.home import home
 from zot.provider.types import Json
 from zot.settings.known import Known

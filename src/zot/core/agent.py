@@ -97,6 +97,10 @@ class RunIO(Protocol):
         """Add to the transcript. Raises Cancelled when the run was given up."""
         ...
 
+    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        """A tool is about to change a file. Raises Cancelled when the run was given up."""
+        ...
+
     def take_steering(self) -> list[UserInput]:
         """Messages the user wants heard before the next model call."""
         ...

@@ -105,8 +105,25 @@ class Entry(Struct, frozen=True, gc=False):
     body: Body
 
 
+class Contents(Protocol):
+    """Keeps contents of files beside a session, each under its hash; as many as there is room."""
+
+    def keep(self, hash: str, content: bytes) -> None:
+        """Keep it if that can be done; never fails."""
+        ...
+
+    def load(self, hash: str) -> bytes | None:
+        """None: it is not kept, or not any more."""
+        ...
+
+
 class Store(Protocol):
     """Keeps entries. Nothing is acknowledged before `append` has returned."""
+
+    @property
+    def contents(self) -> Contents | None:
+        """None: it keeps entries only."""
+        ...
 
     def append(self, entry: Entry) -> None:
         """Write one entry.
@@ -194,6 +211,11 @@ class Session:
     @property
     def store(self) -> Store | None:
         return self._store
+
+    @property
+    def contents(self) -> Contents | None:
+        """Where the files that its tools change are kept; None: nowhere."""
+        return None if self._store is None else self._store.contents
 
     @property
     def title(self) -> str:

@@ -10,6 +10,13 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.provider.types import Image, Json, Text
 
+ChangingFile = Callable[[str, bytes | None, bytes | None], None]
+"""Told of a path, its content and what it will be, before the file is written."""
+
+
+def _untold(path: str, before: bytes | None, after: bytes | None) -> None:
+    """Nobody keeps what files were."""
+
 
 class ToolContext(Struct, frozen=True):
     """What a running tool may use of the turn around it."""
@@ -18,6 +25,7 @@ class ToolContext(Struct, frozen=True):
     cancel: Cancel
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; never splits a character."""
+    changing: ChangingFile = _untold
 
 
 class ToolOutput(Struct, frozen=True):

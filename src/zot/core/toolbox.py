@@ -19,7 +19,7 @@ from zot.core.check import problem
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import ChangingFile, Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ToolError
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
 
@@ -33,6 +33,8 @@ class CallIO(Protocol):
     def cancel(self) -> Cancel: ...
     @property
     def emit(self) -> Callable[[Event], None]: ...
+    @property
+    def changing_file(self) -> ChangingFile: ...
 
 
 class BatchIO(CallIO, Protocol):
@@ -45,6 +47,7 @@ class _Alone(Struct, frozen=True):
 
     cancel: Cancel
     emit: Callable[[Event], None]
+    changing_file: ChangingFile
 
 
 class Toolbox:
@@ -82,14 +85,20 @@ class Toolbox:
             io.emit(events.ToolReturned(call, result, time.monotonic() - started))
         io.cancel.check()
 
-    def call(self, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]) -> ToolOutput:
+    def call(
+        self,
+        call: ToolCall,
+        cancel: Cancel,
+        emit: Callable[[Event], None],
+        changing_file: ChangingFile,
+    ) -> ToolOutput:
         """One call outside of a turn, with the same checks and guards; not in the transcript.
 
         Raises:
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        return self._output(call, _Alone(cancel, emit))
+        return self._output(call, _Alone(cancel, emit, changing_file))
 
     def _result(self, call: ToolCall, io: BatchIO, *, steered: bool) -> ToolResult:
         if io.cancel.is_set():
@@ -121,7 +130,7 @@ class Toolbox:
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args = self._guarded(call, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io))
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
         output = tool.run(args, context)
         if isinstance(output, str):
             output = ToolOutput((Text(output),))

@@ -17,15 +17,16 @@ from typing import Literal, Protocol, assert_never
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.children.limits import Bucket
+from zot.children.logfile import LogFile
+from zot.children.process import ChildProcess
 from zot.core.events import Event, ExtensionNotify, ExtensionPanel
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
 from zot.extensions.environment import environment
-from zot.extensions.limits import Bucket, ExtensionLimits
-from zot.extensions.logfile import LogFile
+from zot.extensions.limits import ExtensionLimits
 from zot.extensions.manifest import Installed
 from zot.extensions.peer import ExtensionProcess
-from zot.extensions.process import ChildProcess
 from zot.extensions.question import NoAnswer, Question
 from zot.lines import LineTooLong
 from zot.provider.types import Json
@@ -217,7 +218,7 @@ class HostedExtension:
         with self._changed:
             self._changed.notify_all()
         if self._peer is not None:
-            self._peer.ask_to_stop()
+            self._peer.shut_down()
 
     def finish_close(self, deadline: float) -> None:
         """Wait for its end, and enforce it: SIGTERM at the deadline, SIGKILL after that."""

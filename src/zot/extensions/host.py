@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.children.logfile import LogFile
 from zot.core.events import (
     CompactStart,
     Event,
@@ -31,8 +32,7 @@ from zot.extensions.dialogs import Dialogs
 from zot.extensions.extension import HostedExtension, panel_dict
 from zot.extensions.guard import ExtensionHook, GuardMemory
 from zot.extensions.limits import ExtensionLimits
-from zot.extensions.logfile import LogFile, log_path
-from zot.extensions.manifest import Discovery, Installed, discover
+from zot.extensions.manifest import Discovery, Installed, discover, log_path
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir

@@ -170,6 +170,9 @@ class RpcServer(LineServer):
                 | commands.LoadSession()
                 | commands.ForkSession()
                 | commands.ExportSession()
+                | commands.Checkpoints()
+                | commands.Rewind()
+                | commands.GetChanges()
                 | commands.SetMessages()
             ):
                 from zot.serve import rpc_sessions  # deferred: few clients ask

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.structs import asdict
 
 from zot.provider.types import Block, Message, Model, Text, ToolResult
 from zot.text import encode_json
 from zot.wire import frames
-from zot.wire.zot_events import message_shape, usage_shape
+from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
+    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
 
 
@@ -60,6 +62,31 @@ class KeptMessages:
             self._kept[id(message)] = pair or (message, encode_json(message_shape(message)))
         shown = b",".join([self._kept[id(message)][1] for message in messages])
         return Raw(b'{"messages":[' + shown + b"]}")
+
+
+def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:
+    return frames.CheckpointList(
+        tuple(
+            frames.CheckpointShape(
+                moment.id, timestamp(moment.time), moment.text, moment.messages, moment.files
+            )
+            for moment in checkpoints
+        )
+    )
+
+
+def rewound(rewound: Rewound) -> frames.Rewound:
+    return frames.Rewound(
+        rewound.checkpoint,
+        rewound.text,
+        rewound.messages,
+        changed(rewound.files),
+        rewound.preview,
+    )
+
+
+def changed(files: Iterable[ChangedFile]) -> tuple[frames.ChangedFileShape, ...]:
+    return tuple(frames.ChangedFileShape(**asdict(file)) for file in files)
 
 
 def least_size(messages: Iterable[Message]) -> int:

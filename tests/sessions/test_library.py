@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.environment import uncovered
 
-from zot.cli.sessions import main, seconds
+from zot.cli.main import run as main
+from zot.cli.sessions import seconds
 from zot.core.session import (
     Cleared,
     Compaction,

@@ -7,7 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,7 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot import __version__
-from zot.bugs import internal_error
+from zot.bugs import complain, internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.home import home_dir
@@ -333,7 +332,7 @@ class RpcServer(LineServer):
         self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        return build_runtime(self._plan, self, approval=approval, warn=complain, owns_process=True)
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -393,10 +392,6 @@ class RpcServer(LineServer):
                 self._seq += 1
                 line = zot.stamped(line, self._seq, tag)
             self.writer.put(line)
-
-
-def warn(text: str) -> None:
-    sys.stderr.write(f"zot: {text}\n")
 
 
 def too_large(size: int) -> CommandError:

@@ -23,6 +23,8 @@ class Block(Struct, frozen=True):
 
 class ReplaceArgs(Struct, frozen=True):
     args: dict[str, Json]
+    note: str = ""
+    """Told to the model with the result, for what it did not ask for."""
 
 
 class ReplaceText(Struct, frozen=True):

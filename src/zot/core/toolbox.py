@@ -128,17 +128,19 @@ class Toolbox:
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
-        args = self._guarded(call, tool, io)
+        args, notes = self._guarded(call, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
         context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
         output = tool.run(args, context)
         if isinstance(output, str):
             output = ToolOutput((Text(output),))
-        return replace(output, content=_never_empty(output.content))
+        return replace(output, content=(*_never_empty(output.content), *notes))
 
-    def _guarded(self, call: ToolCall, tool: Tool, io: CallIO) -> dict[str, object]:
-        """The arguments, checked against the schema and passed by every guard."""
-        args = _checked(call, tool)
+    def _guarded(
+        self, call: ToolCall, tool: Tool, io: CallIO
+    ) -> tuple[dict[str, object], list[Text]]:
+        """The arguments, checked against the schema and passed by every guard; what to say."""
+        args, notes = _checked(call, tool), list[Text]()
         context = HookContext(io.cancel, io.emit)
         for hook in self._hooks:
             seen = replace(call, args=args)
@@ -147,7 +149,8 @@ class Toolbox:
                 raise ToolError(verdict.reason or "the call was refused by a guard")
             if isinstance(verdict, ReplaceArgs):
                 args = _checked(replace(call, args=verdict.args), tool)
-        return args
+                notes += [Text(verdict.note)] if verdict.note else []
+        return args, notes
 
 
 def _checked(call: ToolCall, tool: Tool) -> dict[str, object]:

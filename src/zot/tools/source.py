@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -17,6 +19,9 @@ from zot.tools.registry import (
     SharedSupervisor,
     builtin_tools,
 )
+
+if TYPE_CHECKING:
+    from zot.core.changes import PlannedChange
 
 
 class BuiltinTools(ReadySource):
@@ -80,6 +85,11 @@ class BuiltinTools(ReadySource):
         from zot.tools import restore
 
         return restore.diff(before, after)
+
+    def planned(self, call: ToolCall) -> PlannedChange | None:
+        from zot.tools import restore
+
+        return restore.planned(self._place.get(), call)
 
     # --- Shell -------------------------------------------------------------------------------
 

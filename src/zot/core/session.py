@@ -225,7 +225,7 @@ class Session:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees: the current branch, with the latest compaction applied."""
         with self._lock:
-            return tuple(message for _, message in self._context.messages())
+            return tuple([message for _, message in self._context.messages()])
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""

@@ -59,6 +59,7 @@ class Registered:
         self.events: frozenset[str] = frozenset()
         self.intercepts: frozenset[str] = frozenset()
         self.fail_closed = False
+        self.subscribed = False
 
 
 class Owner(Protocol):
@@ -101,6 +102,8 @@ class HostedExtension:
         self.registered = Registered()
         self.expected: frozenset[str] = frozenset()
         """What an earlier run saw it guard, or its manifest says; none once it has started."""
+        self.is_new = False
+        """No earlier run saw it: that it is quiet after its hello says nothing about it."""
         self.session_announced = False
         self._owner = owner
         self._secrets = secrets
@@ -109,6 +112,8 @@ class HostedExtension:
         self._questions: dict[str, Question] = {}
         self._changed = threading.Condition()
         self._closing = threading.Event()
+        self._decided = False
+        self._decides_by: float | None = None
         self._life = 0
         self._restarts = 0
         self._background: list[threading.Thread] = []
@@ -122,6 +127,8 @@ class HostedExtension:
         with self._changed:
             self._life += 1
             self._started = self._last_frame = time.monotonic()
+            if self._decides_by is None:
+                self._decides_by = self._started + self.limits.undecided
         self._set_state("starting")
         self.hello = None
         self.session_announced = False
@@ -329,6 +336,37 @@ class HostedExtension:
         return self.live
 
     @property
+    def undecided(self) -> bool:
+        """Whether it may yet say that it guards something. Not for long, and not a second time."""
+        if not self._decided:
+            stated = self.said_ready or self.registered.subscribed or not self.is_new
+            self._decided = self.state == "stopped" or (self.live and stated)
+        return not self._decided
+
+    def wait_decided(self, cancel: Cancel) -> None:
+        """Wait until it has said what it guards, for the time that is left for that."""
+
+        def wake() -> None:
+            with self._changed:
+                self._changed.notify_all()
+
+        with cancel.calling(wake), self._changed:
+            while self.undecided:
+                cancel.check()
+                seconds = (self._decides_by or 0.0) - time.monotonic()
+                if seconds <= 0:
+                    break
+                self._changed.wait(seconds)
+            self._decided = True
+        if self.live:
+            self._owner.changed(self)
+        elif self.state != "stopped":
+            self._report(
+                f"did not say what it guards within {self.limits.undecided:g} s of its start; zot "
+                'goes on without it (with `"guard": true` in its manifest tools wait longer)'
+            )
+
+    @property
     def fails_closed(self) -> bool:
         """No answer of this extension means no."""
         return self.installed.manifest.fail_closed or self.registered.fail_closed
@@ -445,6 +483,7 @@ class HostedExtension:
             case proto.RegisterTool():
                 self._register_tool(coming, frame)
             case proto.Subscribe():
+                coming.subscribed = True
                 coming.events |= set(frame.events)
                 coming.intercepts |= set(frame.intercept)
                 coming.fail_closed |= frame.fail_closed

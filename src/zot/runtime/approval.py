@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
-from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
+from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
 from zot.core.rule import Rule, Rules
 from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Json, Model, ToolCall
@@ -46,6 +46,9 @@ class Verdict(Struct, frozen=True):
     """What `allow_project` allows from now on; empty: what the question offered."""
     args: dict[str, Json] | None = None
     """Other arguments to run the tool with."""
+
+
+GONE = Verdict("deny", "the client is gone")
 
 
 class OpenQuestion(Struct, frozen=True):
@@ -134,7 +137,7 @@ class Approval(Hook):
         with self._lock:
             self._gone = True
             if self._open is not None and self._verdict is None:
-                self._verdict = Verdict("deny", "the client is gone")
+                self._verdict = GONE
                 self._open.answered.set()
 
     # --- the guard ---------------------------------------------------------------------------
@@ -145,11 +148,12 @@ class Approval(Hook):
         id = self._next_id()
         if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
-            return ALLOW
+            return Allow("remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
             question = self._question(id, call)
+            context.emit(question)
             verdict = self._terminal(question, context.cancel)
             context.cancel.check()
             if verdict is not None and verdict.decision == "allow_project":
@@ -215,7 +219,7 @@ class Approval(Hook):
         with self._lock:
             self._open, self._verdict = OpenQuestion(question.id, question.call, answered), None
             if self._gone:
-                self._verdict = Verdict("deny", "the client is gone")
+                self._verdict = GONE
                 answered.set()
         try:
             context.emit(question)
@@ -235,17 +239,20 @@ class Approval(Hook):
         id, call = question.id, question.call
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
-            return Block(f"not allowed: nobody answered within {self._seconds:g} s")
+            return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
         context.emit(ApprovalResolved(id, call.id, decision, "client"))
         if decision == "deny":
-            return Block(f"the user did not allow this: {verdict.reason or 'no reason given'}")
+            because = verdict.reason or "no reason given"
+            source: Decider = "policy" if verdict is GONE else "user"
+            return Block(f"the user did not allow this: {because}", source)
         if verdict.decision == "allow_session":
             self._remembered.add(call.name)
         if verdict.args is None or verdict.args == call.args:
-            return ALLOW
+            return Allow("user")
         shown = preview(replace(call, args=verdict.args))
-        return ReplaceArgs(verdict.args, f"[the user changed the call before it ran, to: {shown}]")
+        note = f"[the user changed the call before it ran, to: {shown}]"
+        return ReplaceArgs(verdict.args, note, "user")
 
 
 def preview(call: ToolCall) -> str:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_commands import SlowCommands
     from zot.settings.resolve import Setup
+    from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
 Change = (
@@ -92,6 +93,7 @@ class RpcServer(LineServer):
         self._load_error: Exception | None = None
         self._frame: Callable[..., Any] | None = None
         self._slow: SlowCommands | None = None
+        self._messages: KeptMessages | None = None
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -294,10 +296,12 @@ class RpcServer(LineServer):
                 self._answer(incoming, zot_replies.approvals(runtime.approvals()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
+                if self._messages is None:
+                    self._messages = zot_replies.KeptMessages()
                 messages = runtime.session.messages()[offset:end]
-                if (size := zot_replies.least_size(messages)) > MAX_ANSWER:
+                if (size := self._messages.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
-                self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
+                self._answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
             case _:
                 assert_never(command)
 

@@ -6,10 +6,9 @@ were. What the frames of several extensions add up to is in host.py.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol, assert_never
@@ -82,6 +81,7 @@ class HostedExtension:
         *,
         log: LogFile,
         limits: ExtensionLimits,
+        environ: Mapping[str, str],
         secrets: frozenset[str],
     ) -> None:
         self.installed = installed
@@ -102,6 +102,7 @@ class HostedExtension:
         """What an earlier run saw it guard, or its manifest says; none once it has started."""
         self.session_announced = False
         self._owner = owner
+        self._environ = environ
         self._secrets = secrets
         self._coming = self.registered
         self._peer: ExtensionProcess | None = None
@@ -127,7 +128,7 @@ class HostedExtension:
         self._new_buckets()
         self.log.note(f"starting {self.installed.manifest.exec!r} in {self.installed.directory}")
         try:
-            env = environment(os.environ, self._secrets, self.installed.manifest.env)
+            env = environment(self._environ, self._secrets, self.installed.manifest.env)
             process = ChildProcess(self.installed.command(), self.installed.directory, env)
         except (ExtensionError, OSError, ValueError) as error:
             reason = f"cannot be started: {error}"

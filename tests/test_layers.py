@@ -7,7 +7,7 @@ SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "text", "lines", "trees", ""}
 CORE = SMALL | {"provider", "core"}
-PARTS = {"tools", "extensions", "skills", "sessions", "local"}
+PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
@@ -19,9 +19,13 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
+    "jsonrpc": SMALL,
     "provider": SMALL,
     "core": SMALL | {"provider"},
+    "children": SMALL,
     **dict.fromkeys(PARTS, CORE),
+    "extensions": CORE | {"children"},
+    "mcp": CORE | {"children", "jsonrpc"},
     # The one list of formats: the store and the library know what a format is, not which.
     "formats": {"sessions", "pi"},
     "sessions": CORE | {"formats"},
@@ -91,7 +95,7 @@ ASKING = {
     "client.py": "starts `zot rpc` with the environment of its caller",
     "conformance/kit.py": "starts the server that is examined",
     "testing/harness.py": "starts the extension that is examined",
-    "extensions/keeper.py": "a program of its own: what it got is what the extension gets",
+    "children/keeper.py": "a program of its own: what it got is what the child gets",
     "provider/http.py": "the proxy belongs to the machine, as the certificates do",
     "provider/connection.py": "so do the certificates: OpenSSL reads the variable itself",
     "files.py": "who called sudo is a fact of the process",

@@ -86,6 +86,7 @@ def build_runtime(
         sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
+        files=builtin,
         approval=approval,
         redactor=redactor,
     )

@@ -20,8 +20,7 @@ from zot.errors import ExtensionError, ZotError
 from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
-from zot.extensions.logfile import log_path
-from zot.extensions.manifest import FILE, Installed, discover, global_dir, read
+from zot.extensions.manifest import FILE, Installed, discover, global_dir, log_path, read
 from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings.known import Known
@@ -64,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     action = add("install", _install, "copy a folder or clone a repository")
     action.add_argument("source", metavar="PATH|GIT-URL")
     action.add_argument("--force", action="store_true", help="replace one that is installed")
-    action = add("remove", _remove, "delete an extension; its data is kept", "rm")
+    action = add("remove", _remove, "delete an extension's folder; its log is kept", "rm")
     action.add_argument("name")
     action.add_argument("-y", "--yes", action="store_true", help="do not ask")
     for word, run in (("enable", _enable), ("disable", _disable)):
@@ -73,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     action.add_argument("name")
     action.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
     action.add_argument("-n", "--lines", type=int, default=TAIL_LINES, help="from the end (200)")
-    action = add("doctor", _doctor, "start extensions, and say what is wrong with them")
+    action = add(
+        "doctor", _doctor, "start extensions, and say what is wrong with them; a slow one has 60 s"
+    )
     action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
     action = add("new", _new, "a small extension that works, to begin with")
     action.add_argument("name")

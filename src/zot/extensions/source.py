@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 from zot import __version__
 from zot.cancel import Cancel
 from zot.core.events import Event
-from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.hook import (
+    ALLOW,
+    Allow,
+    Block,
+    Hook,
+    HookContext,
+    Permission,
+    ReplaceArgs,
+    ReplaceText,
+)
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
@@ -197,6 +206,10 @@ class Extensions(Hook):
 
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         return ALLOW if self._hook is None else self._hook.before_reply(message, context)
+
+    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+        if self._host is not None:
+            self._host.tool_decided(call, permission)
 
     # --- inside ------------------------------------------------------------------------------
 

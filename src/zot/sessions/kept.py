@@ -10,6 +10,7 @@ from itertools import islice
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
+from zot.sessions.contents import SessionContents
 from zot.sessions.export import export_loaded, render_loaded
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
@@ -56,7 +57,10 @@ class KeptSessions:
 
     def fork(self, name: str, at: str | int | None, current: Session) -> Session:
         path, loaded = self._chosen(name, current)
-        return open_session(self._written(loaded, at, beside=path), self._cwd)
+        copy = self._written(loaded, at, beside=path)
+        if path:
+            SessionContents(path).copy_to(copy)
+        return open_session(copy, self._cwd)
 
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
         path, loaded = self._chosen(name, current)

@@ -24,6 +24,7 @@ from zot.files import ensure_dir, sync_dir
 from zot.formats import format_named
 from zot.provider.types import Message, Text, ToolResult
 from zot.sessions import jsonl
+from zot.sessions.contents import SessionContents
 from zot.sessions.files import Loaded, load, open_to_append
 from zot.sessions.format import BadRow, lines
 from zot.sessions.open import (
@@ -239,7 +240,9 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home
     place = loaded.meta.cwd if cwd is None else cwd
     by_path = format_named(loaded.format).parent_is_path
     parent = os.path.abspath(path) if by_path else loaded.meta.id
-    return fork_into(beside, loaded, at, cwd=place, parent=parent)
+    copy = fork_into(beside, loaded, at, cwd=place, parent=parent)
+    SessionContents(path).copy_to(copy)
+    return copy
 
 
 def fork_into(
@@ -346,8 +349,9 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Raises SessionError when it cannot be removed."""
+    """A session, with what it kept of files. Raises SessionError when it cannot be removed."""
     try:
         os.unlink(path)
+        SessionContents(path).remove()
     except OSError as error:
         raise SessionError(f"cannot remove {path!r}: {error.strerror or error}") from error

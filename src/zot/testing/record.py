@@ -152,7 +152,7 @@ class RecordingTool:
 
         line: Line = {"name": self.name, "args": packer.plain(args)}
         try:
-            watched = ToolContext(context.call_id, context.cancel, progress)
+            watched = replace(context, progress=progress)
             output = self._tool.run(args, watched)
             line["output"] = packer.pack(output)
             return output

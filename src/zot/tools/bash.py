@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from zot.cancel import Cancel
+from zot.core.events import ToolStatus
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.home import RPC_TOKEN
@@ -131,7 +132,8 @@ def _report(
         "full_output": None if path is None else str(path),
         "stopped_processes": len(result.leftovers),
     }
-    return ToolOutput(content=(Text(body),), is_error=code != 0, details=details)
+    status: ToolStatus | None = "timed_out" if result.end == "timed_out" else None
+    return ToolOutput((Text(body),), is_error=code != 0, details=details, status=status)
 
 
 def _notes(result: ProcessResult, timeout: float | None) -> list[str]:

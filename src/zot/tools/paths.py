@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from zot.errors import ToolError
+from zot.errors import ToolBlocked, ToolError
 from zot.tools.disk import Outside
 
 
@@ -105,4 +105,6 @@ def reason(error: OSError) -> str:
 
 def failed(what: str, error: OSError) -> ToolError:
     """The error for the model: what could not be done, and why."""
-    return ToolError(str(error) if isinstance(error, Outside) else f"{what}: {reason(error)}")
+    if isinstance(error, Outside):
+        return ToolBlocked(str(error))
+    return ToolError(f"{what}: {reason(error)}")

@@ -21,7 +21,8 @@ from zot.tools.registry import (
 
 
 class BuiltinTools(ReadySource):
-    """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
+    """A ToolSource, and the Shell and the Files of the same place. No process is started before
+    one is needed."""
 
     name = "built-in"
 
@@ -63,6 +64,23 @@ class BuiltinTools(ReadySource):
     def close(self) -> None:
         self._background.end_all()
         self._supervisor.close()
+
+    # --- Files -------------------------------------------------------------------------------
+
+    def content(self, path: str) -> bytes | None:
+        from zot.tools import restore  # start-up budget, as below
+
+        return restore.content(self._place.get(), path)
+
+    def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
+        from zot.tools import restore
+
+        restore.put(self._place.get(), path, content, expected)
+
+    def diff(self, before: bytes | None, after: bytes | None) -> str:
+        from zot.tools import restore
+
+        return restore.diff(before, after)
 
     # --- Shell -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from zot.core.rule import Rule
-from zot.home import home_dir
+from zot.home import of_process
 from zot.settings.approvals import ProjectRules, approvals_path, read_rules
 from zot.text import for_terminal
 
@@ -19,7 +19,9 @@ def main(argv: Sequence[str]) -> int:
     """Run `zot approvals ...`; the exit code. `argv[0]` is `approvals`."""
     arguments = _parser().parse_args(argv[1:])
     if arguments.action == "remove":
-        return _remove(ProjectRules(home_dir(), arguments.cwd), arguments.tool, arguments.pattern)
+        return _remove(
+            ProjectRules(of_process().home, arguments.cwd), arguments.tool, arguments.pattern
+        )
     return _list("" if arguments.all else os.path.realpath(arguments.cwd), arguments.json)
 
 
@@ -40,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(project: str, as_json: bool) -> int:
-    everything = read_rules(approvals_path(home_dir()))
+    everything = read_rules(approvals_path(of_process().home))
     for place, rules in sorted(everything.items()):
         for rule in rules if project in ("", place) else ():
             row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}

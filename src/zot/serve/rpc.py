@@ -20,7 +20,6 @@ from zot import __version__
 from zot.bugs import internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
-from zot.home import home_dir
 from zot.lines import LineTooLong
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
@@ -57,7 +56,7 @@ Change = (
 
 def may_have_extensions(setup: Setup) -> bool:
     options = setup.options
-    folders = (f"{setup.cwd}/.zot/extensions", f"{home_dir()}/extensions")
+    folders = (f"{setup.cwd}/.zot/extensions", f"{setup.around.home}/extensions")
     return bool(options.ext) or (
         options.extensions is not False and any(map(os.path.isdir, folders))
     )

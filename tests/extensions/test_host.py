@@ -158,7 +158,9 @@ emit("ready")
 for frame in frames(): pass
 """
     folder = write_extension(tmp_path, "x", body)
-    host = ExtensionHost(HostSettings(tmp_path, tmp_path / "home", "", (folder,), search=False))
+    host = ExtensionHost(
+        HostSettings(tmp_path, tmp_path / "home", os.environ, "", (folder,), search=False)
+    )
     try:
         host.start()
         host.wait_ready()

@@ -787,11 +787,11 @@ def test_everything_ends_when_zot_is_killed(tmp_path):
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(120)"
     folder = write_extension(tmp_path, "x", DAEMONS.replace("ENDS", stubborn))
     program = f"""
-import sys, time
+import os, sys, time
 from pathlib import Path
 from zot.extensions.host import ExtensionHost, HostSettings
 root = Path({str(tmp_path)!r})
-host = ExtensionHost(HostSettings(root, root / "home", "", (root / "x",), search=False))
+host = ExtensionHost(HostSettings(root, root / "home", os.environ, "", (root / "x",), search=False))
 host.start()
 host.wait_ready()
 print("ready", flush=True)

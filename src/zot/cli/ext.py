@@ -23,12 +23,12 @@ from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
 from zot.extensions.manifest import FILE, Installed, discover, global_dir, log_path, read
-from zot.home import home
+from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings.known import Known
 from zot.settings.trust import is_trusted
 from zot.text import for_terminal
-from zot.tools.registry import builtin_tools
+from zot.tools.registry import NAMES
 
 TAIL_LINES = 200
 
@@ -81,8 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     cwd = Path.cwd()
-    discovery = discover(cwd, home())
-    trusted = is_trusted(str(cwd))
+    discovery = discover(cwd, _home())
+    trusted = is_trusted(str(cwd), home_dir(os.environ))
     if options.json:
         described = [_described(installed, trusted) for installed in discovery.extensions]
         say_json(described, indent=True)
@@ -128,7 +128,7 @@ def _described(installed: Installed, trusted: bool) -> dict[str, Json]:
 
 
 def _install(options: argparse.Namespace) -> int:
-    done = install.install(options.source, home(), force=options.force)
+    done = install.install(options.source, _home(), os.environ, force=options.force)
     if options.json:
         say_json(_described(done, trusted=True), indent=True)
         return 0
@@ -144,7 +144,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    folder = install.find(options.name, Path.cwd(), home())
+    folder = install.find(options.name, Path.cwd(), _home())
     if not options.yes and not agreed(f"remove {folder} ?"):
         complain("nothing was removed; --yes removes it without asking")
         return 1
@@ -162,7 +162,7 @@ def _disable(options: argparse.Namespace) -> int:
 
 
 def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
-    folder = install.find(options.name, Path.cwd(), home())
+    folder = install.find(options.name, Path.cwd(), _home())
     install.set_enabled(folder, enabled)
     word = "enabled" if enabled else "disabled"
     text = f"{word} {options.name} ({folder / FILE}); it counts from the next start or reload"
@@ -191,9 +191,9 @@ def _as_path(folder: Path) -> str:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    path = log_path(home(), options.name)
+    path = log_path(_home(), options.name)
     if not path.exists():
-        install.find(options.name, Path.cwd(), home())
+        install.find(options.name, Path.cwd(), _home())
         if not options.follow:
             raise ExtensionError(f"{options.name!r} has no log yet: it was never started")
     lines = _last_lines(path, max(0, options.lines))
@@ -255,29 +255,34 @@ def _doctor(options: argparse.Namespace) -> int:
     chosen = tuple(_folder(name, cwd) for name in options.names)
     settings = HostSettings(
         cwd=cwd,
-        home=home(),
+        home=_home(),
+        environ=os.environ,
         zot_version=__version__,
         explicit=chosen,
         search=not chosen,
-        trusted=is_trusted(str(cwd)),
-        secrets=Known().key_variables(os.environ),
-        reserved_tools=frozenset(tool.name for tool in builtin_tools(str(cwd))),
+        trusted=is_trusted(str(cwd), home_dir(os.environ)),
+        secrets=Known(home_dir(os.environ)).key_variables(os.environ),
+        reserved_tools=frozenset(NAMES),
     )
     findings = examine(settings)
     if options.json:
         say_json(findings, indent=True)
     elif not findings:
-        complain(f"no extensions to examine in {global_dir(home())}")
+        complain(f"no extensions to examine in {global_dir(_home())}")
     else:
         sys.stdout.write("\n".join(_report(finding) for finding in findings))
     return 1 if any(finding.problems for finding in findings) else 0
+
+
+def _home() -> Path:
+    return Path(home_dir(os.environ))
 
 
 def _folder(name: str, cwd: Path) -> Path:
     folder = Path(name)
     if (folder / FILE).is_file():
         return read(folder.absolute()).directory
-    return install.find(name, cwd, home())
+    return install.find(name, cwd, _home())
 
 
 def _report(finding: Finding) -> str:

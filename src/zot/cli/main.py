@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zot.bugs import complain
 from zot.errors import UsageError, ZotError
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, Surroundings, of_process
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
+    "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
     "sessions": "zot.cli.sessions",
@@ -208,21 +209,26 @@ def _planned(options: Options) -> Plan:
 
 
 def _plan(options: Options) -> Plan:
+    around = of_process()
     if options.replay or options.record:
         from zot.testing import record
 
-        return record.replayed(options) if options.replay else record.recorded(_fresh(options))
-    return _fresh(options)
+        return (
+            record.replayed(options, around)
+            if options.replay
+            else record.recorded(_fresh(options, around))
+        )
+    return _fresh(options, around)
 
 
-def _fresh(options: Options) -> Plan:
+def _fresh(options: Options, around: Surroundings) -> Plan:
     if options.mode:
         from zot.pi.models import plan_pi
 
-        return plan_pi(options, os.environ)
+        return plan_pi(options, around)
     from zot.settings.plan import plan
 
-    return plan(options, os.environ)
+    return plan(options, around)
 
 
 class Subcommand(Protocol):

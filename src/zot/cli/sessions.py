@@ -22,6 +22,7 @@ from zot.core.session import (
     UsageNote,
 )
 from zot.errors import SessionError
+from zot.home import home_dir
 from zot.provider.types import Message, ToolCall
 from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
@@ -93,7 +94,7 @@ def _scope(arguments: argparse.Namespace) -> str | None:
 
 
 def _path(arguments: argparse.Namespace) -> str:
-    return library.find(arguments.session, _scope(arguments))
+    return library.find(arguments.session, _scope(arguments), home_dir(os.environ))
 
 
 def _say_line(text: str) -> None:
@@ -106,7 +107,7 @@ def _say_line(text: str) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     empty = True
-    for summary in library.summaries(_scope(arguments)):
+    for summary in library.summaries(_scope(arguments), home_dir(os.environ)):
         empty = False
         if arguments.json:
             say_json(summary)
@@ -138,7 +139,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _search(arguments: argparse.Namespace) -> int:
     code = 1
-    for hit in library.search(arguments.text, _scope(arguments)):
+    for hit in library.search(arguments.text, _scope(arguments), home_dir(os.environ)):
         code = 0
         if arguments.json:
             say_json(hit)
@@ -215,13 +216,13 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    say(import_file(arguments.file, _here(arguments)))
+    say(import_file(arguments.file, _here(arguments), home_dir(os.environ)))
     return 0
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     age = seconds(arguments.older_than) if arguments.older_than else None
-    doomed = library.prunable(_scope(arguments), age)
+    doomed = library.prunable(_scope(arguments), home_dir(os.environ), age)
     for path in doomed:
         say(path)
     if not doomed:

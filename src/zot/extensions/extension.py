@@ -6,10 +6,9 @@ were. What the frames of several extensions add up to is in host.py.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol, assert_never
@@ -84,6 +83,7 @@ class HostedExtension:
         *,
         log: LogFile,
         limits: ExtensionLimits,
+        environ: Mapping[str, str],
         secrets: frozenset[str],
     ) -> None:
         self.installed = installed
@@ -106,6 +106,7 @@ class HostedExtension:
         """No earlier run saw it: that it is quiet after its hello says nothing about it."""
         self.session_announced = False
         self._owner = owner
+        self._environ = environ
         self._secrets = secrets
         self._coming = self.registered
         self._peer: ExtensionProcess | None = None
@@ -135,7 +136,7 @@ class HostedExtension:
         self._new_buckets()
         self.log.note(f"starting {self.installed.manifest.exec!r} in {self.installed.directory}")
         try:
-            env = environment(os.environ, self._secrets, self.installed.manifest.env)
+            env = environment(self._environ, self._secrets, self.installed.manifest.env)
             process = ChildProcess(self.installed.command(), self.installed.directory, env)
         except (ExtensionError, OSError, ValueError) as error:
             reason = f"cannot be started: {error}"

@@ -47,6 +47,8 @@ EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
 class HostSettings(Struct, frozen=True):
     cwd: Path
     home: Path
+    environ: Mapping[str, str]
+    """What extensions get of it: without the secrets."""
     zot_version: str = ""
     explicit: tuple[Path, ...] = ()
     """Folders given with `--ext`; loaded first, and also when `search` is off."""
@@ -183,8 +185,10 @@ class ExtensionHost:
     def _new_extension(self, installed: Installed) -> HostedExtension:
         limits = self.settings.limits
         log = LogFile(log_path(self.settings.home, installed.name), limits.log_bytes)
-        secrets = self.settings.secrets
-        extension = HostedExtension(installed, self, log=log, limits=limits, secrets=secrets)
+        environ, secrets = self.settings.environ, self.settings.secrets
+        extension = HostedExtension(
+            installed, self, log=log, limits=limits, environ=environ, secrets=secrets
+        )
         expected = self._guards.expected(installed)
         extension.expected, extension.is_new = expected or frozenset(), expected is None
         return extension

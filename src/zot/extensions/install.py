@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,9 @@ _GIT = (
 )
 
 
-def install(source: str, home: Path, *, force: bool = False) -> Installed:
+def install(
+    source: str, home: Path, environ: Mapping[str, str], *, force: bool = False
+) -> Installed:
     """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force` what the
     installed one has besides, its state, stays.
 
@@ -42,7 +44,7 @@ def install(source: str, home: Path, *, force: bool = False) -> Installed:
             changed.
     """
     if is_git_url(source) and not Path(source).is_dir():
-        with _cloned(source) as folder:
+        with _cloned(source, environ) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -123,13 +125,13 @@ def _name_of(folder: Path) -> str | None:
 
 
 @contextmanager
-def _cloned(url: str) -> Iterator[Path]:
+def _cloned(url: str, environ: Mapping[str, str]) -> Iterator[Path]:
     git = shutil.which("git")
     if git is None:
         raise ExtensionError("git is not installed; clone the repository and install its folder")
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
-        env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        env = {**environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         try:
             done = subprocess.run(
                 [str(Path(git).absolute()), *_GIT, url, str(folder)],

@@ -53,12 +53,12 @@ def shown(path: Path, cwd: Path) -> str:
         return str(path)
 
 
-def executable(name: str, cwd: Path, environ: Mapping[str, str] | None = None) -> str | None:
+def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
     """The absolute path of a helper program on PATH, never one that lies inside `cwd`.
 
     A checked-out repository may bring its own `rg` or `git`; ours must not be that one.
     """
-    search = (os.environ if environ is None else environ).get("PATH", os.defpath)
+    search = environ.get("PATH", os.defpath)
     here = Path(os.path.realpath(cwd))
     for folder in search.split(os.pathsep):
         candidate = Path(folder, name)
@@ -79,11 +79,11 @@ def _is_program(path: Path) -> bool:
         return False  # not there, or in a folder we may not look into
 
 
-def shell(cwd: Path) -> str:
+def shell(cwd: Path, environ: Mapping[str, str]) -> str:
     """/bin/bash, else bash on PATH, else /bin/sh."""
     if os.access("/bin/bash", os.X_OK):
         return "/bin/bash"
-    return executable("bash", cwd) or "/bin/sh"
+    return executable("bash", cwd, environ) or "/bin/sh"
 
 
 def kind(mode: int) -> str:

@@ -181,7 +181,8 @@ class LineWriter:
         with self._lock:
             if self._closed:
                 return
-            if self._asleep and self._write_now(data):
+            # A pipe that polls as writable takes this much whole, without blocking.
+            if self._asleep and len(data) <= select.PIPE_BUF and self._write_now(data):
                 return
             self._waiting.append(data)
             self._size += len(data)
@@ -215,10 +216,7 @@ class LineWriter:
         now = time.monotonic()
         credit = min(AT_ONCE, self._credit + (now - self._last_put) / REFILL)
         self._credit, self._last_put = max(0.0, credit - 1), now
-        # A pipe that polls as writable takes this much whole, without blocking.
-        if self._space is None or credit < 1 or len(data) > select.PIPE_BUF:
-            return False
-        if not self._space.poll(0):
+        if self._space is None or credit < 1 or not self._space.poll(0):
             return False
         try:
             return os.write(self._fd, data) == len(data)

@@ -18,15 +18,17 @@ class Cancel:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._is_set = False
+        """The same as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], None]] = {}
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     def check(self) -> None:
         """Raise Cancelled if the turn was aborted."""
-        if self._event.is_set():
+        if self._is_set:
             raise Cancelled
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -40,8 +42,9 @@ class Cancel:
 
     def set(self) -> None:
         with self._lock:
-            if self._event.is_set():
+            if self._is_set:
                 return
+            self._is_set = True
             self._event.set()
             callbacks = list(self._callbacks.values())
         for callback in callbacks:
@@ -53,7 +56,7 @@ class Cancel:
 
     def _call(self, key: int, callback: Callable[[], None]) -> None:
         with self._lock:
-            aborted = self._event.is_set()
+            aborted = self._is_set
             if not aborted:
                 self._callbacks[key] = callback
         if aborted:

@@ -133,7 +133,8 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    return escaped(encode_json(value)) + b"\n"
+    data = encode_json(value)
+    return (data if data.isascii() else escaped(data)) + b"\n"
 
 
 class LineWriter:
@@ -186,7 +187,8 @@ class LineWriter:
                 return
             self._waiting.append(data)
             self._size += len(data)
-            self._ring()
+            if self._asleep:
+                self._ring()
 
     @property
     def overfull(self) -> bool:
@@ -205,7 +207,7 @@ class LineWriter:
         """Write what waits, for at most `timeout` seconds, and stop."""
         with self._lock:
             self._closed = True
-            if self._waiting or self._thread:
+            if self._asleep and (self._waiting or self._thread):
                 self._ring()
             self._room.notify_all()
         if self._thread is not None:
@@ -224,8 +226,7 @@ class LineWriter:
             return False  # the thread will meet it too, and tell
 
     def _ring(self) -> None:
-        if not self._asleep:
-            return
+        """Wake the thread, or start it."""
         if self._thread is not None:
             self._asleep = False
             self._doorbell.release()

@@ -211,7 +211,7 @@ class Agent:
             step += 1
             self._check_limits(limits, step, started, before)
             for steering in io.take_steering():
-                self._add_user(steering, io)
+                self._add_user(steering, io, queued=True)
             self._compact_if_full(io)
             calls = self._turn(step, io)
             if calls:
@@ -233,7 +233,8 @@ class Agent:
             ZotError: there is nothing to compact, or the model did not summarise.
             Cancelled: it was aborted.
         """
-        io.emit(events.CompactStart(reason))
+        count, tokens = len(self.session.messages()), self._context_tokens
+        io.emit(events.CompactStart(reason, count, tokens))
         compactor = self._compactor()
         try:
             plan = compactor.plan(self.session.context(), reason)
@@ -241,27 +242,27 @@ class Agent:
         except ZotError as error:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, str(error)))
+            io.emit(events.CompactFailed(reason, str(error), False, count, tokens))
             raise
         except Cancelled:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, "aborted", aborted=True))
+            io.emit(events.CompactFailed(reason, "aborted", True, count, tokens))
             raise
         before = self._context_tokens or plan.tokens
         self._pay(usage, io)
         io.append(plan.entry(summary, before, usage))
-        self._context_tokens = estimate(self.session.messages())
-        done = events.CompactDone(
-            summary, reason, before, self._context_tokens, usage, plan.first_kept or ""
-        )
+        messages = self.session.messages()
+        after = self._context_tokens = estimate(messages)
+        kept = plan.first_kept or ""
+        done = events.CompactDone(summary, reason, before, after, usage, kept, len(messages))
         io.emit(done)
         return summary
 
     def _follow_up(self, io: RunIO) -> bool:
         waiting = io.take_follow_up()
         for user in waiting:
-            self._add_user(user, io)
+            self._add_user(user, io, queued=True)
         return bool(waiting)
 
     # --- one model call ----------------------------------------------------------------------
@@ -379,7 +380,7 @@ class Agent:
 
     # --- bookkeeping -------------------------------------------------------------------------
 
-    def _add_user(self, user: UserInput, io: RunIO) -> None:
+    def _add_user(self, user: UserInput, io: RunIO, *, queued: bool = False) -> None:
         text = (Text(user.text),) if user.text else ()
         message = Message(
             "user", (*text, *user.images, *user.documents), time.time(), extra=user.extra
@@ -387,7 +388,7 @@ class Agent:
         io.append(message)
         self.session.sync()
         self._grow((message,))
-        io.emit(events.UserMessage(message))
+        io.emit(events.UserMessage(message, queued))
 
     def _system_prompt(self, context: HookContext) -> str:
         if self._system is None:

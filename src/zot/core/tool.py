@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.core.events import ToolStatus
 from zot.provider.types import Image, Json, Text
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
@@ -32,6 +33,8 @@ class ToolOutput(Struct, frozen=True):
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details: dict[str, Json] | None = None
+    status: ToolStatus | None = None
+    """How it ended, where `is_error` does not say it all."""
 
 
 class Tool(Protocol):

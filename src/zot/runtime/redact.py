@@ -246,7 +246,7 @@ class RedactingTool:
         try:
             output = self._tool.run(args, replace(context, progress=stream.feed))
         except ToolError as error:
-            raise ToolError(self._redactor.text(str(error))) from error
+            raise type(error)(self._redactor.text(str(error))) from error
         finally:
             stream.finish()
         if isinstance(output, str):

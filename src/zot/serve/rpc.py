@@ -20,7 +20,6 @@ from zot import __version__
 from zot.bugs import internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
-from zot.home import home_dir
 from zot.lines import LineTooLong
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
@@ -46,6 +45,7 @@ Change = (
     | commands.SetReasoning
     | commands.SetJail
     | commands.Approve
+    | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
     | commands.PanelClose
@@ -56,7 +56,7 @@ Change = (
 
 def may_have_extensions(setup: Setup) -> bool:
     options = setup.options
-    folders = (f"{setup.cwd}/.zot/extensions", f"{home_dir()}/extensions")
+    folders = (f"{setup.cwd}/.zot/extensions", f"{setup.around.home}/extensions")
     return bool(options.ext) or (
         options.extensions is not False and any(map(os.path.isdir, folders))
     )
@@ -155,7 +155,12 @@ class RpcServer(LineServer):
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
                 self._queue(incoming, command, self.runtime.follow)
-            case commands.GetState() | commands.GetMessages() | commands.GetModels():
+            case (
+                commands.GetState()
+                | commands.GetMessages()
+                | commands.GetModels()
+                | commands.GetApprovals()
+            ):
                 self._look(incoming, command)
             case (
                 commands.GetCommands()
@@ -197,8 +202,10 @@ class RpcServer(LineServer):
             case commands.SetJail(on):
                 runtime.set_jail(on)
                 return zot.JailSet(on)
-            case commands.Approve(request_id, decision, reason):
-                runtime.approve(request_id, decision, reason)
+            case commands.Approve(request_id, decision, reason, pattern, args):
+                runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+            case commands.RemoveApproval(tool, pattern):
+                runtime.remove_approval(tool, pattern)
             case commands.Answer(request_id, value, confirmed, cancelled):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
@@ -265,7 +272,10 @@ class RpcServer(LineServer):
     def _look(
         self,
         incoming: Incoming,
-        command: commands.GetState | commands.GetMessages | commands.GetModels,
+        command: commands.GetState
+        | commands.GetMessages
+        | commands.GetModels
+        | commands.GetApprovals,
     ) -> None:
         from zot.wire import zot_replies  # deferred: start-up budget
 
@@ -281,6 +291,8 @@ class RpcServer(LineServer):
             case commands.GetModels(everywhere):
                 models = runtime.models.all("" if everywhere else runtime.model.provider)
                 self._answer(incoming, zot_replies.models(models))
+            case commands.GetApprovals():
+                self._answer(incoming, zot_replies.approvals(runtime.approvals()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 if self._messages is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.home import Surroundings
+from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -17,6 +20,9 @@ from zot.tools.registry import (
     SharedSupervisor,
     builtin_tools,
 )
+
+if TYPE_CHECKING:
+    from zot.core.changes import PlannedChange
 
 
 class BuiltinTools(ReadySource):
@@ -28,7 +34,7 @@ class BuiltinTools(ReadySource):
     def __init__(
         self,
         cwd: str,
-        home: str,
+        around: Surroundings,
         names: Sequence[str] | None,
         secret_names: frozenset[str],
         supervisor: SharedSupervisor,
@@ -37,11 +43,11 @@ class BuiltinTools(ReadySource):
     ) -> None:
         """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
         self._cwd = cwd
-        self._home = home
+        self._around = around
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
-        self._place = SharedPlace(cwd)
+        self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
         self._background = SharedBackground(self._tools_changed)
@@ -81,6 +87,11 @@ class BuiltinTools(ReadySource):
 
         return restore.diff(before, after)
 
+    def planned(self, call: ToolCall) -> PlannedChange | None:
+        from zot.tools import restore
+
+        return restore.planned(self._place.get(), call)
+
     # --- Shell -------------------------------------------------------------------------------
 
     @property
@@ -90,14 +101,10 @@ class BuiltinTools(ReadySource):
     def set_jail(self, on: bool) -> None:
         if self._tools and on == self._place.jail:
             return
-        place = SharedPlace(self._cwd, jail=on, home=self._home)
+        environ, home = self._around.environ, self._around.home
+        place = SharedPlace(self._cwd, environ, jail=on, home=home)
         self._tools = builtin_tools(
-            self._cwd,
-            self._names,
-            self._secret_names,
-            self._supervisor,
-            place,
-            self._background,
+            place, self._names, self._secret_names, self._supervisor, self._background
         )
         self._place = place
 

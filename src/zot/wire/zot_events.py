@@ -119,7 +119,17 @@ def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventF
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
     call = event.call
     timeout = round(event.timeout * 1000)
-    return frames.ApprovalRequest(event.id, call.id, call.name, call.args, event.preview, timeout)
+    return frames.ApprovalRequest(
+        event.id,
+        call.id,
+        call.name,
+        call.args,
+        event.preview,
+        timeout,
+        event.pattern,
+        event.diff,
+        event.line,
+    )
 
 
 def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:

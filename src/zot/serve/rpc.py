@@ -399,11 +399,12 @@ class RpcServer(LineServer):
         self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
 
     def _put(self, line: bytes, tag: Any) -> None:
-        with self._wire_lock:
-            if "seq" in self._features:
-                self._seq += 1
-                line = zot.stamped(line, self._seq, tag)
+        if "seq" not in self._features:
             self.writer.put(line)
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self._seq += 1
+            self.writer.put(zot.stamped(line, self._seq, tag))
 
 
 def too_large(size: int) -> CommandError:

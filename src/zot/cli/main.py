@@ -152,6 +152,8 @@ def _run_mode(options: Options) -> int:
         _loaded()
     if options.list_models:
         return int(_module("zot.cli.models").list_models(options))
+    if options.durable and not options.rpc:
+        raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
         options = _module("zot.cli.resume").choose_session(options)
     if options.rpc:

@@ -4,7 +4,7 @@ Order of a run, as every listener sees it (a star: any number, brackets: perhaps
 
     UserMessage turn* [ErrorRaised] Done
     turn  = TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled* TurnEnd
-            (ToolStarted ToolProgress* ToolReturned)*
+            (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
     delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
 
 Deltas, retries and a change of the model are the provider's own events, handed on as they are.
@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from zot.core.tool import Replay
 from zot.provider.types import FellBack as FellBack
 from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
 from zot.provider.types import ReasoningDelta as ReasoningDelta
@@ -69,6 +70,12 @@ class ToolStarted(Struct, frozen=True):
     call: ToolCall
 
 
+class ToolAllowed(Struct, frozen=True):
+    """Every guard let the call pass: the tool begins. `call` has the arguments it runs with."""
+
+    call: ToolCall
+
+
 class ToolProgress(Struct, frozen=True):
     id: str
     text: str
@@ -89,6 +96,40 @@ class Done(Struct, frozen=True):
     """The run is over: exactly one for every prompt and every compact, whatever happened."""
 
     stop: Stop = "end"
+
+
+class OpenCall(Struct, frozen=True):
+    """A call that a crash cut off, and what is done about it."""
+
+    id: str
+    name: str
+    started: bool
+    """It had begun: it may have taken effect."""
+    replay: Replay
+
+
+class RunResumed(Struct, frozen=True):
+    """A run that another process began goes on here. A turn that was open is void."""
+
+    run: str
+    attempt: int
+    away: float
+    """Seconds since something was last heard of it."""
+    open: tuple[OpenCall, ...] = ()
+
+
+class RunHeld(Struct, frozen=True):
+    """A run that was cut off waits for somebody to say how it goes on."""
+
+    run: str
+    attempt: int
+    reason: str
+
+
+class RunSuspended(Struct, frozen=True):
+    """In the place of Done: the process ends, and the run goes on when the next one starts."""
+
+    run: str
 
 
 class CompactStart(Struct, frozen=True):
@@ -182,10 +223,14 @@ Event = (
     | ToolCalled
     | TurnEnd
     | ToolStarted
+    | ToolAllowed
     | ToolProgress
     | ToolReturned
     | ErrorRaised
     | Done
+    | RunResumed
+    | RunHeld
+    | RunSuspended
     | CompactStart
     | CompactDone
     | CompactFailed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -18,6 +18,9 @@ class ToolContext(Struct, frozen=True):
     cancel: Cancel
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; never splits a character."""
+    key: str = ""
+    """In a durable run: names this call. The same at every attempt, so that a service which knows
+    such keys does the work once."""
 
 
 class ToolOutput(Struct, frozen=True):
@@ -26,7 +29,24 @@ class ToolOutput(Struct, frozen=True):
     details: dict[str, Json] | None = None
 
 
+Replay = Literal["never", "reconcile", "idempotent", "safe"]
+"""What may be done with a call that a crash cut off, from the narrowest to the widest: tell the
+model that it may have taken effect; ask the tool what became of it; run it again with the same
+key; run it again."""
+REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
+
+
+class Reconciled(Struct, frozen=True):
+    """What a tool found out about a call that was cut off."""
+
+    state: Literal["done", "not_done", "unknown"]
+    output: ToolOutput | str = ""
+    """The result of a call that was done; of an unknown one, what the model should know."""
+
+
 class Tool(Protocol):
+    """A tool may also have `replay: Replay`; one that says nothing is never run again."""
+
     @property
     def name(self) -> str: ...
 
@@ -46,3 +66,18 @@ class Tool(Protocol):
             Cancelled: the turn was aborted and nothing of the tool's is left running.
         """
         ...
+
+
+@runtime_checkable
+class ReconcilingTool(Protocol):
+    """A tool whose `replay` is `reconcile`."""
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """Find out what became of a call that was cut off; nothing may be done here."""
+        ...
+
+
+def replay_of(tool: Tool) -> Replay:
+    """What the tool declares; a word that nobody knows counts as nothing."""
+    declared = getattr(tool, "replay", "never")
+    return declared if declared in REPLAYS else "never"

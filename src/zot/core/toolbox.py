@@ -5,7 +5,7 @@ sees; only an abort ends the batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -19,8 +19,8 @@ from zot.core.check import problem
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import Cancelled, ToolError
+from zot.core.tool import Replay, Tool, ToolContext, ToolOutput, replay_of
+from zot.errors import Cancelled, JournalError, ToolError
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
 
 ABORTED = "aborted"
@@ -33,6 +33,13 @@ class CallIO(Protocol):
     def cancel(self) -> Cancel: ...
     @property
     def emit(self) -> Callable[[Event], None]: ...
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        """Note that the tool is about to run with these arguments; the key of the call.
+
+        Raises:
+            JournalError: it cannot be noted, so the tool must not run.
+        """
+        ...
 
 
 class BatchIO(CallIO, Protocol):
@@ -45,6 +52,9 @@ class _Alone(Struct, frozen=True):
 
     cancel: Cancel
     emit: Callable[[Event], None]
+
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        return ""
 
 
 class Toolbox:
@@ -65,20 +75,31 @@ class Toolbox:
     def names(self) -> list[str]:
         return sorted(self._tools)
 
-    def run(self, calls: Sequence[ToolCall], io: BatchIO) -> None:
-        """Run the calls of one turn, and append the message with all their results.
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def run(
+        self, calls: Sequence[ToolCall], io: BatchIO, known: Mapping[str, ToolResult] = {}
+    ) -> None:
+        """Run the calls of one turn, and append the message with all their results. `known` has
+        the results that were noted already: those calls do not run.
 
         Raises:
             Cancelled: the turn was aborted; every call has a result all the same.
+            SessionError: something could not be written; the tools behind it did not run.
         """
         results: list[ToolResult] = []
         for number, call in enumerate(calls, 1):
             started = time.monotonic()
-            result = self._result(call, io, steered=bool(results) and io.has_steering())
+            steered = bool(results) and io.has_steering()
+            noted = known.get(call.id)
+            result = noted or self._result(call, io, steered=steered)
             results.append(result)
             # Written before anyone hears of it: what a client has seen survives a crash.
-            last = number == len(calls)
-            io.append(Message("tool", tuple(results), time.time()) if last else ResultNote(result))
+            if number == len(calls):
+                io.append(Message("tool", tuple(results), time.time()))
+            elif noted is None:
+                io.append(ResultNote(result))
             io.emit(events.ToolReturned(call, result, time.monotonic() - started))
         io.cancel.check()
 
@@ -108,6 +129,8 @@ class Toolbox:
             return _failure(ABORTED)
         except ToolError as error:
             return _failure(str(error))
+        except JournalError:
+            raise  # nobody would know after a crash that it had begun
         except BaseException as error:
             # A bug in a tool: the model gets one line, the developer the traceback on stderr.
             # SystemExit too: a tool must not be able to end the run's thread.
@@ -121,7 +144,8 @@ class Toolbox:
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args = self._guarded(call, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io))
+        key = io.begin(replace(call, args=args), replay_of(tool))
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io), key)
         output = tool.run(args, context)
         if isinstance(output, str):
             output = ToolOutput((Text(output),))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +48,9 @@ from zot.runtime.runs import Listener, Runs
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
 
+if TYPE_CHECKING:
+    from zot.runtime.durable import Durable
+
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
 
@@ -79,6 +82,7 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     """Made when first asked for; None: there is only the session it was made with."""
     shell: Shell | None = None
     approval: Approval | None = None
+    durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
 
@@ -87,7 +91,7 @@ class Runtime(Runs):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
     def __init__(self, agent: Agent, parts: RuntimeParts) -> None:
-        super().__init__(agent, parts.client, parts.listeners)
+        super().__init__(agent, parts.client, parts.listeners, parts.durable)
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
@@ -315,6 +319,9 @@ class Runtime(Runs):
             return None  # a model of yesterday
 
     def _switch(self, session: Session, model: Model | None, level: Level | None) -> None:
+        if self.durable is not None:
+            session.close()
+            raise CommandError("a durable runtime stays with its session: start another one")
         try:
             with self._idle("switching the session"):
                 before, self.agent.session = self.agent.session, session

@@ -41,25 +41,28 @@ def open_session(
     provider: str = "",
     model: str = "",
     warn: Warn = warn_on_stderr,
+    wait: float = 0.0,
 ) -> Session:
     """The session in `path`, created if it does not exist; None: a new one in its usual place.
 
-    A new one in its usual place appears on disk with its first entry.
+    A new one in its usual place appears on disk with its first entry. `wait`: so many seconds for
+    another process that has the file and may be about to end.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
     if path is not None and os.path.lexists(path) and not _is_empty(path):
-        return _reopen(path, warn)
+        return _reopen(path, warn, wait)
     id = new_session_id()
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
     if path is None:
         store = FileStore.create(automatic_path(cwd, id, started), meta, lazy=True)
     else:
-        if os.path.lexists(path):
-            os.unlink(path)  # an empty file somebody made room with
-        store = FileStore.create(path, meta)
+        new = _created(path, meta, wait)
+        if new is None:
+            return _reopen(path, warn, wait)
+        store = new
     return _session(store, id)
 
 
@@ -112,8 +115,21 @@ def automatic_path(cwd: str, id: str, started: float) -> str:
     return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
 
 
-def _reopen(path: str, warn: Warn) -> Session:
-    store, loaded = open_to_append(path)
+def _created(path: str, meta: Meta, wait: float) -> FileStore | None:
+    """A new file, or an empty one that somebody made room with; None: another process begins a
+    session there at the same moment."""
+    try:
+        if os.path.lexists(path):
+            return FileStore.begin_in(path, meta, wait)
+        return FileStore.create(path, meta)
+    except SessionError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            return None
+        raise
+
+
+def _reopen(path: str, warn: Warn, wait: float) -> Session:
+    store, loaded = open_to_append(path, wait=wait)
     for note in loaded.notes:
         warn(note)
     return _session(store, loaded.meta.id or new_session_id(), loaded)

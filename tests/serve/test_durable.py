@@ -148,8 +148,7 @@ def test_an_abort_is_not_undone_by_a_crash(durable):
     assert len(durable.server.requests) == 1
 
 
-def test_a_write_that_happened_is_done_and_a_search_runs_again(durable):
-    """The process is killed by the tool itself: at the worst moment, every time."""
+def test_a_write_that_happened_is_done_and_one_that_did_not_is_told(durable):
     (durable.work / "notes").write_text("hello\n")
     script = f"{tool('write', path='made', content='new')}\nthen\nsay:ok"
     zot = durable.start()

@@ -24,7 +24,7 @@ def test_a_pipe_gives_a_line_for_each_change():
     assert done.stdout.decode().splitlines() == [
         "idle",
         "thinking",
-        "running bash | turn 1 | 1 tool call",
+        "running bash | turn 1 | 1 tool call | $0.0004",
         "thinking | turn 1 | 1 tool call | $0.0004",
         "idle | turn 2 | 1 tool call | $0.0009",
     ]
@@ -38,7 +38,12 @@ def test_a_file_is_read_to_its_end_and_a_failed_run_is_exit_code_one():
 
 def test_lines_that_are_no_frames_and_a_last_line_without_end_do_no_harm():
     done = watch("-", given=b'nonsense\n\n{"type":"turn_start","step":1}')
-    assert done.stdout.decode().splitlines()[-1] == "thinking | turn 1"
+    assert done.stdout.decode().splitlines() == [
+        "idle",
+        "thinking | turn 1",
+        "gone: its frames stopped before the run ended | turn 1",
+    ]
+    assert done.returncode == 1
 
 
 def test_in_a_terminal_one_line_is_drawn_again():
@@ -118,6 +123,10 @@ def test_a_stream_cannot_steer_the_terminal():
     assert "\x1b" not in shown
     assert "\n" not in shown
     assert len(shown) < 250
+
+
+def test_an_abort_leaves_its_mark():
+    assert describe(Status("idle", 2.0, outcome="aborted")) == "idle (aborted) | 2 s"
 
 
 def test_an_unknown_price_is_said():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from zot.client import Client
 from zot.observe import Observer, Status, normalize
+from zot.observe.observer import TABLE as READERS
 
 DATA = Path(__file__).parent / "data"
 ZOT = str(Path(sys.executable).parent / "zot")
@@ -173,10 +174,12 @@ def test_a_running_tool_says_which_and_for_how_long():
     observer = Observer(clock)
     observer.feed({"type": "tool_use_start", "id": "1", "name": "bash"})
     observer.feed({"type": "tool_use_start", "id": "2", "name": "read"})
+    assert observer.status().state == "idle"  # the model only writes the call
+    observer.feed({"type": "turn_end", "stop": "tool_use"})
     clock.now += 7
     assert (observer.status().tool, observer.status().seconds) == ("bash", 7.0)
     observer.feed({"type": "tool_result", "id": "1"})
-    assert observer.status().tool == "read"
+    assert (observer.status().tool, observer.status().seconds) == ("read", 0.0)
     observer.feed({"type": "tool_result", "id": "2"})
     assert observer.status().state == "thinking"
     assert observer.status().tool == ""
@@ -248,15 +251,200 @@ def test_a_run_of_pi():
     assert (last.cost_usd, last.tool_calls) == (0.5, 1)
 
 
+def fed(*frames, clock=None):
+    observer = Observer(clock or Clock())
+    for frame in frames:
+        observer.feed(frame)
+    return observer
+
+
+CALL = {"type": "tool_use_start", "id": "1", "name": "bash"}
+ASK = {"type": "approval_request", "request_id": "q", "id": "1", "name": "bash"}
+
+
+def test_the_clock_of_a_tool_does_not_count_the_approval():
+    clock = Clock()
+    observer = fed(CALL, {"type": "turn_end", "stop": "tool_use"}, clock=clock)
+    observer.feed({**ASK, "preview": "rm -r build", "timeout_ms": 60_000})
+    clock.now += 40
+    (question,) = observer.status().questions
+    assert (question.id, question.preview) == ("q", "rm -r build")
+    assert (question.asked_seconds, question.left_seconds) == (40.0, 20.0)
+    observer.feed({"type": "approval_resolved", "request_id": "q", "decision": "allow"})
+    clock.now += 2
+    status = observer.status()
+    assert (status.state, status.seconds, status.questions) == ("tool", 2.0, ())
+
+
+def test_a_frame_that_says_when_a_tool_starts_is_believed():
+    clock = Clock()
+    observer = fed(CALL, {"type": "turn_end", "stop": "tool_use"}, clock=clock)
+    observer.feed({"type": "tool_use_start", "id": "2", "name": "read"})
+    observer.feed({"type": "tool_start", "id": "2"})
+    observer.feed({"type": "tool_result", "id": "1"})
+    clock.now += 3
+    assert (observer.status().tool, observer.status().seconds) == ("read", 3.0)
+
+
+def test_a_dialog_of_an_extension_is_waiting_until_the_run_goes_on():
+    ask = {"type": "ext_ask", "request_id": "d", "method": "select", "title": "Which?"}
+    observer = fed({"type": "turn_start"}, CALL, {**ask, "options": ["a", "b"]})
+    assert (observer.status().state, observer.status().waiting_for) == ("waiting", "Which?")
+    assert observer.status().questions[0].options == ("a", "b")
+    observer.feed({"type": "tool_progress", "id": "1", "text": "still there"})
+    assert observer.status().waiting_kind == "answer"
+    observer.feed({"type": "tool_result", "id": "1"})
+    assert (observer.status().state, observer.status().questions) == ("thinking", ())
+
+
+def test_a_compact_is_not_idle():
+    observer = fed({"type": "compact_start", "reason": "manual"})
+    assert observer.status().state == "compacting"
+    observer.feed({"type": "compact_done", "summary": "..."})
+    observer.feed({"type": "done"})
+    assert (observer.status().state, observer.status().compactions) == ("idle", 1)
+
+
+@pytest.mark.parametrize(
+    ("frames", "outcome"),
+    [
+        ([{"type": "turn_end", "stop": "end"}], "answered"),
+        ([{"type": "turn_end", "stop": "aborted"}], "aborted"),
+        ([{"type": "error", "message": "no"}], "failed"),
+        ([{"type": "error", "message": "enough", "code": "limit"}], "limit"),
+    ],
+)
+def test_how_a_run_ended_is_kept_until_the_next_begins(frames, outcome):
+    observer = fed({"type": "turn_start"}, *frames, {"type": "done"})
+    assert observer.status().outcome == outcome
+    observer.feed({"type": "user_message", "content": []})
+    assert observer.status().outcome == ""
+
+
+def test_a_stream_that_stops_in_a_run_leaves_the_agent_gone():
+    observer = fed({"type": "turn_start"}, ASK)
+    observer.end("exit code -9")
+    status = observer.status()
+    assert (status.state, status.error, status.questions) == ("gone", "exit code -9", ())
+
+
+def test_a_stream_that_stops_after_its_run_leaves_the_agent_as_it_was():
+    observer = fed({"type": "turn_start"}, {"type": "done"})
+    observer.end()
+    assert observer.status().state == "idle"
+
+
+def test_a_silent_model_is_marked_and_a_silent_tool_is_not():
+    clock = Clock()
+    observer = fed({"type": "turn_start"}, clock=clock)
+    clock.now += 121
+    assert (observer.status().state, observer.status().stalled) == ("thinking", True)
+    observer.feed(CALL)
+    observer.feed({"type": "turn_end", "stop": "tool_use"})
+    clock.now += 1000
+    status = observer.status()
+    assert (status.state, status.stalled, status.silent_seconds) == ("tool", False, 1000.0)
+
+
+def test_tokens_and_context_and_the_model():
+    sums = {"input": 30, "output": 8, "cache_read": 50, "cost_usd": 0.5}
+    usage = {"type": "usage", "input": 10, "output": 3, "cache_read": 50, "cumulative": sums}
+    state = {"type": "response", "success": True, "command": "get_state"}
+    observer = fed({**state, "data": {"model": "large"}}, usage)
+    status = observer.status()
+    assert (status.input_tokens, status.output_tokens, status.cache_read_tokens) == (30, 8, 50)
+    assert (status.context_tokens, status.cost_usd, status.model) == (63, 0.5, "large")
+    observer.feed({"type": "fallback", "failed_model": "large", "model": "small"})
+    assert observer.status().model == "small"
+
+
+def test_pi_tells_aborts_failures_and_compactions():
+    aborted = {"role": "assistant", "stopReason": "aborted", "model": "m"}
+    observer = fed({"type": "agent_start"}, {"type": "message_end", "message": aborted})
+    observer.feed({"type": "agent_end"})
+    assert (observer.status().outcome, observer.status().model) == ("aborted", "m")
+    broken = {"role": "assistant", "stopReason": "error", "errorMessage": "http 500"}
+    observer.feed({"type": "message_end", "message": broken})
+    observer.feed({"type": "agent_end"})
+    assert (observer.status().outcome, observer.status().error) == ("failed", "http 500")
+    observer.feed({"type": "compaction_start"})
+    assert observer.status().state == "compacting"
+    observer.feed({"type": "extension_ui_request", "id": "u", "method": "notify"})
+    assert observer.status().state == "compacting"  # it only tells
+    observer.feed({"type": "extension_ui_request", "id": "u", "method": "confirm", "title": "Go?"})
+    assert observer.status().waiting_for == "Go?"
+
+
+def claude(kind, *blocks, **message):
+    return {"type": kind, "message": {"content": list(blocks), **message}}
+
+
+def test_a_run_of_claude_code():
+    use = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "a b", "is_error": False}
+    used = {"input_tokens": 10, "output_tokens": 2, "cache_read_input_tokens": 100}
+    end = {"type": "result", "subtype": "success", "is_error": False, "total_cost_usd": 0.25}
+    states, last = states_of(
+        [
+            {"type": "system", "subtype": "init", "model": "claude"},
+            claude("assistant", {"type": "text", "text": "Looking."}, id="m1", usage=used),
+            claude("assistant", use, id="m1", usage=used),
+            claude("user", result),
+            claude("assistant", {"type": "text", "text": "Two."}, id="m2", usage=used),
+            end,
+        ]
+    )
+    assert states == ["idle", "thinking", "tool", "thinking", "idle"]
+    assert (last.turns, last.tool_calls, last.input_tokens) == (2, 1, 20)
+    assert (last.cost_usd, last.outcome, last.model) == (0.25, "answered", "claude")
+    assert last.context_tokens == 112
+
+
+def test_claude_code_that_came_to_its_limit():
+    end = {"type": "result", "subtype": "error_max_turns", "is_error": True}
+    status = fed(claude("user", {"type": "text", "text": "go"}), end).status()
+    assert (status.state, status.outcome, status.error) == ("failed", "limit", "error max turns")
+
+
+def codex(kind, **item):
+    return {"type": f"item.{kind}", "item": item}
+
+
+def test_a_run_of_codex():
+    command = {"id": "i1", "type": "command_execution", "command": "ls"}
+    used = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 5}
+    states, last = states_of(
+        [
+            {"type": "thread.started", "thread_id": "t"},
+            {"type": "turn.started"},
+            codex("completed", id="i0", type="reasoning", text="hm"),
+            codex("started", **command, status="in_progress"),
+            codex("completed", **command, status="completed", aggregated_output="a"),
+            codex("completed", id="i2", type="agent_message", text="One."),
+            {"type": "turn.completed", "usage": used},
+        ]
+    )
+    assert states == ["idle", "thinking", "tool", "thinking", "idle"]
+    assert (last.turns, last.tool_calls, last.outcome) == (1, 1, "answered")
+    assert (last.input_tokens, last.cache_read_tokens, last.cost_known) == (40, 60, False)
+
+
+def test_a_turn_of_codex_that_failed():
+    failed = {"type": "turn.failed", "error": {"message": "stream cut"}}
+    status = fed({"type": "turn.started"}, failed).status()
+    assert (status.state, status.error, status.outcome) == ("failed", "stream cut", "failed")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )
-KINDS = st.sampled_from(
-    [*TABLE, "approval_request", "retry", "message_end", "extension_ui_request"]
+KINDS = st.sampled_from([*TABLE, *READERS])
+FIELDS = st.sampled_from(
+    ["id", "name", "stop", "error", "cumulative", "message", "reason", "content", "item", "data"]
+    + ["usage", "subtype", "event", "request_id", "result", "options", "timeout_ms", "success"]
 )
-FIELDS = st.sampled_from(["id", "name", "stop", "error", "cumulative", "message", "reason"])
 
 
 @given(st.lists(st.tuples(KINDS, st.dictionaries(FIELDS, JSON, max_size=3)), max_size=20))
@@ -267,3 +455,4 @@ def test_no_stream_breaks_the_observer(frames):
         status = observer.status()
         assert isinstance(status, Status)
         assert status.seconds >= 0
+        assert (status.state == "waiting") == bool(status.waiting_kind)

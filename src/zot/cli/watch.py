@@ -24,7 +24,15 @@ Show the state of one agent from its frames: thinking, running a tool, waiting, 
 """
 TICK = 0.25
 """Seconds between two looks at the clock, or at a file that may have grown."""
-COLORS = {"idle": "32", "thinking": "36", "tool": "33", "waiting": "35", "failed": "31"}
+COLORS = {
+    "idle": "32",
+    "thinking": "36",
+    "compacting": "36",
+    "tool": "33",
+    "waiting": "35",
+    "failed": "31",
+    "gone": "31",
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def watch(fd: int, *, follow: bool = False) -> int:
-    """Show the stream to its end; 0, or 1 when the agent failed last."""
+    """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
     live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
     observer = Observer()
@@ -57,8 +65,10 @@ def watch(fd: int, *, follow: bool = False) -> int:
         if line is not None:
             observer.feed(line)
         screen.show(observer.status())
-    screen.finish(observer.status())
-    return 1 if observer.status().state == "failed" else 0
+    observer.end()
+    screen.show(observer.status())
+    screen.finish()
+    return 1 if observer.status().state in ("failed", "gone") else 0
 
 
 class Screen:
@@ -79,9 +89,9 @@ class Screen:
             self._last = now
             self._write(describe(status, clock=False) + "\n")
 
-    def finish(self, status: Status) -> None:
+    def finish(self) -> None:
         if self._live:
-            self._draw(self._painted(status, describe(status)) + "\n")
+            self._write("\n")
 
     def _painted(self, status: Status, text: str) -> str:
         if not self._color:
@@ -107,6 +117,10 @@ def describe(status: Status, *, clock: bool = True) -> str:
         what = f"waiting for {status.waiting_for}"
     elif status.state == "failed":
         what = f"failed: {status.error}"
+    elif status.state == "gone":
+        what = f"gone: {status.error}"
+    elif status.state == "idle" and status.outcome == "aborted":
+        what = "idle (aborted)"
     parts = [_plain(what)]
     if clock:
         parts.append(f"{status.seconds:.0f} s")

@@ -155,7 +155,7 @@ class Recovery:
         if not isinstance(tool, ReconcilingTool):
             return Reconciled("unknown")
         key = self._record.effects[call.id].key
-        context = ToolContext(call.id, self._cancel, lambda text: None, key)
+        context = ToolContext(call.id, self._cancel, lambda text: None, key=key)
         try:
             return tool.reconcile(call.args or {}, context)
         except ToolError as error:

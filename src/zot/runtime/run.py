@@ -98,6 +98,11 @@ class Run:
         self.emit(events.ToolAllowed(call))
         return key
 
+    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        with self._lock:
+            self._check_alive()
+            self._runtime.keep_file(path, before, after)
+
     def _check_alive(self) -> None:
         if self._given_up or self._suspended:
             raise Cancelled

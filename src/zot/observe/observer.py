@@ -1,0 +1,338 @@
+"""The state of one agent, folded from its frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from zot.observe.facts import (
+    Answered,
+    Asked,
+    CompactEnded,
+    CompactStarted,
+    Fact,
+    Facts,
+    Failed,
+    MessageStarted,
+    Retrying,
+    RunEnded,
+    RunsModel,
+    RunStarted,
+    TextAdded,
+    ThoughtAdded,
+    ToolArgsAdded,
+    ToolEnded,
+    ToolRuns,
+    ToolSaid,
+    ToolWritten,
+    TurnEnded,
+    TurnStarted,
+    UsedTokens,
+    UserSaid,
+    fields_of,
+)
+from zot.observe.lifecycle import Lifecycle, lifecycle_of
+from zot.observe.other_tables import CLAUDE_TABLE, CODEX_TABLE
+from zot.observe.pi_table import PI_TABLE
+from zot.observe.status import AgentOutcome, AgentState, OpenQuestion, Status, WaitingKind
+from zot.observe.zot_table import ZOT_TABLE
+
+TABLE = {**CODEX_TABLE, **CLAUDE_TABLE, **PI_TABLE, **ZOT_TABLE}
+DELTAS = frozenset({MessageStarted, TextAdded, ThoughtAdded, ToolArgsAdded})
+STALLED_SECONDS = 120.0
+"""Of silence while the model should speak."""
+
+
+class OpenCall(Struct):
+    """A call that the model has begun to write and that has no result yet."""
+
+    name: str
+    running_since: float | None = None
+
+
+class Waiting(Struct, frozen=True):
+    question: Asked
+    since: float
+
+
+def facts_of(frame: dict[str, Any] | bytes | str) -> Facts:
+    """What the frame says; nothing, if it is unknown or none."""
+    fields = fields_of(frame)
+    kind = fields.get("type")
+    read = TABLE.get(kind) if isinstance(kind, str) else None
+    return read(fields) if read is not None else ()
+
+
+class Observer:
+    """Takes frames in order; `status` says how the agent is now."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._state: AgentState = "idle"
+        self._since = self._last_frame = clock()
+        self._calls: dict[str, OpenCall] = {}
+        self._written = False
+        """The model has ended its message: what is open now runs, or is about to."""
+        self._retry = ""
+        self._questions: dict[str, Waiting] = {}
+        self._error = ""
+        self._limit = False
+        self._aborted = False
+        self._outcome: AgentOutcome = ""
+        self._turns = 0
+        self._tool_calls = 0
+        self._compactions = 0
+        self._model = ""
+        self._cost = 0.0
+        self._cost_known = True
+        self._tokens = UsedTokens()
+        self._last_call = UsedTokens()
+
+    def feed(self, frame: dict[str, Any] | bytes | str) -> Lifecycle | None:
+        """Take in one frame; what it was, as `normalize` says."""
+        fields = fields_of(frame)
+        self._last_frame = self._clock()
+        for fact in facts_of(fields):
+            self.take(fact)
+        return lifecycle_of(fields)
+
+    def end(self, reason: str = "") -> None:
+        """The stream is over: an agent in the middle of a run is gone, one at rest is not."""
+        if self._state not in ("idle", "failed"):
+            self._error = reason or "its frames stopped before the run ended"
+            self._questions.clear()
+            self._go("gone")
+
+    def take(self, fact: Fact) -> None:
+        if type(fact) in DELTAS:  # most frames: no match for them
+            self._retry = ""
+            self._forget_dialogs(fact)
+            self._work("tool" if self._running() else "thinking")
+            return
+        match fact:
+            case Asked():
+                self._questions[fact.id] = Waiting(fact, self._clock())
+                self._go("waiting")
+                return
+            case Answered():
+                self._answered(fact)
+                return
+            case UsedTokens():
+                self._count(fact)
+                return
+            case RunsModel():
+                self._model = fact.model or self._model
+                return
+            case Retrying():
+                self._retry = fact.reason
+                self._go("waiting")
+                return
+        self._retry = ""
+        self._forget_dialogs(fact)
+        self._progress(fact)
+
+    # --- what happened -----------------------------------------------------------------------
+
+    def _progress(self, fact: Fact) -> None:
+        match fact:
+            case RunStarted() | UserSaid():
+                self._outcome = ""
+                self._aborted = False
+                self._work("thinking")
+            case TurnStarted():
+                self._turns += 1
+                self._error = ""  # what went wrong before, the run got over
+                self._outcome = ""
+                self._written = False
+                self._work("thinking")
+            case ToolWritten():
+                self._tool_written(fact)
+            case ToolRuns() | ToolSaid():
+                self._tool_runs(fact.id)
+            case ToolEnded():
+                self._tool_ended(fact)
+            case TurnEnded():
+                self._turn_ended(fact)
+            case Failed():
+                self._error = fact.message
+                self._limit = fact.limit
+                self._work("failed")
+            case RunEnded():
+                self._run_ended()
+            case CompactStarted():
+                self._work("compacting")
+            case CompactEnded():
+                self._compactions += 1
+                self._work("thinking")
+
+    def _turn_ended(self, fact: TurnEnded) -> None:
+        self._written = True
+        if fact.stop == "error":
+            self._error = fact.error
+            self._work("failed")
+        elif fact.stop == "aborted":
+            self._aborted = True
+        elif fact.stop == "tool_use":
+            self._start_next_call()
+            self._work("tool" if self._calls else "waiting")
+
+    def _tool_written(self, fact: ToolWritten) -> None:
+        if fact.id not in self._calls:
+            self._tool_calls += 1
+            self._calls[fact.id] = OpenCall(fact.name)
+
+    def _tool_runs(self, id: str) -> None:
+        call = self._calls.get(id)
+        if call is not None and call.running_since is None:
+            call.running_since = self._clock()
+        self._work("tool" if self._calls else self._state)
+
+    def _tool_ended(self, fact: ToolEnded) -> None:
+        self._calls.pop(fact.id, None)
+        self._start_next_call()
+        self._work("tool" if self._running() else "thinking")
+
+    def _start_next_call(self) -> None:
+        """Calls of one message run one after another, where no frame says when each begins."""
+        if self._written and not self._running():
+            for call in self._calls.values():
+                call.running_since = self._clock()
+                break
+
+    def _run_ended(self) -> None:
+        self._calls.clear()
+        self._questions.clear()
+        self._written = False
+        if self._error:
+            self._outcome = "limit" if self._limit else "failed"
+        else:
+            self._outcome = "aborted" if self._aborted else "answered"
+        self._aborted = self._limit = False
+        self._go("failed" if self._error else "idle")
+
+    def _answered(self, fact: Answered) -> None:
+        waiting = self._questions.pop(fact.id, None)
+        call = self._calls.get(waiting.question.call_id) if waiting is not None else None
+        if call is not None and fact.allowed:
+            call.running_since = self._clock()  # the time that it was asked about does not count
+        self._work("tool" if self._calls else "thinking")
+
+    def _forget_dialogs(self, fact: Fact) -> None:
+        """No frame says that a dialog was answered; that the run went on says it."""
+        if self._questions and not isinstance(fact, ToolSaid):
+            self._questions = {
+                id: waiting
+                for id, waiting in self._questions.items()
+                if waiting.question.kind == "approval" and not isinstance(fact, RunEnded)
+            }
+
+    # --- counting ----------------------------------------------------------------------------
+
+    def _count(self, used: UsedTokens) -> None:
+        if used.cost_usd is None:
+            self._cost_known = False
+        if used.total:
+            self._cost = used.cost_usd or 0.0
+            self._cost_known = used.cost_usd is not None
+            self._tokens = used
+            return
+        if used.message and used.message == self._last_call.message:
+            return  # a frame of the same message repeats them
+        if used.message:
+            self._turns += 1
+        self._cost += used.cost_usd or 0.0
+        self._tokens = _sum(self._tokens, used)
+        if used.input or used.output or used.cache_read:
+            self._last_call = used
+
+    # --- states ------------------------------------------------------------------------------
+
+    def _running(self) -> bool:
+        return bool(self._calls) and any(
+            call.running_since is not None for call in self._calls.values()
+        )
+
+    def _work(self, state: AgentState) -> None:
+        """Go to a state, unless a question is open: then somebody is waited for."""
+        self._go("waiting" if self._questions and state != "failed" else state)
+
+    def _go(self, state: AgentState) -> None:
+        if state != self._state:
+            self._state = state
+            self._since = self._clock()
+
+    def status(self) -> Status:
+        now = self._clock()
+        state = self._state
+        running = next((c for c in self._calls.values() if c.running_since is not None), None)
+        since = self._since
+        tool = ""
+        if state == "tool":
+            call = running or next(iter(self._calls.values()), None)
+            tool = call.name if call is not None else ""
+            since = running.running_since or since if running is not None else since
+        waiting_for, waiting_kind = self._waiting()
+        silent = max(0.0, now - self._last_frame)
+        return Status(
+            state=state,
+            seconds=max(0.0, now - since),
+            tool=tool,
+            waiting_for=waiting_for,
+            error=self._error if state in ("failed", "gone") else "",
+            turns=self._turns,
+            tool_calls=self._tool_calls,
+            cost_usd=self._cost,
+            cost_known=self._cost_known,
+            outcome=self._outcome,
+            waiting_kind=waiting_kind,
+            questions=tuple(_open(waiting, now) for waiting in self._questions.values()),
+            model=self._model,
+            input_tokens=self._tokens.input,
+            output_tokens=self._tokens.output,
+            cache_read_tokens=self._tokens.cache_read,
+            context_tokens=_context(self._last_call),
+            compactions=self._compactions,
+            silent_seconds=silent,
+            stalled=state in ("thinking", "compacting") and silent >= STALLED_SECONDS,
+        )
+
+    def _waiting(self) -> tuple[str, WaitingKind]:
+        if self._state != "waiting":
+            return "", ""
+        for waiting in self._questions.values():
+            return waiting.question.title, waiting.question.kind
+        return (f"a retry: {self._retry}", "retry") if self._retry else ("a tool", "tool")
+
+
+def _open(waiting: Waiting, now: float) -> OpenQuestion:
+    question = waiting.question
+    asked = max(0.0, now - waiting.since)
+    limit = question.timeout_seconds
+    return OpenQuestion(
+        id=question.id,
+        kind=question.kind,
+        title=question.title,
+        tool=question.tool,
+        preview=question.preview,
+        args=question.args,
+        options=question.options,
+        method=question.method,
+        asked_seconds=asked,
+        left_seconds=None if limit is None else max(0.0, limit - asked),
+    )
+
+
+def _sum(left: UsedTokens, right: UsedTokens) -> UsedTokens:
+    return UsedTokens(
+        input=left.input + right.input,
+        output=left.output + right.output,
+        cache_read=left.cache_read + right.cache_read,
+        cache_write=left.cache_write + right.cache_write,
+    )
+
+
+def _context(call: UsedTokens) -> int:
+    return call.input + call.output + call.cache_read + call.cache_write

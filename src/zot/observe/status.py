@@ -1,0 +1,60 @@
+"""What an operator wants to know of one agent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+AgentState = Literal["idle", "thinking", "tool", "waiting", "compacting", "failed", "gone"]
+WaitingKind = Literal["", "approval", "answer", "retry", "tool"]
+AgentOutcome = Literal["", "answered", "aborted", "failed", "limit"]
+
+
+class OpenQuestion(Struct, frozen=True):
+    """An approval or an answer that somebody has to give before the agent goes on."""
+
+    id: str
+    kind: Literal["approval", "answer"]
+    title: str
+    tool: str = ""
+    preview: str = ""
+    args: dict[str, Any] | None = None
+    options: tuple[str, ...] = ()
+    method: str = ""
+    asked_seconds: float = 0.0
+    """How long it has been open."""
+    left_seconds: float | None = None
+    """Until it is denied by itself; None: it waits for ever."""
+
+
+class Status(Struct, frozen=True):
+    state: AgentState
+    seconds: float
+    """How long it has been in this state; for a tool, how long that has been running."""
+    tool: str = ""
+    """The tool that runs."""
+    waiting_for: str = ""
+    error: str = ""
+    """What failed, in the state `failed`; how it ended, in the state `gone`."""
+    turns: int = 0
+    """Model calls so far."""
+    tool_calls: int = 0
+    cost_usd: float = 0.0
+    cost_known: bool = True
+    """False: a price is not known, and the cost is at least `cost_usd`."""
+    outcome: AgentOutcome = ""
+    """How the last run ended; empty: none has, or one is running."""
+    waiting_kind: WaitingKind = ""
+    questions: tuple[OpenQuestion, ...] = ()
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    context_tokens: int = 0
+    """What the last model call read and wrote: how full the context is."""
+    compactions: int = 0
+    silent_seconds: float = 0.0
+    """Since the last frame."""
+    stalled: bool = False
+    """A mark, not a state: the model has said nothing for long. A silent tool is not stalled."""

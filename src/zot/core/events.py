@@ -16,7 +16,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from zot.core.tool import Replay
 from zot.provider.types import FellBack as FellBack
 from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
 from zot.provider.types import ReasoningDelta as ReasoningDelta
@@ -83,6 +82,9 @@ class ToolProgress(Struct, frozen=True):
     text: str
 
 
+Replay = Literal["never", "reconcile", "idempotent", "safe"]
+"""What may be done with a tool call that a crash cut off: tell the model that it may have taken
+effect; ask the tool what became of it; run it again with the same key; run it again."""
 ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
 
 

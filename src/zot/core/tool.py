@@ -8,6 +8,7 @@ from typing import Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
 from zot.provider.types import Image, Json, Text
 
@@ -40,11 +41,8 @@ class ToolOutput(Struct, frozen=True):
     """How it ended, where `is_error` does not say it all."""
 
 
-Replay = Literal["never", "reconcile", "idempotent", "safe"]
-"""What may be done with a call that a crash cut off, from the narrowest to the widest: tell the
-model that it may have taken effect; ask the tool what became of it; run it again with the same
-key; run it again."""
 REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
+"""From the narrowest to the widest."""
 
 
 class Reconciled(Struct, frozen=True):

@@ -12,8 +12,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from zot.core.agent import Agent, Limits, UserInput
-from zot.core.events import RunHeld, RunResumed
-from zot.core.tool import Replay
+from zot.core.events import Replay, RunHeld, RunResumed
 from zot.errors import BusyError, Cancelled, CommandError
 from zot.provider.types import Message, Text, ToolCall
 from zot.runtime.journal import (

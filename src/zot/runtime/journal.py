@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from zot.bugs import warn_once
 from zot.core.agent import Limits, UserInput
+from zot.core.events import Replay
 from zot.core.session import JOURNAL, Custom, Entry, ResultNote, Session
-from zot.core.tool import Replay
 from zot.errors import JournalError, SessionError
 from zot.provider.types import Image, Json, Message, Stop, Text, Usage
 

@@ -17,9 +17,8 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import UserInput
-from zot.core.events import Event
+from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
-from zot.core.tool import Replay
 from zot.errors import Cancelled, ProviderError, ZotError
 from zot.provider.types import Stop, ToolCall
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -122,11 +121,3 @@ def reflow_of(environ: Mapping[str, str]) -> Reflow:
     if "XTERM_VERSION" in environ:
         return "none"
     return "above" if environ.get("TERM_PROGRAM") == "vscode" else "all"
-
-
-def is_terminal() -> bool:
-    """Somebody can type and see."""
-    try:
-        return os.isatty(0) and os.isatty(1)
-    except OSError:
-        return False

@@ -144,6 +144,11 @@ class ToolBlock(WholeBlock):
     def set_args(self, args: dict[str, object] | None, raw: str = "") -> None:
         self._args, self._raw = args or {}, "" if args else raw
 
+    def begin(self, args: dict[str, object] | None) -> None:
+        self.running = True
+        if args:
+            self.set_args(args)
+
     def add_output(self, text: str) -> None:
         self.output = (self.output + text)[-MAX_SOURCE:]
 

@@ -94,8 +94,8 @@ class View:
             case events.ToolCalled(call):
                 self._end_texts()
                 self._tool(call.id, call.name).set_args(call.args, call.raw)
-            case events.ToolStarted(call):
-                self._tool(call.id, call.name).running = True
+            case events.ToolAllowed(call):
+                self._tool(call.id, call.name).begin(call.args)
                 self._does(f"running {call.name}")
             case events.ToolReturned(call, result, seconds):
                 self._returned(call, result, seconds)
@@ -125,6 +125,14 @@ class View:
                 self.note(f"{reason}; attempt {attempt + 1} of {most} in {delay:.0f} s", "warning")
             case events.FellBack(failed, _, model, reason):
                 self.note(f"{failed} failed ({reason}); {model.id} goes on", "warning")
+            case events.RunResumed(attempt=attempt):
+                self._end_everything()
+                self.note(f"a run that was cut off goes on (attempt {attempt})")
+            case events.RunHeld(reason=reason):
+                self.note(f"a run that was cut off waits: {reason}", "warning")
+            case events.RunSuspended():
+                self._end_everything()
+                self.activity = ""
             case events.ExtensionNotify(extension, level, message):
                 self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
             case events.ExtensionDisplay(extension, text):
@@ -133,12 +141,13 @@ class View:
                 events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
                 | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()
                 | events.ApprovalResolved() | events.ExtensionPanel() | events.ExtensionAsk()
+                | events.ToolStarted()
             ):  # fmt: skip
                 pass  # the program's own business, or told by another event
             case (
                 events.TextDelta() | events.ReasoningDelta() | events.ToolCallArgs()
                 | events.ToolProgress() | events.UserMessage() | events.ToolCallStart()
-                | events.ToolCalled() | events.ToolStarted() | events.ToolReturned()
+                | events.ToolCalled() | events.ToolAllowed() | events.ToolReturned()
             ):  # fmt: skip
                 raise AssertionError("taken above")
             case _:

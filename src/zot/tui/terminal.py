@@ -33,15 +33,14 @@ LEAVE_SECONDS = 1.0
 class Terminal:
     """Owns the terminal between `enter` and `leave`; both can be called again."""
 
-    def __init__(self, fd: int = 1) -> None:
-        self._given = fd
+    def __init__(self, fd: int = 1, escape_seconds: float = ESCAPE_SECONDS) -> None:
         # An own description of the device: that it does not block must not be so for the shell.
         self.fd = os.open(os.ttyname(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._decoder = KeyDecoder()
         self._before: Attributes | None = None
         self._pending = bytearray()
         self._early = b""
-        self.escape_seconds = ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in os.environ else 1)
+        self.escape_seconds = escape_seconds
 
     def __enter__(self) -> Terminal:
         self.enter()

@@ -14,7 +14,7 @@ from zot.errors import ZotError
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
-from zot.tui.terminal import Terminal
+from zot.tui.terminal import ESCAPE_SECONDS, Terminal
 from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ REPLAYED = 20
 def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
     """Until the person leaves; the exit code."""
     outputs = sys.stdout, sys.stderr
-    with Terminal(1) as terminal:
+    with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
         loop = Loop(terminal, LiveScreen(theme_for(environ)), reflow_of(environ))
         app = App(loop)
         sys.stdout = sys.stderr = NoteStream(app)

@@ -191,6 +191,11 @@ class Client:
             fields["images"] = [_image(image) for image in images]
         return self._run("prompt", fields, timeout)
 
+    def retry(self, *, timeout: float | None = None) -> EventIterator:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again."""
+        return self._run("retry_prompt", {}, timeout)
+
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
         fields = {"instructions": instructions} if instructions else {}

@@ -191,8 +191,8 @@ class Agent:
 
     # --- a run -------------------------------------------------------------------------------
 
-    def prompt(self, user: UserInput, io: RunIO, limits: Limits | None = None) -> None:
-        """Answer one prompt.
+    def prompt(self, user: UserInput | None, io: RunIO, limits: Limits | None = None) -> None:
+        """Answer one prompt; None: what the transcript ends with.
 
         Raises:
             ZotError: the run failed; the transcript is valid for the next one.
@@ -202,9 +202,10 @@ class Agent:
         with Deadline(limits.max_seconds, io.cancel):
             self._loop(user, io, limits)
 
-    def _loop(self, user: UserInput, io: RunIO, limits: Limits) -> None:
+    def _loop(self, user: UserInput | None, io: RunIO, limits: Limits) -> None:
         started, before = time.monotonic(), self.cumulative
-        self._add_user(user, io)
+        if user is not None:
+            self._add_user(user, io)
         self._may_compact = self.settings.compact_at is not None
         step = 0
         while True:

@@ -109,6 +109,35 @@ class Runs:
 
         return self._submit("prompt", work, tag, accepted, size)
 
+    def retry(
+        self,
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        """Answer the last prompt once more, which failed or was aborted: it is not said again. What
+        was already answered of it is left out of the conversation.
+
+        Raises:
+            BusyError: a run is in flight.
+            CommandError: the last prompt was answered.
+        """
+        with self._idle("retry"):
+            self._drop_partial()
+
+            def work(run: Run) -> None:
+                self.prepare(run.cancel)
+                self.agent.prompt(None, run, limits)
+
+            return self._submit("prompt", work, tag, accepted)
+
+    def _drop_partial(self) -> None:
+        if not self.session.drop_partial():
+            raise CommandError(
+                "there is nothing to try again: the last prompt was answered", code="not_found"
+            )
+
     def compact(
         self,
         instructions: str = "",

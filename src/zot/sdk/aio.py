@@ -21,6 +21,7 @@ from zot.core.source import CommandInfo, CommandResult
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime.approval import Decision
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.run import Run
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
@@ -31,13 +32,12 @@ from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageSh
 class AsyncEventStream(AsyncIterator[EventFrame]):
     """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
 
-    def __init__(
-        self, runtime: Runtime, text: str, images: Sequence[Image], limits: Limits | None
-    ) -> None:
+    def __init__(self, start: Callable[[Callable[[], None]], tuple[Run, Channel]]) -> None:
+        """`start` begins the run; it is handed what wakes the reader."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
-        self._run, self._channel = runtime._start(text, images, limits, self._waker())
+        self._run, self._channel = start(self._waker())
 
     def __aiter__(self) -> Self:
         return self
@@ -135,7 +135,12 @@ class AsyncRuntime:
     ) -> AsyncEventStream:
         """Start a prompt; raises as `Runtime.prompt` does."""
         self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(self._runtime, text, images, limits)
+        return AsyncEventStream(partial(self._runtime._start, text, images, limits))
+
+    def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
+        """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(partial(self._runtime._retry, limits))
 
     def cancel(self) -> bool:
         return self._runtime.cancel()

@@ -196,6 +196,16 @@ class Runtime:
         """
         return EventStream(*self._start(text, images, limits, None))
 
+    def retry(self, *, limits: Limits | None = None) -> EventStream:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again.
+
+        Raises:
+            BusyError: another prompt or compact runs.
+            CommandError: the last prompt was answered.
+        """
+        return EventStream(*self._retry(limits, None))
+
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
         return self._open().abort()
@@ -473,11 +483,30 @@ class Runtime:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         pictures = checked(images)
+
+        def start(runtime: inner.Runtime, channel: Channel) -> Run:
+            return runtime.prompt(text, pictures, tag=channel, limits=limits)
+
+        return self._begin(start, notify)
+
+    def _retry(
+        self, limits: Limits | None, notify: Callable[[], None] | None
+    ) -> tuple[Run, Channel]:
+        def start(runtime: inner.Runtime, channel: Channel) -> Run:
+            return runtime.retry(tag=channel, limits=limits)
+
+        return self._begin(start, notify)
+
+    def _begin(
+        self,
+        start: Callable[[inner.Runtime, Channel], Run],
+        notify: Callable[[], None] | None,
+    ) -> tuple[Run, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._idle()
             self._reader.channel = channel
-            self._run = run = runtime.prompt(text, pictures, tag=channel, limits=limits)
+            self._run = run = start(runtime, channel)
         return run, channel
 
     def _idle(self) -> inner.Runtime:

@@ -54,6 +54,10 @@ class Prompt(Command, frozen=True, tag="prompt"):
     max_seconds: Amount | None = None
 
 
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
 class Steer(Command, frozen=True, tag="steer"):
     """Put a message into the running turn, after the current tool."""
 
@@ -289,6 +293,7 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
     | Steer
     | FollowUp
     | Abort

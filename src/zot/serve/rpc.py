@@ -7,7 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,7 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot import __version__
-from zot.bugs import internal_error
+from zot.bugs import complain, internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong
@@ -347,7 +346,7 @@ class RpcServer(LineServer):
         self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        return build_runtime(self._plan, self, approval=approval, warn=complain, owns_process=True)
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -402,15 +401,12 @@ class RpcServer(LineServer):
         self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
 
     def _put(self, line: bytes, tag: Any) -> None:
-        with self._wire_lock:
-            if "seq" in self._features:
-                self._seq += 1
-                line = zot.stamped(line, self._seq, tag)
+        if "seq" not in self._features:
             self.writer.put(line)
-
-
-def warn(text: str) -> None:
-    sys.stderr.write(f"zot: {text}\n")
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self._seq += 1
+            self.writer.put(zot.stamped(line, self._seq, tag))
 
 
 def too_large(size: int) -> CommandError:

@@ -64,6 +64,10 @@ class ResumeRun(Command, frozen=True, tag="resume_run"):
     decision: Literal["continue", "fail"] = "continue"
 
 
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
 class Events(Command, frozen=True, tag="events"):
     """With --durable: the events that were sent behind a number, also by processes before."""
 
@@ -307,6 +311,7 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
     | ResumeRun
     | Events
     | Steer

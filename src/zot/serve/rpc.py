@@ -20,7 +20,8 @@ from zot import __version__
 from zot.bugs import internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
-from zot.lines import LineTooLong
+from zot.lines import Lane, LineTooLong
+from zot.runtime.client import RuntimeClient
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES, AnyCommand
@@ -28,12 +29,14 @@ from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
+    from zot.cancel import Cancel
     from zot.core.agent import Limits
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.provider.types import Image
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve.rpc_agents import NamedAgents
     from zot.serve.rpc_commands import SlowCommands
     from zot.settings.resolve import Setup
     from zot.wire.zot_replies import KeptMessages
@@ -72,27 +75,23 @@ def serve(plan: Plan, token: str = "") -> int:
     setup = plan.setup
     named = setup.options.session or setup.options.continue_ or plan.tape
     if named or setup.info.api == "scripted":
-        _ = server.runtime  # what is wrong with the files should be known before the first prompt
+        # What is wrong with the files should be known before the first prompt.
+        _ = server.unnamed.runtime
     elif not token and may_have_extensions(setup):
-        server.warm_up()  # a guard may be slow to start; it has until the first tool call
+        server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     return server.serve()
 
 
 class RpcServer(LineServer):
+    """Whose line it is; the agents answer, the unnamed one or those of the feature `agents`."""
+
     def __init__(self, plan: Plan, token: str) -> None:
         super().__init__()
-        self._plan = plan
         self._token = token
         self._authenticated = not token
-        self._features: frozenset[str] = frozenset()
-        self._wire_lock = threading.Lock()
-        self._seq = 0
-        self._runtime_lock = threading.Lock()
-        self._warming: threading.Thread | None = None
-        self._load_error: Exception | None = None
-        self._frame: Callable[..., Any] | None = None
-        self._slow: SlowCommands | None = None
-        self._messages: KeptMessages | None = None
+        self.features: frozenset[str] = frozenset()
+        self.unnamed = UnnamedAgent(self, plan)
+        self._named: NamedAgents | None = None
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -110,14 +109,24 @@ class RpcServer(LineServer):
             incoming = zot.decode(line)
         if not self._authenticated:
             self._authenticate(incoming)
+        agent: ServedAgent = self.unnamed
         try:
+            agent = self._addressed(incoming)
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
-            self._handle(incoming, incoming.command)
+            agent.handle(incoming, incoming.command)
         except ZotError as error:
-            self._fail(incoming, error)
+            agent.fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
-            self._fail(incoming, internal_error(error))
+            agent.fail(incoming, internal_error(error))
+
+    def _addressed(self, incoming: Incoming) -> ServedAgent:
+        """Who answers. What is said of agents is answered by the unnamed one."""
+        of_agents = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
+        if "agents" not in self.features or isinstance(incoming.command, of_agents):
+            return self.unnamed
+        name = zot.agent_of(incoming)
+        return self.named.get(name) if name else self.unnamed
 
     def _authenticate(self, incoming: Incoming) -> None:
         import hmac  # deferred: only where a token is set
@@ -129,19 +138,74 @@ class RpcServer(LineServer):
             self._authenticated = True
             return
         reason = "invalid token" if given is not None else "send hello with the token first"
-        self._fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
+        self.unnamed.fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
         raise ClientRefused
+
+    # --- the agents --------------------------------------------------------------------------
+
+    @property
+    def named(self) -> NamedAgents:
+        """The agents that were opened. Raises CommandError without the feature."""
+        if "agents" not in self.features:
+            raise CommandError("invalid_params: ask for the feature `agents` in hello first")
+        if self._named is None:
+            from zot.serve.rpc_agents import NamedAgents  # deferred: few clients have several
+
+            self._named = NamedAgents(self)
+        return self._named
+
+    def _served(self) -> list[ServedAgent]:
+        return [*(self._named.all() if self._named is not None else ()), self.unnamed]
+
+    def runtimes(self) -> list[Runtime]:
+        return [agent.built for agent in self._served() if agent.built is not None]
+
+    def finish_commands(self) -> None:
+        for agent in self._served():
+            agent.finish_commands()
+
+    def closing(self) -> None:
+        for agent in self._served():
+            agent.closing()
+        if self._named is not None:
+            self._named.finish()
+
+
+class ServedAgent(RuntimeClient):
+    """One agent as the client of the wire sees it: its commands, its answers and its events."""
+
+    def __init__(self, server: RpcServer, signature: bytes = b"") -> None:
+        """`signature`: the fields that say whose frames they are."""
+        self._server = server
+        self._signature = signature
+        self._writer = server.writer.open_lane() if signature else server.writer
+        self.built: Runtime | None = None
+        self.seq = 0
+        self._wire_lock = threading.Lock()
+        self._frame: Callable[..., Any] | None = None
+        self._slow: SlowCommands | None = None
+        self._messages: KeptMessages | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self.built is not None  # a named agent is there when it can be spoken to
+        return self.built
+
+    def use(self, runtime: Runtime, frame: Callable[..., Any]) -> None:
+        """What it shows, from the moment before anything of it can be told."""
+        self.built, self._frame = runtime, frame
 
     # --- commands ----------------------------------------------------------------------------
 
-    def _handle(self, incoming: Incoming, command: AnyCommand) -> None:
+    def handle(self, incoming: Incoming, command: AnyCommand) -> None:
         match command:
             case commands.Ping():
-                self._answer(incoming, zot.Pong())
-                self.warm_up()
+                self.answer(incoming, zot.Pong())
+                self._server.unnamed.warm_up()
             case commands.Hello():
-                self._hello(incoming, command)
-                self.warm_up()
+                self._server.unnamed.hello(incoming, command)
+            case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
+                self._server.named.take(incoming, command)
             case commands.Prompt():
                 self._prompt(incoming, command)
             case commands.Compact(instructions):
@@ -150,7 +214,7 @@ class RpcServer(LineServer):
                 )
             case commands.Abort(target):
                 self._abort(target)
-                self._answer(incoming)
+                self.answer(incoming)
             case commands.Steer():
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
@@ -183,9 +247,9 @@ class RpcServer(LineServer):
                 from zot.serve import rpc_sessions  # deferred: few clients ask
 
                 data = rpc_sessions.answer(self.runtime, command)
-                self._answer(incoming, data, limit=MAX_ANSWER)
+                self.answer(incoming, data, limit=MAX_ANSWER)
             case _:
-                self._answer(incoming, self._change(command))
+                self.answer(incoming, self._change(command))
 
     def _change(self, command: Change) -> Any:
         """Do what can be done at once; the data of the answer."""
@@ -217,19 +281,6 @@ class RpcServer(LineServer):
             case _:
                 assert_never(command)
         return UNSET
-
-    def _hello(self, incoming: Incoming, command: commands.Hello) -> None:
-        supported: tuple[str, ...] | UnsetType = UNSET
-        if command.features is not None:
-            supported = tuple(name for name in FEATURES if name in command.features)
-            self._features = frozenset(supported)
-        setup = self._plan.setup
-        provider, model = setup.info.name, setup.model.id
-        if self.built is not None:
-            provider, model = self.built.model.provider, self.built.model.id
-        self._answer(
-            incoming, zot.HelloData(zot.PROTOCOL_VERSION, __version__, provider, model, supported)
-        )
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
         self.runtime.prompt(
@@ -263,7 +314,7 @@ class RpcServer(LineServer):
     ) -> None:
         images = checked_images(command.images)
         if offer(command.message, images):
-            self._answer(incoming)
+            self.answer(incoming)
         else:  # nothing is running that could hear it: it is a prompt
             self.runtime.prompt(
                 command.message, images, tag=incoming.id, accepted=self._accepted(incoming)
@@ -283,16 +334,16 @@ class RpcServer(LineServer):
         match command:
             case commands.GetState():
                 state = zot_replies.state(runtime.state())
-                if self._features & {"budgets", "sessions"}:
+                if self._server.features & {"budgets", "sessions"}:
                     from zot.serve import rpc_sessions  # deferred: few clients ask
 
-                    state = rpc_sessions.with_features(state, runtime, self._features)
-                self._answer(incoming, state)
+                    state = rpc_sessions.with_features(state, runtime, self._server.features)
+                self.answer(incoming, state)
             case commands.GetModels(everywhere):
                 models = runtime.models.all("" if everywhere else runtime.model.provider)
-                self._answer(incoming, zot_replies.models(models))
+                self.answer(incoming, zot_replies.models(models))
             case commands.GetApprovals():
-                self._answer(incoming, zot_replies.approvals(runtime.approvals()))
+                self.answer(incoming, zot_replies.approvals(runtime.approvals()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 if self._messages is None:
@@ -300,7 +351,7 @@ class RpcServer(LineServer):
                 messages = runtime.session.messages()[offset:end]
                 if (size := self._messages.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
-                self._answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
+                self.answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
             case _:
                 assert_never(command)
 
@@ -308,7 +359,7 @@ class RpcServer(LineServer):
         from zot.serve.rpc_commands import SlowCommands  # deferred: few clients ask
 
         if self._slow is None:
-            self._slow = SlowCommands(self.runtime, self._answer, self._fail)
+            self._slow = SlowCommands(self.runtime, self.answer, self.fail)
         return self._slow
 
     def finish_commands(self) -> None:
@@ -318,23 +369,98 @@ class RpcServer(LineServer):
     def closing(self) -> None:
         if self._slow is not None:
             self._slow.close()
-        if self._warming is not None:  # Python may crash when it ends while a thread still imports
-            self._warming.join(STOP_SECONDS)
 
     def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
-        return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+        return lambda ahead: self.answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+
+    # --- the runtime's client ----------------------------------------------------------------
+
+    def can_answer(self, what: Question) -> bool:
+        return ("approvals" if what == "approval" else "dialogs") in self._server.features
+
+    def wait(self, cancel: Cancel) -> None:
+        self._writer.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self._server.writer.overfull
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        assert self._frame is not None
+        frame = self._frame(event, self._server.features)
+        if frame is not None:
+            self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        incoming: Incoming,
+        data: Any = UNSET,
+        *,
+        tag: Any = UNSET,
+        limit: int | None = None,
+    ) -> None:
+        line = zot.encode(zot.success(incoming, data))
+        if limit is not None and len(line) > limit:
+            raise too_large(len(line))
+        self._put(line, tag)
+
+    def fail(self, incoming: Incoming, error: ZotError) -> None:
+        codes = "codes" in self._server.features
+        self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
+
+    def _put(self, line: bytes, tag: Any) -> None:
+        server = self._server
+        if self._signature:
+            line = zot.signed(line, self._signature)
+        with self._wire_lock:
+            if "seq" in server.features:
+                self.seq += 1
+                line = zot.stamped(line, self.seq, tag)
+            self._writer.put(line)
+
+    def gone(self) -> None:
+        """It was closed: its share of the output is for the others."""
+        if isinstance(self._writer, Lane):
+            self._server.writer.close_lane(self._writer)
+
+
+class UnnamedAgent(ServedAgent):
+    """The process's own agent. It loads behind the first answer."""
+
+    def __init__(self, server: RpcServer, plan: Plan) -> None:
+        super().__init__(server)
+        self._plan = plan
+        self._runtime_lock = threading.Lock()
+        self._warming: threading.Thread | None = None
+        self._load_error: Exception | None = None
+
+    def hello(self, incoming: Incoming, command: commands.Hello) -> None:
+        supported: tuple[str, ...] | UnsetType = UNSET
+        if command.features is not None:
+            supported = tuple(name for name in FEATURES if name in command.features)
+            self._server.features = frozenset(supported)
+        setup = self._plan.setup
+        provider, model = setup.info.name, setup.model.id
+        if self.built is not None:
+            provider, model = self.built.model.provider, self.built.model.id
+        self.answer(
+            incoming, zot.HelloData(zot.PROTOCOL_VERSION, __version__, provider, model, supported)
+        )
+        self.warm_up()
 
     # --- the runtime behind it ---------------------------------------------------------------
 
     @property
     def runtime(self) -> Runtime:
         with self._runtime_lock:
-            if self.built is None:
-                self._raise_load_error()
-                self.built = self._build()
-                self.built.start()  # extensions, side by side with the client's thinking
-            return self.built
+            if self.built is not None:
+                return self.built
+            self._raise_load_error()
+            runtime = self._build()
+            runtime.start()  # extensions, side by side with the client's thinking
+            return runtime
 
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
@@ -342,10 +468,11 @@ class RpcServer(LineServer):
         from zot.runtime.approval import Approval
         from zot.wire.zot_events import frame
 
-        self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        runtime = build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        self.use(runtime, frame)
+        return runtime
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -370,41 +497,10 @@ class RpcServer(LineServer):
         except Exception as error:
             self._load_error = error
 
-    # --- the runtime's client ----------------------------------------------------------------
-
-    def can_answer(self, what: Question) -> bool:
-        return ("approvals" if what == "approval" else "dialogs") in self._features
-
-    def listen(self, event: Event, run: Run | None) -> None:
-        assert self._frame is not None
-        frame = self._frame(event, self._features)
-        if frame is not None:
-            self._put(zot.encode(frame), UNSET if run is None else run.tag)
-
-    # --- frames ------------------------------------------------------------------------------
-
-    def _answer(
-        self,
-        incoming: Incoming,
-        data: Any = UNSET,
-        *,
-        tag: Any = UNSET,
-        limit: int | None = None,
-    ) -> None:
-        line = zot.encode(zot.success(incoming, data))
-        if limit is not None and len(line) > limit:
-            raise too_large(len(line))
-        self._put(line, tag)
-
-    def _fail(self, incoming: Incoming, error: ZotError) -> None:
-        self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
-
-    def _put(self, line: bytes, tag: Any) -> None:
-        with self._wire_lock:
-            if "seq" in self._features:
-                self._seq += 1
-                line = zot.stamped(line, self._seq, tag)
-            self.writer.put(line)
+    def closing(self) -> None:
+        super().closing()
+        if self._warming is not None:  # Python may crash when it ends while a thread still imports
+            self._warming.join(STOP_SECONDS)
 
 
 def warn(text: str) -> None:

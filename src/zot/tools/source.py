@@ -40,13 +40,17 @@ class BuiltinTools(ReadySource):
         supervisor: SharedSupervisor,
         *,
         jail: bool = False,
+        owns_helper: bool = True,
     ) -> None:
-        """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
+        """`owns_helper`: the supervisor is closed with these tools, and not used by others.
+
+        Raises ConfigError for a name that no tool has, or a directory that is no jail."""
         self._cwd = cwd
         self._around = around
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
+        self._owns_helper = owns_helper
         self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
@@ -68,7 +72,8 @@ class BuiltinTools(ReadySource):
 
     def close(self) -> None:
         self._background.end_all()
-        self._supervisor.close()
+        if self._owns_helper:
+            self._supervisor.close()
 
     # --- Files -------------------------------------------------------------------------------
 

@@ -286,3 +286,23 @@ def test_agents_that_come_and_go_leave_nothing(start: Start, tmp_path: Path) -> 
     first = a_few(10)
     assert a_few(30) == first
     assert zot.data("list_agents")["agents"] == []
+
+
+def test_a_durable_agent_goes_on_in_the_next_process(start: Start, tmp_path: Path) -> None:
+    turns = [
+        {"match": "work", "tools": [{"name": "bash", "args": {"command": "sleep 30"}}]},
+        {"text": "gone on", "repeat": True},
+    ]
+    more = {"agent": "a", "session": str(tmp_path / "kept.jsonl"), "durable": True}
+    zot = start(turns=turns)
+    zot.data("open_agent", **more)
+    zot.send("prompt", message="work", agent="a", id="p", run="r1")
+    zot.wait(lambda: [frame for frame in of(zot, "a") if frame["type"] == "tool_call"])
+    zot.process.kill()
+    zot.process.wait()
+    zot = start(turns=turns[1:])
+    zot.data("open_agent", **more)
+    frames = done(zot, "a")
+    assert frames[0]["type"] == "run_resumed"
+    assert text_of(frames) == "gone on"
+    assert zot.ask("open_agent", agent="b", durable=True)["code"] == "config"

@@ -40,6 +40,8 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     approve: tuple[str, ...] | None = None
     """Tools to ask about before they run."""
     jail: bool | None = None
+    durable: bool = False
+    """A run that a crash cuts off goes on when the session is opened again."""
 
 
 class AgentInfo(Struct, frozen=True):

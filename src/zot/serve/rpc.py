@@ -7,7 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,7 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot import __version__
-from zot.bugs import internal_error
+from zot.bugs import complain, internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import Lane, LineTooLong
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
+HELLO_SECONDS = 1.0
+"""How long a run that was cut off waits for the client to say what it understands."""
 Change = (
     commands.Clear
     | commands.SetModel
@@ -53,6 +54,7 @@ Change = (
     | commands.PanelKey
     | commands.PanelClose
     | commands.AbortShell
+    | commands.ResumeRun
 )
 """Commands that are done when they are answered."""
 
@@ -79,7 +81,15 @@ def serve(plan: Plan, token: str = "") -> int:
         _ = server.unnamed.runtime
     elif not token and may_have_extensions(setup):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
-    return server.serve()
+    if not setup.options.durable:
+        return server.serve()
+    patience = threading.Timer(HELLO_SECONDS, server.unnamed.recover)
+    patience.daemon = True
+    patience.start()
+    try:
+        return server.serve()
+    finally:
+        patience.cancel()
 
 
 class RpcServer(LineServer):
@@ -88,7 +98,7 @@ class RpcServer(LineServer):
     def __init__(self, plan: Plan, token: str) -> None:
         super().__init__()
         self._token = token
-        self._authenticated = not token
+        self.authenticated = not token
         self.features: frozenset[str] = frozenset()
         self.unnamed = UnnamedAgent(self, plan)
         self._named: NamedAgents | None = None
@@ -107,14 +117,17 @@ class RpcServer(LineServer):
             incoming = Incoming("", UNSET, None, error)
         else:
             incoming = zot.decode(line)
-        if not self._authenticated:
+        if not self.authenticated:
             self._authenticate(incoming)
         agent: ServedAgent = self.unnamed
         try:
             agent = self._addressed(incoming)
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
+            if not isinstance(incoming.command, commands.Hello | commands.Ping):
+                agent.recover()
             agent.handle(incoming, incoming.command)
+            agent.recover()
         except ZotError as error:
             agent.fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
@@ -135,7 +148,7 @@ class RpcServer(LineServer):
         given = command.token if isinstance(command, commands.Hello) else None
         token = os.fsencode(self._token)
         if given is not None and hmac.compare_digest(given.encode(), token):
-            self._authenticated = True
+            self.authenticated = True
             return
         reason = "invalid token" if given is not None else "send hello with the token first"
         self.unnamed.fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
@@ -160,6 +173,11 @@ class RpcServer(LineServer):
     def runtimes(self) -> list[Runtime]:
         return [agent.built for agent in self._served() if agent.built is not None]
 
+    def input_ended(self) -> None:
+        for agent in self._served():
+            agent.recover()
+        super().input_ended()
+
     def finish_commands(self) -> None:
         for agent in self._served():
             agent.finish_commands()
@@ -180,6 +198,8 @@ class ServedAgent(RuntimeClient):
         self._signature = signature
         self._writer = server.writer.open_lane() if signature else server.writer
         self.built: Runtime | None = None
+        self.durable = False
+        """Whether runs that a crash cut off go on."""
         self.seq = 0
         self._wire_lock = threading.Lock()
         self._frame: Callable[..., Any] | None = None
@@ -208,6 +228,8 @@ class ServedAgent(RuntimeClient):
                 self._server.named.take(incoming, command)
             case commands.Prompt():
                 self._prompt(incoming, command)
+            case commands.RetryPrompt():
+                self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
             case commands.Compact(instructions):
                 self.runtime.compact(
                     instructions, tag=incoming.id, accepted=self._accepted(incoming)
@@ -278,18 +300,43 @@ class ServedAgent(RuntimeClient):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():
                 runtime.abort_shell()
+            case commands.ResumeRun(run, decision):
+                runtime.resume_run(run, go_on=decision == "continue")
             case _:
                 assert_never(command)
         return UNSET
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        if command.run and self._repeated(incoming, command.run):
+            return
         self.runtime.prompt(
             command.message,
             checked_images(command.images),
             tag=incoming.id,
             limits=self._limits(command),
-            accepted=self._accepted(incoming),
+            accepted=self._accepted(incoming, command.run),
+            run_id=command.run,
         )
+
+    def _repeated(self, incoming: Incoming, id: str) -> bool:
+        """Answer a prompt whose run is known already; False if it is not."""
+
+        def attached(ahead: int) -> None:
+            started = zot.Started(True, ahead, run=id, resumed=True)
+            self.answer(incoming, started, tag=incoming.id)
+
+        from zot.runtime.run import StoredEnd  # deferred: it is loaded by now
+
+        known = self.runtime.repeated(id, incoming.id, attached)
+        if isinstance(known, StoredEnd):
+            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
+            self.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
+        return known is not None
+
+    def recover(self) -> None:
+        """Go on with what was cut off. Not before the client has said what it understands."""
+        if self.durable and self._server.authenticated:
+            self.runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
 
     def _limits(self, command: commands.Prompt) -> Limits | None:
         """The limits of this prompt, where it brings some of its own."""
@@ -370,9 +417,11 @@ class ServedAgent(RuntimeClient):
         if self._slow is not None:
             self._slow.close()
 
-    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+    def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
-        return lambda ahead: self.answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+        return lambda ahead: self.answer(
+            incoming, zot.Started(True, ahead, run=run), tag=incoming.id
+        )
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -411,14 +460,14 @@ class ServedAgent(RuntimeClient):
         self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
 
     def _put(self, line: bytes, tag: Any) -> None:
-        server = self._server
         if self._signature:
             line = zot.signed(line, self._signature)
-        with self._wire_lock:
-            if "seq" in server.features:
-                self.seq += 1
-                line = zot.stamped(line, self.seq, tag)
+        if "seq" not in self._server.features:
             self._writer.put(line)
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self.seq += 1
+            self._writer.put(zot.stamped(line, self.seq, tag))
 
     def gone(self) -> None:
         """It was closed: its share of the output is for the others."""
@@ -432,6 +481,7 @@ class UnnamedAgent(ServedAgent):
     def __init__(self, server: RpcServer, plan: Plan) -> None:
         super().__init__(server)
         self._plan = plan
+        self.durable = plan.setup.options.durable
         self._runtime_lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
@@ -470,7 +520,9 @@ class UnnamedAgent(ServedAgent):
 
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        runtime = build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        runtime = build_runtime(
+            self._plan, self, approval=approval, warn=complain, owns_process=True
+        )
         self.use(runtime, frame)
         return runtime
 
@@ -501,10 +553,6 @@ class UnnamedAgent(ServedAgent):
         super().closing()
         if self._warming is not None:  # Python may crash when it ends while a thread still imports
             self._warming.join(STOP_SECONDS)
-
-
-def warn(text: str) -> None:
-    sys.stderr.write(f"zot: {text}\n")
 
 
 def too_large(size: int) -> CommandError:

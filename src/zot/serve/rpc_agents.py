@@ -73,10 +73,13 @@ class NamedAgents:
             for agent in made:
                 agent.gone()
             raise
-        made[-1].use(runtime, frame)
+        agent = made[-1]
+        agent.durable = command.durable
+        agent.use(runtime, frame)
         # Answered before anything of it can be told.
         self._server.unnamed.answer(incoming, frames.AgentOpened(name))
         runtime.start()
+        agent.recover()
 
     def _close(self, incoming: Incoming, name: str) -> None:
         agent = self.get(name)
@@ -132,4 +135,5 @@ def request_of(command: commands.OpenAgent) -> AgentRequest:
         limits=limits,
         approve=command.approve,
         jail=command.jail,
+        durable=command.durable,
     )

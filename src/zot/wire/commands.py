@@ -21,6 +21,7 @@ FEATURES = (
     "seq",
     "sessions",
     "thinking",
+    "tools",
 )
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
@@ -53,6 +54,19 @@ class Prompt(Command, frozen=True, tag="prompt"):
     """US dollars; like the other limits for this prompt only, instead of the flag's."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+    run: str = ""
+    """With --durable: the client's own name for the run. The same one again is not run twice."""
+
+
+class ResumeRun(Command, frozen=True, tag="resume_run"):
+    """Say how a run goes on that is held after a crash."""
+
+    run: str
+    decision: Literal["continue", "fail"] = "continue"
+
+
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -285,6 +299,8 @@ class OpenAgent(Command, frozen=True, tag="open_agent"):
     approve: tuple[str, ...] | None = None
     """Tools to ask about before they run, as `--approve`."""
     jail: bool | None = None
+    durable: bool = False
+    """A run that a crash cuts off goes on when the session is opened again; needs a session."""
 
 
 class CloseAgent(Command, frozen=True, tag="close_agent"):
@@ -328,6 +344,8 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
+    | ResumeRun
     | Steer
     | FollowUp
     | Abort

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import assert_never
 
 from msgspec import UNSET
@@ -26,6 +27,8 @@ from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
+    if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
+        return frames.TextDelta(event.text)
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
@@ -51,6 +54,10 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ToolCall(call.id, call.name, call.args)
         case events.TurnEnd():
             return _turn_end(event, features)
+        case events.ToolAllowed(call):
+            if "tools" not in features:
+                return None
+            return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolProgress(id, text):
             return frames.ToolProgress(id, text)
         case events.ToolReturned(call, result):
@@ -59,6 +66,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.Error(message, code if "codes" in features else UNSET)
         case events.Done():
             return frames.Done()
+        case events.RunResumed() | events.RunHeld() | events.RunSuspended():
+            return _durable(event)
         case events.CompactStart(reason):
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
@@ -109,6 +118,19 @@ def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
         usage_shape(cumulative),
         usage.cost_known,
     )
+
+
+def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) -> EventFrame:
+    match event:
+        case events.RunResumed(run, attempt, away, calls):
+            shown = (frames.OpenCall(c.id, c.name, c.started, c.replay) for c in calls)
+            return frames.RunResumed(run, attempt, round(away * 1000), tuple(shown))
+        case events.RunHeld(run, attempt, reason):
+            return frames.RunHeld(run, attempt, reason)
+        case events.RunSuspended(run):
+            return frames.RunSuspended(run)
+        case _:
+            assert_never(event)
 
 
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
@@ -190,6 +212,10 @@ def _simple(block: Text | Image) -> TextBlock | ImageBlock:
 
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, to the millisecond."""
-    milliseconds = round(seconds * 1000)
-    whole, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{rest:03d}Z"
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    return f"{_date_and_time(whole)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _date_and_time(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

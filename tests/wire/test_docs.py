@@ -37,6 +37,7 @@ NEEDS_A_PARTNER = {
     "run_command",
     "load_session",
     "resume_run",
+    "events",
 }
 TURNS = [
     {"match": "<conversation>", "text": "the summary", "usage": {"input": 5, "output": 5}},

@@ -11,7 +11,8 @@ from zot.bugs import internal_error
 from zot.core.agent import Limits
 from zot.errors import BusyError, CommandError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
-from zot.serve.rpc import RpcServer, ServedAgent
+from zot.serve.rpc import RpcServer
+from zot.serve.rpc_served import ServedAgent
 from zot.text import encode_json
 from zot.wire import commands, frames
 from zot.wire.zot import Incoming
@@ -67,15 +68,17 @@ class NamedAgents:
             return made[-1]
 
         made: list[ServedAgent] = []
+        name = ""
         try:
             name, runtime = self._agents.open(command.agent, request_of(command), client)
+            agent = made[-1]
+            agent.use(runtime, frame, command.session if command.durable else "")
         except BaseException:
+            if name:
+                self._agents.close(name)
             for agent in made:
                 agent.gone()
             raise
-        agent = made[-1]
-        agent.durable = command.durable
-        agent.use(runtime, frame)
         # Answered before anything of it can be told.
         self._server.unnamed.answer(incoming, frames.AgentOpened(name))
         runtime.start()

@@ -34,6 +34,7 @@ DATA: dict[type, Any] = {
     commands.Prompt: zot.Started,
     commands.RetryPrompt: zot.Started,
     commands.ResumeRun: None,
+    commands.Events: frames.EventsRead,
     commands.Steer: zot.Started | None,
     commands.FollowUp: zot.Started | None,
     commands.Abort: None,

@@ -77,7 +77,7 @@ def build_runtime(
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    builtin = _builtin(setup, supervisor, own_tools, wanted.any(), owns_helper=is_first)
+    builtin = _builtin(plan, supervisor, own_tools, wanted.any(), owns_helper=is_first)
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
     skills = find_skills(setup)
@@ -226,12 +226,10 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
-    supervisor = SharedSupervisor()
-    supervisor.secrets = redactor.secrets
-    if owns_process:
-        supervisor.hidden_names = secret_names(setup)
-        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
-    return supervisor
+    if not owns_process:
+        return SharedSupervisor(redactor.secrets)
+    key = setup.options.api_key
+    return SharedSupervisor(redactor.secrets, secret_names(setup), (key,) if key else ())
 
 
 def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
@@ -247,7 +245,7 @@ def _plain(tool: Tool) -> Tool:
 
 
 def _builtin(
-    setup: Setup,
+    plan: Plan,
     supervisor: SharedSupervisor,
     own: Sequence[Tool],
     extensions: bool,
@@ -255,7 +253,7 @@ def _builtin(
     owns_helper: bool,
 ) -> BuiltinTools:
     """The built-in tools within what the flags allow."""
-    options = setup.options
+    setup, options = plan.setup, plan.setup.options
     names: Sequence[str] | None = () if options.no_tools else options.tools
     if extensions:
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
@@ -271,6 +269,7 @@ def _builtin(
         supervisor,
         jail=options.jail,
         owns_helper=owns_helper,
+        every=plan.tape is not None and plan.tape.replays,
     )
 
 

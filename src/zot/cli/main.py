@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
+    "acp": "zot.cli.acp",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
     "sessions": "zot.cli.sessions",

@@ -26,6 +26,16 @@ class ToolOutput(Struct, frozen=True):
     details: dict[str, Json] | None = None
 
 
+class FileChange(Struct, frozen=True):
+    """What a call will make of a file; shown to a person, before or after it is done."""
+
+    path: str
+    """Absolute."""
+    before: str | None
+    """None: there is no such file yet."""
+    after: str
+
+
 class Tool(Protocol):
     @property
     def name(self) -> str: ...

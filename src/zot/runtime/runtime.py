@@ -36,11 +36,11 @@ from zot.core.source import (
     Question,
     ToolSource,
 )
-from zot.core.tool import ToolOutput
+from zot.core.tool import FileChange, ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
-from zot.runtime.approval import Approval, Decision
+from zot.runtime.approval import Approval, ApprovalMode, Decision
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.run import ABORT_GRACE
@@ -416,6 +416,33 @@ class Runtime(Runs):
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, decision, reason)
+
+    @property
+    def approval_mode(self) -> ApprovalMode:
+        return "yolo" if self._approval is None else self._approval.mode
+
+    def set_approval_mode(self, mode: ApprovalMode) -> None:
+        """Ask more or less from the next tool call on.
+
+        Raises:
+            ConfigError: there is nobody to ask.
+        """
+        if self._approval is not None:
+            self._approval.mode = mode
+        elif mode != "yolo":
+            raise ConfigError("this runtime has nobody to ask before a tool runs")
+
+    def preview_change(self, call: ToolCall) -> FileChange | None:
+        """What a call would make of a file, for whoever is asked about it; without secrets.
+        None: it is no file's, or that cannot be told."""
+        shell = self._shell
+        if shell is None or not self._sources.is_tool_of(call.name, shell):
+            return None
+        change = shell.preview(call)
+        if change is None or self._redactor is None:
+            return change
+        before, text = change.before, self._redactor.text
+        return FileChange(change.path, before and text(before), text(change.after))
 
     def answer(
         self,

@@ -40,11 +40,13 @@ def open_session(
     *,
     provider: str = "",
     model: str = "",
+    at_once: bool = False,
     warn: Warn = warn_on_stderr,
 ) -> Session:
     """The session in `path`, created if it does not exist; None: a new one in its usual place.
 
-    A new one in its usual place appears on disk with its first entry.
+    A new one in its usual place appears on disk with its first entry; `at_once`: now, and it stays
+    there, so that another process can go on with it.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
@@ -55,7 +57,8 @@ def open_session(
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
     if path is None:
-        store = FileStore.create(automatic_path(cwd, id, started), meta, lazy=True)
+        place = automatic_path(cwd, id, started)
+        store = FileStore.create(place, meta, lazy=not at_once, keep=at_once)
     else:
         if os.path.lexists(path):
             os.unlink(path)  # an empty file somebody made room with

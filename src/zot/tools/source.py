@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
 from zot.core.source import ReadySource, SourceHost
-from zot.core.tool import Tool
+from zot.core.tool import FileChange, Tool
 from zot.errors import CommandError
+from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -82,6 +83,11 @@ class BuiltinTools(ReadySource):
             self._background,
         )
         self._place = place
+
+    def preview(self, call: ToolCall) -> FileChange | None:
+        from zot.tools.preview import preview  # start-up budget: few clients show it
+
+        return preview(call, self._place.get())
 
     def end_background(self) -> None:
         self._background.end_all()

@@ -68,6 +68,20 @@ class LineServer(RuntimeClient):
         if self.built is not None:
             self.built.client_left()
 
+    @property
+    def has_runtime(self) -> bool:
+        return self.built is not None
+
+    def finish_runs(self) -> None:
+        """Wait for what was accepted; in a thread, at the end of input."""
+        assert self.built is not None
+        self.built.close(drain=True)
+
+    def release(self) -> None:
+        """Let go of every runtime."""
+        if self.built is not None:
+            self.built.release()
+
     def finish_commands(self) -> None:
         """Wait for commands that are still being answered; in a thread, at the end of input."""
 
@@ -99,8 +113,7 @@ class LineServer(RuntimeClient):
             code = 1
         try:
             self.closing()
-            if self.built is not None:
-                self.built.release()
+            self.release()
         finally:
             self.writer.close(STOP_SECONDS)
             ignore_signals()
@@ -143,7 +156,7 @@ class LineServer(RuntimeClient):
         # A torn last line is dropped, not answered.
         if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
             self.take_line(line)
-        if self.built is None:
+        if not self.has_runtime:
             return self._signalled()
         self.input_ended()
         if not self.drain:
@@ -159,9 +172,8 @@ class LineServer(RuntimeClient):
         return self._signalled()
 
     def _drain(self) -> None:
-        assert self.built is not None
         self.finish_commands()
-        self.built.close(drain=True)
+        self.finish_runs()
         self._drained.set()  # before the byte: whoever is woken by it must find it set
         self._wake(b"\0")
 

@@ -260,6 +260,22 @@ def test_a_fork_goes_on_beside_what_it_came_from(open_door: Callable[..., Door])
     assert door.state()[2] == 4
 
 
+def test_the_conversation_and_the_files_go_back_to_a_prompt(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door = open_door("rewind", keep=True)
+    door.ask('tool:write:{"path": "a.txt", "content": "one"}\nthen\nsay:first')
+    door.ask('tool:write:{"path": "a.txt", "content": "two"}\nthen\nsay:forgotten')
+    assert door.changed_files() == ["a.txt"]
+    assert door.rewind(door.checkpoints()[1]) == "restore a.txt"
+    assert (place.work / "a.txt").read_text() == "one"
+    door.ask("say:third")
+    assert "forgotten" not in last_body(anthropic)
+    assert door.rewind(door.checkpoints()[0]) == "remove a.txt"
+    assert not (place.work / "a.txt").exists()
+    assert door.state()[2] == 0
+
+
 def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
     door = open_door("sessions", keep=True)
     door.ask("say:one")
@@ -316,6 +332,17 @@ def test_a_tool_waits_for_its_approval(
     door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
     assert (place.work / "made").exists() == (decision == "allow")
     assert ("did not allow" in last_body(anthropic)) == (decision == "deny")
+
+
+def test_what_is_allowed_for_the_project_is_kept_and_taken_back(
+    open_door: Callable[..., Door], place: Place
+) -> None:
+    door = open_door("approvals", decide="allow_project")
+    door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
+    assert (place.work / "made").exists()
+    assert door.approvals() == ["bash touch *"]
+    door.remove_approval("bash", "touch *")
+    assert door.approvals() == []
 
 
 def test_a_shell_command_goes_into_the_transcript_without_keys(

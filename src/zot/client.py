@@ -25,11 +25,15 @@ from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
 from zot.wire.frames import (
+    ApprovalShape,
+    ChangedFileShape,
+    CheckpointShape,
     CommandRan,
     CommandShape,
     EventFrame,
     MessageShape,
     ModelShape,
+    Rewound,
     SessionShape,
     ShellRan,
     State,
@@ -208,9 +212,28 @@ class Client:
         """Have a message heard when the model would stop. Raises BusyError as `steer`."""
         self._add("follow_up", text, images)
 
-    def approve(self, request_id: str, decision: str, reason: str = "") -> None:
-        """Answer an ApprovalRequest: allow, deny or allow_session."""
-        self.request("approve", request_id=request_id, decision=decision, reason=reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: str,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
+        other arguments than the model's."""
+        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
+        more |= {} if args is None else {"args": args}
+        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
+
+    def approvals(self) -> tuple[ApprovalShape, ...]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self.request("get_approvals").data_as(frames.Approvals).approvals
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on."""
+        self.request("remove_approval", tool=tool, pattern=pattern)
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -278,6 +301,35 @@ class Client:
         data = answer.data_as(frames.SessionExported)
         text = data.path if path else data.content
         return "" if text is UNSET else text
+
+    def checkpoints(self) -> tuple[CheckpointShape, ...]:
+        """The prompts of the conversation: where `rewind` can go back to."""
+        return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both; `preview`: only say what would be done."""
+        answer = self.request(
+            "rewind",
+            to=to,
+            conversation=conversation,
+            files=files,
+            preview=preview,
+            force=force,
+        )
+        return answer.data_as(frames.Rewound)
+
+    def changed_files(self) -> tuple[ChangedFileShape, ...]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        return self.request("get_changes").data_as(frames.Changes).files
 
     # --- commands, questions, the shell ------------------------------------------------------
 

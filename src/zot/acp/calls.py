@@ -16,7 +16,7 @@ from zot.acp.shapes import (
     TextContent,
     ToolKind,
 )
-from zot.core.tool import FileChange
+from zot.core.changes import ShownChange
 from zot.provider.types import Image, Text, ToolCall
 
 KINDS: dict[str, ToolKind] = {
@@ -94,7 +94,7 @@ def text_content(text: str) -> tuple[CallContent, ...]:
     return (PlainContent(TextContent(text)),)
 
 
-def diff_content(change: FileChange) -> tuple[CallContent, ...]:
+def diff_content(change: ShownChange) -> tuple[CallContent, ...]:
     return (DiffContent(change.path, change.before, change.after),)
 
 

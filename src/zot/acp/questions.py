@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from zot.acp import calls
 from zot.acp.shapes import AskedCall, FormParams, PermissionOption, PermissionParams
+from zot.core.changes import ShownChange
 from zot.core.events import ApprovalRequest, ExtensionAsk
-from zot.core.tool import FileChange
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
 
@@ -22,6 +22,7 @@ FORM = "elicitation/create"
 DECISIONS: dict[str, Decision] = {
     "allow_once": "allow",
     "allow_always": "allow_session",
+    "allow_project": "allow_project",
     "reject_once": "deny",
 }
 MAX_BUTTONS = 20
@@ -31,7 +32,7 @@ MAX_BUTTONS = 20
 
 
 def permission(
-    session_id: str, asked: ApprovalRequest, wire_id: str, change: FileChange | None, cwd: str
+    session_id: str, asked: ApprovalRequest, wire_id: str, change: ShownChange | None, cwd: str
 ) -> PermissionParams:
     call = asked.call
     content = calls.text_content(calls.fenced(asked.preview))
@@ -44,12 +45,16 @@ def permission(
         calls.locations_of(call, cwd) or None,
         calls.input_of(call),
     )
-    options = (
+    options = [
         PermissionOption("allow_once", "Allow", "allow_once"),
-        PermissionOption("allow_always", f"Always allow {call.name}", "allow_always"),
+        PermissionOption("allow_always", f"Allow {call.name} in this session", "allow_always"),
         PermissionOption("reject_once", "Deny", "reject_once"),
-    )
-    return PermissionParams(session_id, shown, options)
+    ]
+    if asked.pattern:
+        pattern = calls.shortened(asked.pattern, 60)
+        always = f"Always allow {pattern!r} in this project"
+        options.insert(2, PermissionOption("allow_project", always, "allow_always"))
+    return PermissionParams(session_id, shown, tuple(options))
 
 
 def decision(answer: RpcAnswer) -> Decision:

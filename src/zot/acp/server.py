@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
 from zot import __version__
@@ -19,6 +19,7 @@ from zot.acp.shapes import REQUEST_CANCELLED
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ZotError
+from zot.home import Surroundings
 from zot.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -56,19 +57,18 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-def serve(options: Options, environ: Mapping[str, str], home: str) -> int:
-    """Serve until stdin closes or a signal comes; the exit code. `home` is zot's."""
-    return AcpServer(options, environ, home).serve()
+def serve(options: Options, around: Surroundings) -> int:
+    """Serve until stdin closes or a signal comes; the exit code."""
+    return AcpServer(options, around).serve()
 
 
 class AcpServer(LineServer):
     drain = False  # a client that closes the input has gone; what it asked for is cancelled
 
-    def __init__(self, options: Options, environ: Mapping[str, str], home: str) -> None:
+    def __init__(self, options: Options, around: Surroundings) -> None:
         super().__init__()
         self._options = options
-        self._environ = environ
-        self._home = home
+        self._around = around
         self.abilities = ClientAbilities()
         self._questions = OpenRequests()
         self._lock = threading.Lock()
@@ -205,7 +205,7 @@ class AcpServer(LineServer):
                 # Deferred: initialize is answered without loading the agent.
                 from zot.acp.sessions import AcpSessions
 
-                self._loaded = AcpSessions(self, self._options, self._environ, self._home)
+                self._loaded = AcpSessions(self, self._options, self._around)
             return self._loaded
 
     def _load_behind(self) -> None:

@@ -310,7 +310,7 @@ class AcpSession(RuntimeClient):
     def _look_at_change(self, event: Event) -> None:
         """A call that changes a file: what it will be is known just before it runs."""
         if isinstance(event, events.ToolStarted | events.ApprovalRequest):
-            change = self.runtime.preview_change(event.call)
+            change = self.runtime.planned_change(event.call)
             self._encoder.will_change(event.call.id, change)
 
     def _tick_later(self) -> None:
@@ -337,7 +337,7 @@ class AcpSession(RuntimeClient):
             except CommandError:
                 pass  # it timed out, or was aborted, meanwhile
 
-        change = self.runtime.preview_change(asked.call)
+        change = self.runtime.planned_change(asked.call)
         wire_id = self._encoder.call_id(asked.call.id)
         params = questions.permission(self.id, asked, wire_id, change, self.cwd)
         self._approvals[asked.id] = self._wire.ask(questions.PERMISSION, params, take)

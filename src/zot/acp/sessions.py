@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Any, assert_never
 
 from msgspec.structs import replace
@@ -21,11 +20,12 @@ from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.cancel import Cancel
 from zot.errors import AuthError, CommandError, SessionError
+from zot.home import Surroundings
 from zot.jsonrpc import RpcError, RpcId, result_line
 from zot.provider.auth.resolve import forget
 from zot.provider.auth.store import AuthFile
 from zot.sessions import library
-from zot.sessions.open import in_use, open_session
+from zot.sessions.open import begin_session, in_use
 from zot.sessions.rows import rfc3339
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
@@ -38,13 +38,10 @@ PAGE = 50
 class AcpSessions:
     """Safe to use from any thread."""
 
-    def __init__(
-        self, wire: AcpWire, options: Options, environ: Mapping[str, str], home: str
-    ) -> None:
+    def __init__(self, wire: AcpWire, options: Options, around: Surroundings) -> None:
         self._wire = wire
         self._options = options
-        self._environ = environ
-        self._home = home
+        self._around = around
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         """Held while a kept session is opened, closed or removed."""
@@ -99,7 +96,7 @@ class AcpSessions:
                 with self._opening:
                     self._go_on_with(id, request, cancel, replay=False)
             case commands.ListSessions(cwd, cursor):
-                self._answer(id, _listed(cwd, cursor))
+                self._answer(id, _listed(cwd, cursor, self._around.home))
             case commands.CloseSession(session_id):
                 with self._opening:
                     self.get(session_id)
@@ -124,11 +121,12 @@ class AcpSessions:
     # --- opening -----------------------------------------------------------------------------
 
     def _new(self, id: RpcId, request: commands.NewSession) -> None:
-        planned = plan(self._options_in(request.cwd), self._environ)
+        planned = plan(self._options_in(request.cwd), self._around)
         setup = planned.setup
         if not setup.options.no_session:
-            kept = open_session(
-                None, setup.cwd, provider=setup.info.name, model=setup.model.id, at_once=True
+            provider, model = setup.info.name, setup.model.id
+            kept = begin_session(
+                setup.cwd, self._around.home, provider=provider, model=model, at_once=True
             )
             planned = replace(planned, session=kept)
         session = self._add(planned)
@@ -144,9 +142,9 @@ class AcpSessions:
         replay: bool,
     ) -> None:
         options = self._options_in(request.cwd)
-        path = _path_of(request.session_id)
+        path = self._path_of(request.session_id)
         self._close(request.session_id)  # it may be open here, in another directory
-        planned = plan(replace(options, session=path), self._environ)
+        planned = plan(replace(options, session=path), self._around)
         session = self._add(planned)
         if replay:
             session.replay(cancel)
@@ -184,7 +182,7 @@ class AcpSessions:
             session.close()
 
     def _delete(self, session_id: str) -> None:
-        path = _path_of(session_id)
+        path = self._path_of(session_id)
         self._close(session_id)
         if in_use(path):
             raise SessionError(f"the session {session_id!r} is in use by another process")
@@ -193,16 +191,22 @@ class AcpSessions:
     def _authenticate(self, method: str) -> None:
         if method != LOGIN:
             raise CommandError(f"there is no way to log in called {method!r}: {LOGIN}")
-        plan(replace(self._options, cwd=""), self._environ)  # says what is missing, if something is
+        plan(replace(self._options, cwd=""), self._around)  # says what is missing, if something is
 
     def _log_out(self) -> None:
         """Forget the logins and keys that zot keeps; those in variables are not zot's to forget."""
-        file = AuthFile(self._home)
+        file = AuthFile(self._around.home)
         stored = file.all()
         if not stored:
             raise AuthError("there is no login to forget: keys come from variables or flags")
         for name in stored:
             forget(file, name)
+
+    def _path_of(self, id: str) -> str:
+        try:
+            return library.find_id(id, self._around.home)
+        except SessionError as error:
+            raise RpcError(NOT_FOUND, str(error), {"code": error.code}) from error
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -218,18 +222,11 @@ class AcpSessions:
             self._close(session.id)
 
 
-def _path_of(id: str) -> str:
-    try:
-        return library.find_id(id)
-    except SessionError as error:
-        raise RpcError(NOT_FOUND, str(error), {"code": error.code}) from error
-
-
-def _listed(cwd: str | None, cursor: str | None) -> shapes.SessionsListed:
+def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsListed:
     """Raises CommandError: the cursor is none of ours."""
     if cursor is not None and not cursor.isdecimal():
         raise CommandError(f"there is no cursor {cursor!r}")
-    infos, place = library.page(cwd, int(cursor or 0), PAGE)
+    infos, place = library.page(cwd, home, int(cursor or 0), PAGE)
     sessions = (
         shapes.ListedSession(
             info.id,

@@ -17,8 +17,8 @@ from zot.acp import calls, shapes
 from zot.acp.commands import SessionAbilities
 from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, TextContent
 from zot.core import events
+from zot.core.changes import ShownChange
 from zot.core.events import Event
-from zot.core.tool import FileChange
 from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.provider.types import Message, Stop, Text, ToolCall, Usage
@@ -37,7 +37,7 @@ class _OpenCall(Struct):
     name: str
     called: bool = False
     """The model finished asking for it."""
-    change: FileChange | None = None
+    change: ShownChange | None = None
     output: calls.RunningOutput | None = None
     held_back: bool = False
     shown_at: float = 0.0
@@ -169,7 +169,7 @@ class UpdateEncoder:
         call = self._open.get(id)
         return id if call is None else call.id
 
-    def will_change(self, id: str, change: FileChange | None) -> None:
+    def will_change(self, id: str, change: ShownChange | None) -> None:
         """What the call is about to make of a file; shown when it has."""
         if id in self._open:
             self._open[id].change = change

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 from zot.errors import UsageError
-from zot.home import home_dir
+from zot.home import of_process
 from zot.settings.flags import Options, parse
 
 USAGE = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
@@ -34,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     _check(options)
     from zot.acp.server import serve  # after the flags: what is wrong with them is known first
 
-    return serve(options, os.environ, home_dir())
+    return serve(options, of_process())
 
 
 def _check(options: Options) -> None:

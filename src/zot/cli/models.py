@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
+from zot.bugs import complain
+from zot.cli.output import say
 from zot.errors import AuthError, ConfigError, ProviderError
+from zot.home import of_process
 from zot.lines import encode_line
 from zot.local.provider import local_models
 from zot.provider.catalog import price_date
@@ -17,7 +19,6 @@ from zot.settings.flags import Options
 from zot.settings.known import Known, configured, with_token
 from zot.settings.models import read_cache, write_cache
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
-from zot.text import for_terminal
 
 ASK_SECONDS = 3.0
 """How long the provider's server may take to list its models before the list goes without it."""
@@ -29,15 +30,15 @@ def list_models(options: Options) -> int:
     models = _models(options)
     dates = _price_dates(models)
     if options.json:
-        sys.stdout.buffer.write(encode_line({"models": models, "price_dates": dates}))
+        say(encode_line({"models": models, "price_dates": dates}).decode().removesuffix("\n"))
         return 0
     rows = [_HEAD, *(_row(model) for model in models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(for_terminal(line.rstrip()) + "\n")
+        say(line.rstrip())
     for provider, date in dates.items():
-        sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
+        complain(f"prices of {provider}: US dollars per million tokens on {date}")
     return 0
 
 
@@ -48,21 +49,22 @@ def _price_dates(models: Sequence[Model]) -> dict[str, str]:
 
 
 def _models(options: Options) -> Sequence[Model]:
-    known = Known()
+    around = of_process()
+    known = Known(around.home)
     try:
-        cwd = working_directory(options.cwd)
+        cwd = working_directory(options.cwd, around)
         wanted, _ = configured(options, os.environ, cwd, known.home)
-        choice = choose_provider(wanted, os.environ, known)
+        choice = choose_provider(wanted, around, known)
     except AuthError:  # the list needs no key
         return known.all(DEFAULT_PROVIDER)
     info = choice.info
     if info.name == LOCAL:
-        return local_models()
+        return local_models(around.home)
     base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
     try:
         return _told(known, info, wanted.api_key, base_url) or known.all(info.name)
     except (ProviderError, ConfigError) as error:
-        sys.stderr.write(f"zot: {error}; this is what is known without asking\n")
+        complain(f"{error}; this is what is known without asking")
         return known.all(info.name)
 
 

@@ -11,8 +11,7 @@ from msgspec.structs import asdict
 
 from zot.cancel import Cancel
 from zot.core.session import Body, Custom
-from zot.core.tool import FileChange
-from zot.provider.types import Message, Text, ToolCall
+from zot.provider.types import Message, Text
 
 
 class ShellOutput(Struct, frozen=True):
@@ -33,10 +32,6 @@ class Shell(Protocol):
 
     def set_jail(self, on: bool) -> None:
         """Raises ConfigError when the working directory cannot be a jail."""
-        ...
-
-    def preview(self, call: ToolCall) -> FileChange | None:
-        """What a call of one of its tools would make of a file; None: that cannot be told."""
         ...
 
     def end_background(self) -> None:

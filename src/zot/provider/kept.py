@@ -5,17 +5,17 @@ turns, and only those are encoded. No API's words here; speed only, the bytes ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
-from zot.provider.transcript import ModelTurn, Turn, turn_size, turns
-from zot.provider.types import Json, Message, Model, Request, ToolCall
+from zot.provider.repair import Repair
+from zot.provider.transcript import Turn, turn_of, turn_size
+from zot.provider.types import Json, Message, Model, Request
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
 """Bytes kept for one client; what follows in a longer conversation is encoded every time."""
-KINDS = {"user": "user", "assistant": "model", "tool": "tool"}
 
 EncodeTurn = Callable[[Turn], list[Json]]
 
@@ -33,49 +33,35 @@ class Kept:
     def __init__(self) -> None:
         self._model: Model | None = None
         self._settings: object = None
+        self._repair = Repair()
         self._messages: tuple[Message, ...] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
         self._encoded: list[Encoded] = []
+        self._parts: dict[str, tuple[object, Raw]] = {}
+
+    def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
+        """A part of the body that seldom changes, as JSON: made anew for another source only."""
+        known = self._parts.get(name)
+        if known is None or known[0] != source:
+            known = self._parts[name] = source, Raw(encode_json(make()))
+        return known[1]
 
     def turns(self, request: Request) -> list[Turn]:
         """The turns; those of messages that were there the last time are not made anew."""
-        messages = request.messages
-        start = self._shared(request)
-        rest = turns(replace(request, messages=messages[start:]) if start else request)
-        if start and messages[start].role == "assistant":
-            del rest[0]  # the user's turn that every conversation has to start with
-        if start and _ids(self._turns[:start]) & _ids(rest):
-            start, rest = 0, turns(request)  # a call's id is used again: it gets another one
-        conversation = self._turns[:start] + rest
-        is_aligned = len(conversation) == len(messages) and all(
-            turn.kind == KINDS[message.role]
-            for turn, message in zip(rest, messages[start:], strict=True)
-        )
-        self._model = request.model
-        self._messages = messages if is_aligned else ()
-        self._turns = conversation
+        model = request.model
+        messages = self._repair.of(request.messages, model.images)
+        start = same_at_start(self._messages, messages) if model == self._model else 0
+        rest = [turn_of(message, model) for message in messages[start:]]
+        self._model, self._messages = model, messages
+        self._turns = self._turns[:start] + rest
         self._sizes = self._sizes[:start] + [turn_size(turn) for turn in rest]
-        return conversation
+        return self._turns
 
     @property
     def size(self) -> int:
         """Roughly the characters of all turns."""
         return sum(self._sizes)
-
-    def _shared(self, request: Request) -> int:
-        """How many messages are the same as last time, up to one where a turn begins."""
-        if request.model != self._model:
-            return 0
-        count = 0
-        for old, new in zip(self._messages, request.messages, strict=False):
-            if old is not new:
-                break
-            count += 1
-        start = max(count - 1, 0)  # the last one's results may have been missing
-        while start and request.messages[start].role == "tool":
-            start -= 1
-        return start
 
     def encoded(
         self, conversation: Sequence[Turn], settings: object, encode_turn: EncodeTurn
@@ -86,15 +72,15 @@ class Kept:
         encoding depends on; it is kept for the same ones only.
         """
         known = self._encoded if settings == self._settings else []
-        kept: list[Encoded] = []
-        size = 0
-        for turn, old in zip(conversation[:-1], known, strict=False):
-            if turn is not old.turn and turn != old.turn:
+        count = same_at_start([row.turn for row in known], conversation[:-1])
+        for turn, row in zip(conversation[count:-1], known[count:], strict=False):
+            if turn != row.turn:
                 break
-            kept.append(old)
-            size += old.size
+            count += 1
+        kept = known[:count]
         items = [row.items for row in kept]
-        for turn in conversation[len(kept) : -1]:
+        size = sum([row.size for row in kept])
+        for turn in conversation[count:-1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
             items.append(raw)
             row = Encoded(turn, raw, sum(len(bytes(item)) for item in raw))
@@ -105,11 +91,9 @@ class Kept:
         return [*items, encode_turn(conversation[-1])]
 
 
-def _ids(conversation: Sequence[Turn]) -> set[str]:
-    return {
-        block.id
-        for turn in conversation
-        if isinstance(turn, ModelTurn)
-        for block in turn.blocks
-        if isinstance(block, ToolCall)
-    }
+def same_at_start(old: Sequence[object], new: Sequence[object]) -> int:
+    """How many of the first ones are the very same."""
+    length = min(len(old), len(new))
+    if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
+        return length
+    return next(at for at in range(length) if old[at] is not new[at])

@@ -71,6 +71,12 @@ class Run:
                 raise Cancelled
             return self._runtime.session.append(body)
 
+    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            self._runtime.keep_file(path, before, after)
+
     def take_steering(self) -> list[UserInput]:
         return self._runtime.take("steering", self)
 
@@ -142,8 +148,9 @@ class Run:
             self.error, self.stop = error, "error"
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, events.TurnStart):
+        kind = type(event)  # quicker than isinstance, and this is done for every delta
+        if kind is events.TurnStart:
             self.turn_open = True
-        elif isinstance(event, events.TurnEnd):
+        elif kind is events.TurnEnd:
             self.turn_open = False
         self._runtime.tell(event, self)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.rule import Rule
 from zot.core.session import SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
@@ -31,6 +32,7 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, EventStream, Runtime
@@ -61,6 +63,8 @@ __all__ = [
     "AuthError",
     "Block",
     "BusyError",
+    "ChangedFile",
+    "Checkpoint",
     "ClosedError",
     "CommandError",
     "CommandInfo",
@@ -87,6 +91,8 @@ __all__ = [
     "ReplaceArgs",
     "ReplaceText",
     "Response",
+    "Rewound",
+    "Rule",
     "Runtime",
     "SessionError",
     "SessionInfo",

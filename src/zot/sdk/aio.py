@@ -14,11 +14,13 @@ from typing import Any, Self, Unpack
 from msgspec.structs import replace
 
 from zot.core.agent import Limits
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime.approval import Decision
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
@@ -221,6 +223,31 @@ class AsyncRuntime:
     ) -> str:
         return await asyncio.to_thread(self._runtime.export_session, session, format, path)
 
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        return self._runtime.checkpoints()
+
+    async def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        work = partial(
+            self._runtime.rewind,
+            to,
+            conversation=conversation,
+            files=files,
+            preview=preview,
+            force=force,
+        )
+        return await asyncio.to_thread(work)
+
+    async def changed_files(self) -> Sequence[ChangedFile]:
+        return await asyncio.to_thread(self._runtime.changed_files)
+
     # --- commands, questions, the shell ------------------------------------------------------
 
     async def commands(self) -> Sequence[CommandInfo]:
@@ -243,8 +270,22 @@ class AsyncRuntime:
     def abort_shell(self) -> None:
         self._runtime.abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        self._runtime.approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        self._runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        return self._runtime.approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        self._runtime.remove_approval(tool, pattern)
 
     def answer(
         self,

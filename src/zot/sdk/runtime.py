@@ -15,14 +15,16 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult, Question
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.approval import Approval, Decision
 from zot.runtime.client import RuntimeClient
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
@@ -344,6 +346,36 @@ class Runtime:
         exported = self._open().export_session(os.fspath(session), format, target)
         return exported.path if target else exported.content
 
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
+        return self._open().checkpoints()
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both. Files that someone else changed too are left alone, unless
+        `force`. `preview`: only say what would be done.
+
+        Raises:
+            BusyError: a prompt or compact runs; nothing changes.
+            CommandError: there is no such checkpoint, or no session file to keep files with.
+        """
+        with self._lock:
+            return self._idle().rewind(
+                to, conversation=conversation, files=files, preview=preview, force=force
+            )
+
+    def changed_files(self) -> Sequence[ChangedFile]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        return self._open().changed_files()
+
     # --- commands, questions, the shell ------------------------------------------------------
 
     def commands(self) -> Sequence[CommandInfo]:
@@ -371,9 +403,30 @@ class Runtime:
     def abort_shell(self) -> None:
         self._open().abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        """Answer an ApprovalRequest (feature `approvals`). Raises CommandError if not open."""
-        self._open().approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest (feature `approvals`). `allow_project` also allows what is
+        like it in this project from now on: the `pattern`, or the one that the request offers.
+        `args` are those to run the tool with, in the place of the model's, which is told.
+
+        Raises CommandError if it is not open, or the pattern does not fit the call.
+        """
+        self._open().approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self._open().approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on. Raises CommandError if there is no such approval."""
+        self._open().remove_approval(tool, pattern)
 
     def answer(
         self,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
 
 import zot
+from zot.bugs import complain
 from zot.core.session import Session, new_session_id
 from zot.errors import SessionError
-from zot.home import home_dir
 from zot.sessions.files import (
     FileStore,
     Loaded,
@@ -26,48 +25,50 @@ Warn = Callable[[str], None]
 
 
 def warn_on_stderr(text: str) -> None:
-    sys.stderr.write(f"zot: warning: {text}\n")
+    complain(f"warning: {text}")
 
 
-def sessions_dir(cwd: str) -> str:
+def sessions_dir(cwd: str, home: str) -> str:
     """Where the sessions of a working directory are kept; the same place the Go zot uses."""
-    return os.path.join(home_dir(), "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
+    return os.path.join(home, "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
 
 
 def open_session(
-    path: str | None,
+    path: str,
     cwd: str,
     *,
     provider: str = "",
     model: str = "",
-    at_once: bool = False,
     warn: Warn = warn_on_stderr,
 ) -> Session:
-    """The session in `path`, created if it does not exist; None: a new one in its usual place.
-
-    A new one in its usual place appears on disk with its first entry; `at_once`: now, and it stays
-    there, so that another process can go on with it.
+    """The session in `path`, created if it does not exist.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
-    if path is not None and os.path.lexists(path) and not _is_empty(path):
+    if os.path.lexists(path) and not _is_empty(path):
         return _reopen(path, warn)
+    id = new_session_id()
+    meta = Meta(id, cwd, model, provider, rfc3339(time.time()), zot.__version__)
+    if os.path.lexists(path):
+        os.unlink(path)  # an empty file somebody made room with
+    return _session(FileStore.create(path, meta), id)
+
+
+def begin_session(
+    cwd: str, home: str, *, provider: str = "", model: str = "", at_once: bool = False
+) -> Session:
+    """A new session in its usual place; it appears on disk with its first entry. `at_once`: now,
+    and it stays there, so that another process can go on with it."""
     id = new_session_id()
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
-    if path is None:
-        place = automatic_path(cwd, id, started)
-        store = FileStore.create(place, meta, lazy=not at_once, keep=at_once)
-    else:
-        if os.path.lexists(path):
-            os.unlink(path)  # an empty file somebody made room with
-        store = FileStore.create(path, meta)
-    return _session(store, id)
+    path = automatic_path(sessions_dir(cwd, home), id, started)
+    return _session(FileStore.create(path, meta, lazy=not at_once, keep=at_once), id)
 
 
-def latest_path(cwd: str) -> str | None:
-    paths = session_paths(sessions_dir(cwd))
+def latest_path(cwd: str, home: str) -> str | None:
+    paths = session_paths(sessions_dir(cwd, home))
     return paths[0] if paths else None
 
 
@@ -109,10 +110,10 @@ def in_use(path: str) -> bool:
     return False
 
 
-def automatic_path(cwd: str, id: str, started: float) -> str:
+def automatic_path(directory: str, id: str, started: float) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
     # The last digits: those of a time-ordered id start alike for all sessions of a minute.
-    return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
+    return os.path.join(directory, f"{stamp}-{id[-8:]}.jsonl")
 
 
 def _reopen(path: str, warn: Warn) -> Session:

@@ -193,6 +193,27 @@ class ExportSession(Command, frozen=True, tag="export_session"):
     """A file or directory to write to; empty: the answer carries the content."""
 
 
+class Checkpoints(Command, frozen=True, tag="checkpoints"):
+    """The prompts of the conversation: where `rewind` can go back to."""
+
+
+class Rewind(Command, frozen=True, tag="rewind"):
+    """Go back to before a prompt: the conversation, the files that tools changed, or both."""
+
+    to: str = ""
+    """The id of a checkpoint; empty: the last prompt."""
+    conversation: bool = True
+    files: bool = True
+    preview: bool = False
+    """Only say what would be done."""
+    force: bool = False
+    """Also files that someone else changed."""
+
+
+class GetChanges(Command, frozen=True, tag="get_changes"):
+    """What tools changed in the files of the user's in this session."""
+
+
 class TextData(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
@@ -245,8 +266,24 @@ class Approve(Command, frozen=True, tag="approve"):
     """Answer an `approval_request`."""
 
     request_id: str
-    decision: Literal["allow", "deny", "allow_session"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
+    """Of a denial; the model reads it."""
+    pattern: str = ""
+    """What `allow_project` allows from now on; empty: what the request offered."""
+    args: dict[str, Json] | None = None
+    """Arguments to run the tool with, in the place of the model's."""
+
+
+class GetApprovals(Command, frozen=True, tag="get_approvals"):
+    """What runs without a question, because it was allowed for the project or this session."""
+
+
+class RemoveApproval(Command, frozen=True, tag="remove_approval"):
+    """Ask again from now on."""
+
+    tool: str
+    pattern: str
 
 
 AnyCommand = (
@@ -275,8 +312,13 @@ AnyCommand = (
     | LoadSession
     | ForkSession
     | ExportSession
+    | Checkpoints
+    | Rewind
+    | GetChanges
     | SetMessages
     | Answer
     | Ping
     | Approve
+    | GetApprovals
+    | RemoveApproval
 )

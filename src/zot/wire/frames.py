@@ -191,7 +191,7 @@ class QueueUpdate(Frame, frozen=True, tag="queue_update"):
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
+class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
     request_id: str
@@ -200,6 +200,12 @@ class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
     args: dict[str, Json] | None
     preview: str
     timeout_ms: int
+    pattern: str = ""
+    """What `allow_project` would allow from now on, unless the answer says another pattern."""
+    diff: str = ""
+    """What the call would change in its file."""
+    line: int = 0
+    """The first line that changes."""
 
 
 class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
@@ -318,6 +324,59 @@ class SessionExported(Struct, frozen=True):
     path: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     """Where no path was given."""
+
+
+class ApprovalShape(Struct, frozen=True):
+    """What runs without a question."""
+
+    tool: str
+    """`write` covers `edit` too."""
+    pattern: str
+
+
+class Approvals(Struct, frozen=True):
+    approvals: tuple[ApprovalShape, ...]
+
+
+class CheckpointShape(Struct, frozen=True):
+    """The moment before a prompt."""
+
+    id: str
+    time: str
+    text: str
+    """How the prompt begins."""
+    message_count: int
+    """How many messages came before it."""
+    files: tuple[str, ...]
+    """What tools changed after it and before the next one."""
+
+
+class CheckpointList(Struct, frozen=True):
+    checkpoints: tuple[CheckpointShape, ...]
+
+
+class ChangedFileShape(Struct, frozen=True, omit_defaults=True):
+    path: str
+    action: Literal["restore", "create", "remove"]
+    """What going back does to it."""
+    state: Literal["ok", "changed", "lost", "failed"]
+    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    diff: str
+    note: str = ""
+
+
+class Rewound(Struct, frozen=True):
+    checkpoint: str
+    text: str
+    """The prompt that it goes back to."""
+    message_count: int
+    """How many messages the conversation loses."""
+    files: tuple[ChangedFileShape, ...]
+    preview: bool
+
+
+class Changes(Struct, frozen=True):
+    files: tuple[ChangedFileShape, ...]
 
 
 class MessagesSet(Struct, frozen=True):

@@ -52,9 +52,14 @@ DATA: dict[type, Any] = {
     commands.LoadSession: frames.SessionLoaded,
     commands.ForkSession: frames.SessionLoaded,
     commands.ExportSession: frames.SessionExported,
+    commands.Checkpoints: frames.CheckpointList,
+    commands.Rewind: frames.Rewound,
+    commands.GetChanges: frames.Changes,
     commands.SetMessages: frames.MessagesSet,
     commands.Ping: zot.Pong,
     commands.Approve: None,
+    commands.GetApprovals: frames.Approvals,
+    commands.RemoveApproval: None,
 }
 """What a successful response carries; None: it has no `data`."""
 

@@ -60,6 +60,8 @@ def encoded(encoder: UpdateEncoder, *happened: Any, now: float = 1.0) -> list[di
 
 RUN = (
     events.UserMessage(MESSAGE),
+    events.RunResumed("r", 2, 5.0),
+    events.RunHeld("r", 3, "it crashed"),
     events.TurnStart(1),
     events.Retrying(1, 10, 2.0, "busy"),
     events.AssistantStart("p", "m", "api"),
@@ -75,6 +77,7 @@ RUN = (
     events.ToolCalled(EDIT),
     events.TurnEnd("tool_use"),
     events.ToolStarted(CALL),
+    events.ToolAllowed(CALL),
     events.ToolProgress("c1", "out"),
     events.ToolReturned(CALL, ToolResult("c1", (Text("out"), Image("image/png", b"x")))),
     events.QueueUpdate((), ()),
@@ -94,7 +97,7 @@ RUN = (
     events.Done("aborted"),
 )
 TRANSCRIPT = (
-    "session_info notice agent_thought_chunk agent_message_chunk tool_call[c1 pending] usage "
+    "session_info notice notice notice agent_thought_chunk agent_message_chunk tool_call[c1 pending] usage "
     "tool_call[c1] tool_call[c2 pending] tool_call[c2] tool_call[c1 in_progress] "
     "tool_call[c1 content] tool_call[c1 completed content,content] user_message_chunk notice "
     "compaction compaction usage compaction compaction notice notice agent_message_chunk "

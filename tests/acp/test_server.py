@@ -118,7 +118,7 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
     assert calls[0]["content"][0]["oldText"] is None
     assert calls[1]["content"][0]["newText"] == "one\n2\n"
     kinds = [option["kind"] for option in asked[0]["params"]["options"]]
-    assert kinds == ["allow_once", "allow_always", "reject_once"]
+    assert kinds == ["allow_once", "allow_always", "allow_always", "reject_once"]
 
 
 def test_messages_have_ids_of_their_own(acp: Start) -> None:
@@ -162,6 +162,16 @@ def test_always_allowed_is_asked_once(acp: Start) -> None:
     with acp(tools("go", *calls), HELLO, decide="allow_always") as client:
         client.prompt(client.new(), "go")
         assert len(client.requests("session/request_permission")) == 1
+
+
+def test_what_is_allowed_for_the_project_is_not_asked_again(acp: Start) -> None:
+    turn = tools("go", ("bash", {"command": "echo one"}), ("bash", {"command": "echo one"}))
+    with acp(turn, HELLO, decide="allow_project") as client:
+        client.prompt(client.new(), "go")
+        assert len(client.requests("session/request_permission")) == 1
+    with acp(turn, HELLO, decide="reject_once") as client:
+        client.prompt(client.new(), "go")
+        assert client.requests("session/request_permission") == []
 
 
 def test_the_output_of_a_running_tool_is_shown_and_replaced(acp: Start) -> None:

@@ -301,6 +301,8 @@ class AcpSession(RuntimeClient):
                 self._ask_person(event)
             case events.FellBack():
                 self._put([shapes.ConfigChanged(self.options())])
+            case events.RunSuspended() if run is not None and isinstance(run.tag, AcpPrompt):
+                self._end(run.tag, RunOutcome("cancelled"))
             case events.Done() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, outcome(run.stop, run.error, cut=self._encoder.cut))
                 self._encoder.cut = False
@@ -309,7 +311,7 @@ class AcpSession(RuntimeClient):
 
     def _look_at_change(self, event: Event) -> None:
         """A call that changes a file: what it will be is known just before it runs."""
-        if isinstance(event, events.ToolStarted | events.ApprovalRequest):
+        if isinstance(event, events.ToolAllowed):
             change = self.runtime.planned_change(event.call)
             self._encoder.will_change(event.call.id, change)
 

@@ -5,19 +5,20 @@ first moment, so that another process can go on with it.
 from __future__ import annotations
 
 import os
-import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 from msgspec.structs import replace
 
 from zot.acp import commands, shapes
 from zot.acp.calls import shortened
-from zot.acp.commands import LOGIN, SlowRequest
+from zot.acp.commands import LOGIN, HandedServer, SlowRequest
 from zot.acp.content import prompt_content
 from zot.acp.session import AcpPrompt, AcpSession, AcpWire
 from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
+from zot.bugs import complain
 from zot.cancel import Cancel
 from zot.errors import AuthError, CommandError, SessionError
 from zot.home import Surroundings
@@ -131,7 +132,7 @@ class AcpSessions:
             planned = replace(planned, session=kept)
         session = self._add(planned)
         self._answer(id, session.opened(new=True))
-        session.begin(_warnings(planned))
+        session.begin(_warnings(planned, request.mcp_servers))
 
     def _go_on_with(
         self,
@@ -149,7 +150,7 @@ class AcpSessions:
         if replay:
             session.replay(cancel)
         self._answer(id, session.opened(new=False))
-        session.begin(_warnings(planned))
+        session.begin(_warnings(planned, request.mcp_servers))
 
     def _options_in(self, cwd: str) -> Options:
         if not os.path.isabs(cwd):
@@ -239,9 +240,11 @@ def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsLi
     return shapes.SessionsListed(tuple(sessions), None if place is None else str(place))
 
 
-def _warnings(planned: Plan) -> list[str]:
+def _warnings(planned: Plan, servers: Sequence[HandedServer]) -> list[str]:
+    """What the person should know of the session; told on stderr too."""
     setup = planned.setup
     texts = [*setup.warnings, *([setup.notice] if setup.notice else [])]
+    texts += (f"the MCP server {server.name!r} is not used yet" for server in servers)
     for text in texts:
-        sys.stderr.write(f"zot: {text}\n")
+        complain(text)
     return texts

@@ -88,7 +88,7 @@ class UpdateEncoder:
                 return self._seen(id, name)
             case events.ToolCalled(call):
                 return self._called(call)
-            case events.ToolStarted(call):
+            case events.ToolAllowed(call):
                 return self._changed(call.id, status="in_progress")
             case events.ToolReturned():
                 return self._returned(event)
@@ -112,6 +112,10 @@ class UpdateEncoder:
     def _encode_rest(
         self,
         event: events.TurnStart
+        | events.ToolStarted
+        | events.RunResumed
+        | events.RunHeld
+        | events.RunSuspended
         | events.ToolCallArgs
         | events.ToolCallEnd
         | events.AssistantMessage
@@ -143,12 +147,18 @@ class UpdateEncoder:
                 return self._notice("warning", title, reason)
             case events.FellBack(failed, _, model, reason):
                 return self._notice("warning", f"Going on with {model.id}: {failed} failed", reason)
+            case events.RunResumed():
+                return self._notice("info", "A prompt that was cut off goes on")
+            case events.RunHeld(_, _, reason):
+                return self._notice("warning", "A prompt that was cut off is held back", reason)
             case events.ExtensionNotify(extension, level, message):
                 return self._notify(extension, level, message)
             case events.ExtensionDisplay(_, text):
                 return [AgentChunk(TextContent(text), new_id())] if text else []
             case (
                 events.TurnStart()
+                | events.ToolStarted()  # a guard may still ask; see ToolAllowed
+                | events.RunSuspended()
                 | events.ToolCallArgs()
                 | events.ToolCallEnd()
                 | events.AssistantMessage()

@@ -15,7 +15,18 @@ The flags are those of `zot --help` that say what to run with: --provider, --mod
 --tools, --approve, --yolo, --jail, --ext and so on. --login sets up a provider instead.
 docs/acp.md has set-ups for editors.
 """
-NOT_HERE = ("session", "continue_", "resume", "print", "json", "rpc", "mode", "record", "replay")
+NOT_HERE = (
+    "session",
+    "continue_",
+    "resume",
+    "print",
+    "json",
+    "rpc",
+    "mode",
+    "record",
+    "replay",
+    "durable",
+)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -97,7 +97,8 @@ RUN = (
     events.Done("aborted"),
 )
 TRANSCRIPT = (
-    "session_info notice notice notice agent_thought_chunk agent_message_chunk tool_call[c1 pending] usage "
+    "session_info notice notice notice agent_thought_chunk agent_message_chunk "
+    "tool_call[c1 pending] usage "
     "tool_call[c1] tool_call[c2 pending] tool_call[c2] tool_call[c1 in_progress] "
     "tool_call[c1 content] tool_call[c1 completed content,content] user_message_chunk notice "
     "compaction compaction usage compaction compaction notice notice agent_message_chunk "

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_commands import SlowCommands
+    from zot.serve.rpc_durable import KeptFrames
     from zot.settings.resolve import Setup
+    from zot.wire.frames import EventFrame
     from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -97,6 +99,10 @@ class RpcServer(LineServer):
         self._features: frozenset[str] = frozenset()
         self._wire_lock = threading.Lock()
         self._seq = 0
+        self._kept: KeptFrames | None = None
+        """The frames of a durable session; None: it is not durable."""
+        self._recover_lock = threading.Lock()
+        self._recovered = False
         self._runtime_lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
@@ -157,6 +163,8 @@ class RpcServer(LineServer):
                 self.warm_up()
             case commands.Prompt():
                 self._prompt(incoming, command)
+            case commands.RetryPrompt():
+                self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
             case commands.Compact(instructions):
                 self.runtime.compact(
                     instructions, tag=incoming.id, accepted=self._accepted(incoming)
@@ -164,6 +172,9 @@ class RpcServer(LineServer):
             case commands.Abort(target):
                 self._abort(target)
                 self._answer(incoming)
+            case commands.Events(after, limit):
+                page = self._kept_frames().read(self.runtime, self._features, after, limit)
+                self._answer(incoming, page, limit=MAX_ANSWER)
             case commands.Steer():
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
@@ -275,8 +286,21 @@ class RpcServer(LineServer):
 
     def recover(self) -> None:
         """Go on with what was cut off. Not before the client has said what it understands."""
-        if self._plan.setup.options.durable and self._authenticated:
-            self.runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+        if not self._plan.setup.options.durable or not self._authenticated:
+            return
+        with self._recover_lock:
+            if self._recovered:
+                return
+            runtime, self._recovered = self.runtime, True
+            if (end := self._kept_frames().untold_end(runtime)) is not None:
+                self.listen(end, None)
+            runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+
+    def _kept_frames(self) -> KeptFrames:
+        _ = self.runtime
+        if self._kept is None:
+            raise CommandError("events are kept only with --durable", code="not_found")
+        return self._kept
 
     def input_ended(self) -> None:
         self.recover()
@@ -389,7 +413,14 @@ class RpcServer(LineServer):
         self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=complain, owns_process=True)
+        runtime = build_runtime(
+            self._plan, self, approval=approval, warn=complain, owns_process=True
+        )
+        if options.durable:
+            from zot.serve.rpc_durable import KeptFrames
+
+            self._kept = KeptFrames(options.session)
+        return runtime
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -422,8 +453,17 @@ class RpcServer(LineServer):
     def listen(self, event: Event, run: Run | None) -> None:
         assert self._frame is not None
         frame = self._frame(event, self._features)
-        if frame is not None:
+        if self._kept is not None:
+            self._put_kept(event, frame, UNSET if run is None else run.tag)
+        elif frame is not None:
             self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
+        assert self._kept is not None
+        with self._wire_lock:  # kept and written in one order, and kept first
+            line = self._kept.keep(event, frame, self._features, tag)
+            if line is not None:
+                self.writer.put(line)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -448,7 +488,7 @@ class RpcServer(LineServer):
             self.writer.put(line)
             return
         with self._wire_lock:  # numbered in the order in which they are written
-            self._seq += 1
+            self._seq = self._seq + 1 if self._kept is None else self._kept.number()
             self.writer.put(zot.stamped(line, self._seq, tag))
 
 

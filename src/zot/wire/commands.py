@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from zot.provider.types import Json, Level
 
@@ -62,6 +62,18 @@ class ResumeRun(Command, frozen=True, tag="resume_run"):
 
     run: str
     decision: Literal["continue", "fail"] = "continue"
+
+
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
+class Events(Command, frozen=True, tag="events"):
+    """With --durable: the events that were sent behind a number, also by processes before."""
+
+    after: Count = field(default=0, name="from")
+    """The `seq` of the last frame that is known."""
+    limit: Whole = 1000
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -299,7 +311,9 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
     | ResumeRun
+    | Events
     | Steer
     | FollowUp
     | Abort

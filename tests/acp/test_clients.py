@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +137,20 @@ class Acpx:
         self._agent = " ".join(place.command)
 
     def __call__(self, *words: str, code: int = 0) -> str:
+        return self._place.run(*self._command(words), code=code, PATH=self._path)
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._command(words),
+            cwd=self._place.cwd,
+            env=environment(self._place.folder, PATH=self._path),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         flags = ("--cwd", str(self._place.cwd), "--ttl", "1", "--agent", self._agent)
-        command = (str(self._node), str(self._script), *flags, *words)
-        return self._place.run(*command, code=code, PATH=self._path)
+        return (str(self._node), str(self._script), *flags, *words)
 
 
 def test_acpx_runs_prompts_and_sessions(place: Place, cache: Path) -> None:
@@ -164,11 +174,13 @@ def test_acpx_makes_a_session_in_one_process_and_goes_on_in_another(
     assert "scripted" in acpx("set", "model", "scripted/scripted")
     assert "Hello" in acpx("prompt", "hi")
     assert session in acpx("sessions", "list")
-    outputs: list[str] = []
-    turn = threading.Thread(target=lambda: outputs.append(acpx("prompt", "slow")))
-    turn.start()
-    while turn.is_alive() and "cancel" not in acpx("cancel").replace("nothing to cancel", ""):
-        pass  # the turn has not begun
-    turn.join(100)
-    assert "cancelled" in outputs[0]
+    with acpx.started("prompt", "slow") as turn:
+        assert turn.stdout is not None
+        seen = ""
+        while "part" not in seen:
+            letter = turn.stdout.read(1)
+            assert letter, seen
+            seen += letter
+        acpx("cancel")
+        assert "cancelled" in turn.stdout.read()
     acpx("sessions", "close")

@@ -845,7 +845,10 @@ def test_ids_may_be_texts_or_null(acp: Start) -> None:
 def test_the_end_of_input_cancels_and_ends(acp: Start, text: str) -> None:
     with acp(SLOW, SLEEP, HELLO) as client:
         id = client.start_prompt(client.new(), text)
-        client.wait_for("agent_message_chunk" if text == "slow" else "tool_call_update")
+        if text == "slow":
+            client.wait_for("agent_message_chunk")
+        else:
+            client.wait_for("tool_call_update", status="in_progress")
         assert client.close() == 0
         assert client.answer(id)["result"] == {"stopReason": "cancelled"}
 

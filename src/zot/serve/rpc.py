@@ -300,7 +300,10 @@ class RpcServer(LineServer):
                 messages = runtime.session.messages()[offset:end]
                 if (size := self._messages.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
-                self._answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
+                line = zot.success_in_pieces(incoming, self._messages.answer(messages))
+                if len(line) > MAX_ANSWER:
+                    raise too_large(len(line))
+                self._put(line, UNSET)
             case _:
                 assert_never(command)
 

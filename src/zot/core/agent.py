@@ -220,7 +220,7 @@ class Agent:
                 self.session.sync()
                 self.toolbox.run(calls, io)
                 self.session.sync()
-                self._grow(self.session.messages()[-1:])
+                self._grow((self.session.last_message(),))
             # Steering is looked for again after the follow-ups: taking none of those is what
             # closes the run to further messages, and one may have come just before.
             elif not (io.has_steering() or self._follow_up(io) or io.has_steering()):

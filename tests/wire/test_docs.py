@@ -28,6 +28,7 @@ EVENTS = [
 ]
 # Answers to something that nobody asked in the test; they are known, and nothing waits for them.
 NEEDS_A_PARTNER = {
+    "retry_prompt",
     "approve",
     "remove_approval",
     "answer",
@@ -35,6 +36,8 @@ NEEDS_A_PARTNER = {
     "panel_close",
     "run_command",
     "load_session",
+    "resume_run",
+    "events",
 }
 TURNS = [
     {"match": "<conversation>", "text": "the summary", "usage": {"input": 5, "output": 5}},

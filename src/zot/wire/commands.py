@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from zot.provider.types import Json, Level
 
@@ -20,6 +20,7 @@ FEATURES = (
     "seq",
     "sessions",
     "thinking",
+    "tools",
 )
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
@@ -52,6 +53,27 @@ class Prompt(Command, frozen=True, tag="prompt"):
     """US dollars; like the other limits for this prompt only, instead of the flag's."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+    run: str = ""
+    """With --durable: the client's own name for the run. The same one again is not run twice."""
+
+
+class ResumeRun(Command, frozen=True, tag="resume_run"):
+    """Say how a run goes on that is held after a crash."""
+
+    run: str
+    decision: Literal["continue", "fail"] = "continue"
+
+
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
+class Events(Command, frozen=True, tag="events"):
+    """With --durable: the events that were sent behind a number, also by processes before."""
+
+    after: Count = field(default=0, name="from")
+    """The `seq` of the last frame that is known."""
+    limit: Whole = 1000
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -289,6 +311,9 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
+    | ResumeRun
+    | Events
     | Steer
     | FollowUp
     | Abort

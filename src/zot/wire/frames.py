@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
@@ -137,6 +137,15 @@ class TurnEnd(Frame, frozen=True, tag="turn_end"):
     """Feature `codes`."""
 
 
+class ToolStart(Frame, frozen=True, tag="tool_start"):
+    """Feature `tools`: guards and approval are behind it, the tool begins."""
+
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """What it runs with: a guard may have changed what the model asked for."""
+
+
 class ToolProgress(Frame, frozen=True, tag="tool_progress"):
     id: str
     text: str
@@ -156,6 +165,42 @@ class Error(Frame, frozen=True, tag="error"):
 
 class Done(Frame, frozen=True, tag="done"):
     """The last event of every prompt and every compact."""
+
+    run: str = ""
+    """With --durable: the name of the run."""
+
+
+class OpenCall(Struct, frozen=True):
+    """A tool call that a crash cut off."""
+
+    id: str
+    name: str
+    started: bool
+    """It had begun: it may have taken effect."""
+    replay: Literal["never", "reconcile", "idempotent", "safe"]
+
+
+class RunResumed(Frame, frozen=True, tag="run_resumed"):
+    """A durable run that another process began goes on. A turn that was open is void."""
+
+    run: str
+    attempt: int
+    away_ms: int
+    open: tuple[OpenCall, ...]
+
+
+class RunHeld(Frame, frozen=True, tag="run_held"):
+    """A durable run that was cut off waits for a `resume_run` command."""
+
+    run: str
+    attempt: int
+    reason: str
+
+
+class RunSuspended(Frame, frozen=True, tag="run_suspended"):
+    """The process ends and the run does not: it goes on with the next start. No `done` follows."""
+
+    run: str
 
 
 class CompactStart(Frame, frozen=True, tag="compact_start"):
@@ -261,10 +306,14 @@ EventFrame = (
     | AssistantMessage
     | ToolCall
     | TurnEnd
+    | ToolStart
     | ToolProgress
     | ToolResult
     | Error
     | Done
+    | RunResumed
+    | RunHeld
+    | RunSuspended
     | CompactStart
     | CompactDone
     | Retry
@@ -394,6 +443,26 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+
+
+class Snapshot(Struct, frozen=True, omit_defaults=True):
+    """Where things stand, for a client that cannot be told how they got there."""
+
+    state: State
+    run: str = ""
+    """The durable run that goes on."""
+
+
+class EventsRead(Struct, frozen=True, omit_defaults=True):
+    """Frames that were sent before, oldest first, each with its `seq`."""
+
+    events: tuple[Raw, ...]
+    last: int
+    """What to ask from next."""
+    more: bool = False
+    cursor_expired: bool = False
+    """Some of what was asked for is not kept any more: `snapshot` says where things stand."""
+    snapshot: Snapshot | UnsetType = UNSET
 
 
 class Messages(Struct, frozen=True):

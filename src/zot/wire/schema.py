@@ -28,6 +28,9 @@ SEQ: Schema = {
 DATA: dict[type, Any] = {
     commands.Hello: zot.HelloData,
     commands.Prompt: zot.Started,
+    commands.RetryPrompt: zot.Started,
+    commands.ResumeRun: None,
+    commands.Events: frames.EventsRead,
     commands.Steer: zot.Started | None,
     commands.FollowUp: zot.Started | None,
     commands.Abort: None,

@@ -34,6 +34,8 @@ SESSION = "this session"
 LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
+ApprovalMode = Literal["ask", "ask_all", "yolo"]
+"""ask: as the settings say; ask_all: before every tool; yolo: never."""
 Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -77,6 +79,8 @@ class Approval(Hook):
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
+        self.mode: ApprovalMode = "ask"
+        """Read before each call: it may be changed at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
@@ -97,6 +101,15 @@ class Approval(Hook):
     def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
         """Where the tools work, what was allowed there for good, and the files they change."""
         self._cwd, self._rules, self._files = cwd, rules, files
+
+    def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
+        """The same for another agent, about whose tools its own client is asked."""
+        return Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of those that wait for an answer."""
+        question = self._open
+        return () if question is None or self._verdict is not None else (question.id,)
 
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
@@ -199,6 +212,8 @@ class Approval(Hook):
         )
 
     def _must_ask(self, name: str) -> bool:
+        if self.mode != "ask":
+            return self.mode == "ask_all"
         if self._model_asks == "always" and name in DEFAULT_TOOLS:
             return True
         if self._tools is not None:

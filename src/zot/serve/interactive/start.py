@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
 from zot.errors import ZotError
+from zot.home import home_dir
 from zot.serve.interactive.app import App
+from zot.serve.interactive.kept import Draft, History
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
@@ -65,6 +67,7 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
         from zot.runtime.approval import Approval
 
         plan = find_plan()
+        _remember(app, plan.setup.cwd)
         options = plan.setup.options
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
@@ -92,6 +95,14 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
     except Exception as error:
         bug = internal_error(error)
         app.loop.post(lambda: app.failed(view, bug))
+
+
+def _remember(app: App, cwd: str) -> None:
+    """Have what was written before at hand; also where the agent cannot be loaded."""
+    home = home_dir(app.environ)
+    history, draft = History(home), Draft(home, cwd)
+    texts, left = history.load(), draft.recover()
+    app.loop.post(lambda: app.remember(history, draft, texts, left))
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:

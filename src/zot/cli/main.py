@@ -191,7 +191,8 @@ def _run_mode(options: Options) -> int:
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
         from zot.serve.interactive import start
 
-        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+        words = " ".join(options.words)
+        return start.run(lambda: _plan(options), words, os.environ, linear=options.linear)
     return _answer_once(options)
 
 

@@ -63,6 +63,7 @@ class Options(Struct, frozen=True):
     extensions: bool | None = None
     trust: bool = False
     skills: bool | None = None
+    linear: bool = False
     record: str = ""
     replay: str = ""
     mode: str = ""

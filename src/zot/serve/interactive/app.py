@@ -52,6 +52,9 @@ Result = TypeVar("Result")
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
+    spoken = False
+    """Nothing is drawn: what there is to see is read out."""
+
     def __init__(
         self,
         loop: Loop,

@@ -32,8 +32,12 @@ REPLAYED = 20
 """Messages of a session that is gone on with, shown at the start."""
 
 
-def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
-    """Until the person leaves; the exit code."""
+def run(
+    find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str], *, linear: bool = False
+) -> int:
+    """Until the person leaves; the exit code. `linear`: line by line."""
+    if linear or environ.get("TERM", "dumb") == "dumb":
+        return _run_linear(find_plan, prompt, environ)
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
         theme = theme_for(environ)
@@ -53,6 +57,22 @@ def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) 
     return code
 
 
+def _run_linear(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
+    from zot.serve.interactive.linear import LinearApp, LinearLoop  # few need it
+
+    theme = Theme(colour=False, links=False)
+    loop = LinearLoop(theme)
+    app = LinearApp(loop, environ, theme=theme)
+    app.begin()
+    try:
+        if prompt:
+            app.send(prompt)
+        _load_behind(app, find_plan)
+        return loop.run_lines(app)
+    finally:
+        _wind_up(app)
+
+
 def _load_behind(app: App, find_plan: Callable[[], Plan]) -> None:
     threading.Thread(target=lambda: load(app, find_plan), name="zot-load", daemon=True).start()
 
@@ -61,7 +81,7 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive.view import View, replay  # with the agent, not before it
 
-    view = View()
+    view = View(spoken=app.spoken)
     try:
         from zot.build import build_runtime
         from zot.runtime.approval import Approval

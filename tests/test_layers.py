@@ -38,11 +38,13 @@ ALLOWED: dict[str, set[str]] = {
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
+    # Agents are processes of their own: the swarm drives them by the wire, like any client.
+    "swarm": SMALL | {"observe", "client", "wire"},
     "client": SMALL | {"wire", "provider"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe"},
+    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe", "swarm"},
     "__main__": {"", "cli"},
 }
 

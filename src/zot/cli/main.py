@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "swarm": "zot.cli.swarm",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 

@@ -145,6 +145,10 @@ def project_dir(cwd: Path) -> Path:
     return cwd / ".zot" / "extensions"
 
 
+def log_path(home: Path, name: str) -> Path:
+    return home / "logs" / f"ext-{name}.log"
+
+
 def discover(
     cwd: Path,
     home: Path,

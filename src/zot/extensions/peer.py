@@ -1,19 +1,13 @@
-"""A running extension as a source and a sink of lines. It never blocks its caller.
-
-One thread reads frames, one writes them, one copies stderr into the log. What a frame means is
-not known here.
-"""
+"""A running extension as a source and a sink of frames. What a frame means is not known here."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from zot.extensions.limits import Bucket, ExtensionLimits
-from zot.extensions.logfile import LogFile
-from zot.extensions.process import ChildProcess
+from zot.children.lineprocess import LineProcess
+from zot.children.logfile import LogFile
+from zot.children.process import ChildProcess
+from zot.extensions.limits import ExtensionLimits
 from zot.extensions.proto import (
     BadFrame,
     FromExtension,
@@ -23,14 +17,12 @@ from zot.extensions.proto import (
     decode,
     encode,
 )
-from zot.lines import LineSplitter, LineTooLong, ready
+from zot.lines import LineTooLong
 
-CHUNK = 65_536
-MAX_PIPE = 1024 * 1024
-"""More than a pipe holds."""
+TakeFrame = Callable[[FromExtension | Unknown | LineTooLong], None]
 
 
-class ExtensionProcess:
+class ExtensionProcess(LineProcess):
     """One life of an extension's process, from start to end."""
 
     def __init__(
@@ -40,240 +32,29 @@ class ExtensionProcess:
         log: LogFile,
         limits: ExtensionLimits,
         *,
-        on_frame: Callable[[FromExtension | Unknown | LineTooLong], None],
+        on_frame: TakeFrame,
         on_end: Callable[[str], None],
     ) -> None:
         """`on_frame` and `on_end` are called by the reading thread; `on_end` once, as the last."""
-        self.name = name
-        self.process = process
-        self._log = log
-        self._limits = limits
-        self._on_frame = on_frame
-        self._on_end = on_end
-        self._lock = threading.Lock()
-        self._wake = threading.Condition(self._lock)
-        self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
-        self._finishing = False
-        self._failed: str | None = None
-        self.ended = threading.Event()
-        # Closing the write end wakes every thread that waits for the child's pipes.
-        self._stop_read, self._stop_write = os.pipe()
-        self._threads = [
-            threading.Thread(target=target, name=f"ext-{name}-{job}", daemon=True)
-            for job, target in (
-                ("read", self._read),
-                ("write", self._write),
-                ("log", self._copy_stderr),
-            )
-        ]
 
-    def start(self) -> None:
-        for thread in reversed(self._threads):  # the reader last: at the end it joins the others
-            thread.start()
+        def take(line: bytes | LineTooLong) -> bool:
+            if isinstance(line, LineTooLong):
+                on_frame(line)
+                return False
+            try:
+                frame = decode(line)
+            except BadFrame as error:
+                log.note(f"a line was dropped: {error}: {line[:200]!r}")
+                return False
+            on_frame(frame)
+            return True
+
+        super().__init__(f"ext-{name}", process, log, limits, on_line=take, on_end=on_end)
 
     def send(self, frame: ToExtension) -> bool:
         """Hand over a frame; False if the extension no longer listens."""
         return self.send_line(encode(frame))
 
-    def send_line(self, line: bytes) -> bool:
-        with self._lock:
-            if self._finishing or self._failed is not None:
-                return False
-            if len(line) > self._limits.line:
-                self._log.note(f"a frame of {len(line)} bytes was not sent: over the line limit")
-                return False
-            full = (
-                len(self._queue) >= self._limits.queue_frames
-                or self._queued_bytes + len(line) > self._limits.queue_bytes
-            )
-            if not full:
-                self._queue.append(line)
-                self._queued_bytes += len(line)
-                self._wake.notify()
-                return True
-        self.fail("stopped reading its stdin")
-        return False
-
-    @property
-    def was_failed(self) -> bool:
-        """zot itself ended it, because it misbehaved."""
-        return self._failed is not None
-
-    def fail(self, reason: str) -> None:
-        """End the extension now, for a reason the user will read."""
-        with self._lock:
-            if self._failed is None:
-                self._failed = reason
-            self._wake.notify()
-        self.process.kill()
-
-    # --- the end -----------------------------------------------------------------------------
-
-    def ask_to_stop(self) -> None:
+    def shut_down(self) -> None:
         """Send `shutdown`, then close its stdin. Nothing can be sent afterwards."""
-        with self._lock:
-            if self._finishing or self._failed is not None:
-                return
-            self._queue.append(encode(Shutdown()))
-            self._finishing = True
-            self._wake.notify()
-
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def close(self) -> None:
-        """Let go of everything. The process is killed if it still runs."""
-        self.process.kill()
-        self._stop()
-        for thread in self._threads:
-            if thread is not threading.current_thread() and thread.ident is not None:
-                thread.join(5)
-
-    def _stop(self) -> None:
-        with self._lock:
-            if self._stop_write >= 0:
-                os.close(self._stop_write)
-                self._stop_write = -1
-            self._finishing = True
-            self._wake.notify()
-
-    # --- the three threads -------------------------------------------------------------------
-
-    def _read(self) -> None:
-        try:
-            self._read_frames()
-        finally:
-            reason = self._end_process()
-            self._stop()
-            for thread in self._threads[1:]:
-                thread.join()
-            self.process.close()
-            os.close(self.process.stdout)
-            os.close(self._stop_read)
-            self.ended.set()
-            self._on_end(reason)
-
-    def _read_frames(self) -> None:
-        lines = LineSplitter(self._limits.line, at_once=True)
-        rate = Bucket(self._limits.frames_per_second, self._limits.frames_per_second)
-        bad = 0
-        for chunk in self._chunks(self.process.stdout):
-            for line in lines.feed(chunk):
-                bad += not self._handle(line)
-                if bad > self._limits.bad_lines:
-                    self.fail(f"more than {self._limits.bad_lines} lines were no frames")
-                if self._failed is not None:
-                    return
-                # A flood is slowed down where it comes from: its pipe fills, and it waits.
-                while (wait := rate.take()) > 0:
-                    if self.pause(wait):
-                        return
-
-    def _handle(self, line: bytes | LineTooLong) -> bool:
-        if isinstance(line, LineTooLong):
-            self._log.note(f"a line over {self._limits.line} bytes was dropped")
-            self._on_frame(line)
-            return False
-        try:
-            frame = decode(line)
-        except BadFrame as error:
-            self._log.note(f"a line was dropped: {error}: {line[:200]!r}")
-            return False
-        self._on_frame(frame)
-        return True
-
-    def pause(self, seconds: float) -> bool:
-        """Sleep in the reading thread; True if the peer was stopped meanwhile."""
-        return bool(ready(self._stop_read, timeout=seconds))
-
-    def _write(self) -> None:
-        try:
-            while (line := self._next_line()) is not None:
-                if not self._write_line(line):
-                    return
-        except OSError:
-            pass  # it closed its stdin; the reading thread learns how it ended
-        finally:
-            with self._lock:
-                self._finishing = True
-            os.close(self.process.stdin)
-
-    def _next_line(self) -> bytes | None:
-        with self._lock:
-            while not self._queue:
-                if self._finishing or self._failed is not None:
-                    return None
-                self._wake.wait()
-            line = self._queue.popleft()
-            self._queued_bytes -= len(line)
-            return line
-
-    def _write_line(self, line: bytes) -> bool:
-        view = memoryview(line)
-        while view:
-            if self._stop_read in ready(self._stop_read, writing=(self.process.stdin,)):
-                return False
-            try:
-                view = view[os.write(self.process.stdin, view) :]
-            except BlockingIOError:  # less room than one atomic write needs
-                if self.pause(0.01):
-                    return False
-        return True
-
-    def _copy_stderr(self) -> None:
-        rate = Bucket(100, 100)
-        for chunk in self._chunks(self.process.stderr):
-            self._log.write(chunk)
-            if (wait := rate.take()) > 0:
-                self.pause(wait)
-        # A crash's last words may still be in the pipe, and they matter most.
-        if self.process.stderr in ready(self.process.stderr, timeout=0):
-            self._log.write(os.read(self.process.stderr, CHUNK))
-        os.close(self.process.stderr)
-
-    def _chunks(self, fd: int) -> Iterator[bytes]:
-        """What comes out of a pipe, until its end or until nobody is left who should write."""
-        control = self.process.control
-        while self._stop_read not in (usable := ready(self._stop_read, fd, control)):
-            if control in usable and self.process.is_gone():
-                yield from _rest(fd)
-                return
-            if fd in usable:
-                chunk = os.read(fd, CHUNK)
-                if not chunk:
-                    return
-                yield chunk
-
-    def _end_process(self) -> str:
-        """The process closed its stdout or was stopped: it must not linger."""
-        code = self.process.wait(self._limits.terminate if not self._failed else 0)
-        if code is None:
-            self.fail("closed its stdout")
-            code = self.process.wait(5)
-        error = self.process.start_error
-        if error is not None:
-            return f"cannot be started: {error}"
-        if self._failed is not None:
-            return self._failed
-        if code is None:
-            return "could not be ended"
-        if code < 0:
-            return f"was ended by signal {-code}"
-        return f"exited with code {code}"
-
-
-def _rest(fd: int) -> Iterator[bytes]:
-    """What is still in a pipe, without waiting for its end: one who escaped may hold it open."""
-    os.set_blocking(fd, False)
-    try:
-        for _ in range(MAX_PIPE // CHUNK):
-            chunk = os.read(fd, CHUNK)
-            if not chunk:
-                return
-            yield chunk
-    except BlockingIOError:
-        return
+        self.ask_to_stop(encode(Shutdown()))

@@ -31,6 +31,7 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, EventStream, Runtime
@@ -61,6 +62,8 @@ __all__ = [
     "AuthError",
     "Block",
     "BusyError",
+    "ChangedFile",
+    "Checkpoint",
     "ClosedError",
     "CommandError",
     "CommandInfo",
@@ -87,6 +90,7 @@ __all__ = [
     "ReplaceArgs",
     "ReplaceText",
     "Response",
+    "Rewound",
     "Runtime",
     "SessionError",
     "SessionInfo",

@@ -11,6 +11,7 @@ from msgspec import Struct, defstruct
 from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
+from zot.home import of_process
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
@@ -109,13 +110,13 @@ def plan_of(config: Config) -> Plan:
         return _plan(config, options)
     from zot.testing.record import recorded, replayed  # only for tests of an embedder's own
 
-    return replayed(options) if options.replay else recorded(_plan(config, options))
+    return replayed(options, of_process()) if options.replay else recorded(_plan(config, options))
 
 
 def _plan(config: Config, options: Options) -> Plan:
     if isinstance(config.provider, str):
-        return plan(options, os.environ)
-    return Plan(_own_setup(config, config.provider, options), resumed_by(options))
+        return plan(options, of_process())
+    return Plan(_own_setup(config, config.provider, options), resumed_by(options, of_process()))
 
 
 def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
@@ -123,8 +124,9 @@ def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
     if isinstance(model, str):
         model = Model(id=model, provider=provider.name, api="scripted")
     info = ProviderInfo(name=provider.name, api=model.api, auth="none", open_models=True)
-    cwd = working_directory(options.cwd)
-    return OwnSetup(options, info, model, "", "", cwd, Known(), own=provider, flags=options)
+    around = of_process()
+    cwd, known = working_directory(options.cwd, around), Known(around.home)
+    return OwnSetup(options, info, model, "", "", cwd, known, around, own=provider, flags=options)
 
 
 class OwnSetup(Setup, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from zot.core.shell import ShellOutput
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.home import Surroundings
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -20,14 +21,15 @@ from zot.tools.registry import (
 
 
 class BuiltinTools(ReadySource):
-    """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
+    """A ToolSource, and the Shell and the Files of the same place. No process is started before
+    one is needed."""
 
     name = "built-in"
 
     def __init__(
         self,
         cwd: str,
-        home: str,
+        around: Surroundings,
         names: Sequence[str] | None,
         secret_names: frozenset[str],
         supervisor: SharedSupervisor,
@@ -36,11 +38,11 @@ class BuiltinTools(ReadySource):
     ) -> None:
         """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
         self._cwd = cwd
-        self._home = home
+        self._around = around
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
-        self._place = SharedPlace(cwd)
+        self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
         self._background = SharedBackground(self._tools_changed)
@@ -63,6 +65,23 @@ class BuiltinTools(ReadySource):
         self._background.end_all()
         self._supervisor.close()
 
+    # --- Files -------------------------------------------------------------------------------
+
+    def content(self, path: str) -> bytes | None:
+        from zot.tools import restore  # start-up budget, as below
+
+        return restore.content(self._place.get(), path)
+
+    def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
+        from zot.tools import restore
+
+        restore.put(self._place.get(), path, content, expected)
+
+    def diff(self, before: bytes | None, after: bytes | None) -> str:
+        from zot.tools import restore
+
+        return restore.diff(before, after)
+
     # --- Shell -------------------------------------------------------------------------------
 
     @property
@@ -72,14 +91,10 @@ class BuiltinTools(ReadySource):
     def set_jail(self, on: bool) -> None:
         if self._tools and on == self._place.jail:
             return
-        place = SharedPlace(self._cwd, jail=on, home=self._home)
+        environ, home = self._around.environ, self._around.home
+        place = SharedPlace(self._cwd, environ, jail=on, home=home)
         self._tools = builtin_tools(
-            self._cwd,
-            self._names,
-            self._secret_names,
-            self._supervisor,
-            place,
-            self._background,
+            place, self._names, self._secret_names, self._supervisor, self._background
         )
         self._place = place
 

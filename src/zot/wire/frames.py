@@ -320,6 +320,47 @@ class SessionExported(Struct, frozen=True):
     """Where no path was given."""
 
 
+class CheckpointShape(Struct, frozen=True):
+    """The moment before a prompt."""
+
+    id: str
+    time: str
+    text: str
+    """How the prompt begins."""
+    message_count: int
+    """How many messages came before it."""
+    files: tuple[str, ...]
+    """What tools changed after it and before the next one."""
+
+
+class CheckpointList(Struct, frozen=True):
+    checkpoints: tuple[CheckpointShape, ...]
+
+
+class ChangedFileShape(Struct, frozen=True, omit_defaults=True):
+    path: str
+    action: Literal["restore", "create", "remove"]
+    """What going back does to it."""
+    state: Literal["ok", "changed", "lost", "failed"]
+    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    diff: str
+    note: str = ""
+
+
+class Rewound(Struct, frozen=True):
+    checkpoint: str
+    text: str
+    """The prompt that it goes back to."""
+    message_count: int
+    """How many messages the conversation loses."""
+    files: tuple[ChangedFileShape, ...]
+    preview: bool
+
+
+class Changes(Struct, frozen=True):
+    files: tuple[ChangedFileShape, ...]
+
+
 class MessagesSet(Struct, frozen=True):
     message_count: int
 

@@ -1,4 +1,4 @@
-"""The log of one extension: its stderr, and what zot has to say about it. Bounded by rotation."""
+"""The log of one program: its stderr, and what zot has to say about it. Bounded by rotation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from pathlib import Path
 from zot.files import ensure_dir
 
 
-def log_path(home: Path, name: str) -> Path:
-    return home / "logs" / f"ext-{name}.log"
-
-
 class LogFile:
     """Appended to by several threads; opened at the first write.
 
-    A log that cannot be written must not stop the extension it tells about, so a full disk or a
+    A log that cannot be written must not stop the program it tells about, so a full disk or a
     read-only home is not an error here.
     """
 

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from zot import trees
-from zot.extensions import keeper
+from zot.children import keeper
 
 
 class ChildProcess:
@@ -30,7 +30,7 @@ class ChildProcess:
         self._control, theirs = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
-                trees.launch("extensions.keeper", str(theirs.fileno()), *command),
+                trees.launch("children.keeper", str(theirs.fileno()), *command),
                 stdin=child_in,
                 stdout=child_out,
                 stderr=child_err,
@@ -69,13 +69,13 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The extension's own process, once it was started."""
+        """The program's own process, once it was started."""
         pid = self._report(keeper.STARTED)
         return None if pid is None else int(pid)
 
     @property
     def start_error(self) -> str | None:
-        """Why there never was a process of the extension's."""
+        """Why there never was a process of the program's."""
         return self._report(keeper.NOT_STARTED)
 
     def is_gone(self) -> bool:
@@ -90,7 +90,7 @@ class ChildProcess:
         self._tell(keeper.KILL)
 
     def close(self) -> None:
-        """Let go of the keeper. If somebody killed it, its extension is ended from here."""
+        """Let go of the keeper. If somebody killed it, its program is ended from here."""
         trees.own.discard(self._popen.pid)
         if self._report(keeper.ENDED) is None and (pid := self.pid) is not None:
             trees.kill_group(pid, signal.SIGKILL)

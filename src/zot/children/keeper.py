@@ -1,9 +1,9 @@
-"""The small process between zot and an extension that leaves nothing behind.
+"""The small process between zot and a program of others that leaves nothing behind.
 
-    zot --pipes--------------------------> extension --> whatever it starts
+    zot --pipes--------------------------> program --> whatever it starts
       \\--socket--> keeper --spawn--------/
 
-The keeper is a subreaper (see trees.py). It ends the tree when the extension exits, when zot asks,
+The keeper is a subreaper (see trees.py). It ends the tree when the program exits, when zot asks,
 and when zot is gone, which it sees by the end of its socket. It never touches the pipes.
 """
 
@@ -22,11 +22,11 @@ STARTED, NOT_STARTED, ENDED = b"S", b"N", b"E"
 """First byte of what the keeper says; the rest is a pid, a text, or a wait status."""
 
 LEAVE = 0.3
-"""Seconds an extension has to end by itself when zot is gone: it sees the end of its stdin."""
+"""Seconds a program has to end by itself when zot is gone: it sees the end of its stdin."""
 TERM_GRACE = 0.3
 
 
-class ExtensionKeeper:
+class ChildKeeper:
     def __init__(self, control: socket.socket) -> None:
         self.control = control
         self.child = 0
@@ -41,13 +41,13 @@ class ExtensionKeeper:
             return
         self.tell(STARTED, str(self.child))
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):  # the extension's pipes must end when the extension ends
+        for fd in (0, 1, 2):  # the program's pipes must end when the program ends
             os.dup2(null, fd)
         self.end_all(ask=self.watch())
         self.tell(ENDED, str(self.statuses.get(self.child, -1)))
 
     def watch(self) -> bool:
-        """Until the extension has ended, or must; whether to ask what is left before killing."""
+        """Until the program has ended, or must; whether to ask what is left before killing."""
         poll = select.poll()
         for fd in (self.wake.fd, self.control.fileno()):
             poll.register(fd, select.POLLIN)
@@ -64,7 +64,7 @@ class ExtensionKeeper:
             if asked == TERMINATE:
                 trees.send(self.tree(), signal.SIGTERM)
                 continue
-            if asked == b"":  # zot is gone, and the extension's stdin ended with it
+            if asked == b"":  # zot is gone, and the program's stdin ended with it
                 trees.settle(self.wake, self.statuses, LEAVE)
             return asked != KILL
         return True
@@ -95,4 +95,4 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     trees.ignore_polite_signals()
     trees.subreaper()()
-    ExtensionKeeper(control).run(sys.argv[2:])
+    ChildKeeper(control).run(sys.argv[2:])

@@ -1,0 +1,44 @@
+"""The numbers that keep one program from harming zot or another program."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec import Struct
+
+MIB = 1024 * 1024
+
+
+class LineLimits(Struct, frozen=True):
+    """Times in seconds, sizes in bytes."""
+
+    terminate: float = 1.0
+    line: int = 4 * MIB
+    bad_lines: int = 100
+    """Lines that are no frames; one more and the program is stopped."""
+    queue_frames: int = 256
+    queue_bytes: int = 16 * MIB
+    """What may wait to be read by the program; beyond it, it is stopped."""
+    frames_per_second: float = 5_000
+    log_bytes: int = 5 * MIB
+    """A log is renamed to `.log.1` when it grows beyond this."""
+
+
+class Bucket:
+    """A rate limit: `burst` at once, then `rate` a second. Owned by one thread."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._at = time.monotonic()
+
+    def take(self) -> float:
+        """Take one; the seconds to wait first, 0 when it was free."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / self._rate

@@ -207,7 +207,9 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _line(summary: AgentSummary) -> str:
-    parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {_age(summary.seconds):>4}"]
+    parts = [
+        f"{summary.id:32} {summary.stage.replace('_', ' '):9} {_age(time.time() - summary.since):>4}"
+    ]
     if summary.doing:
         parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
     if summary.diff.files:

@@ -38,8 +38,8 @@ class AgentSummary(Struct, frozen=True):
     id: str
     task: str
     stage: Stage
-    seconds: float
-    """How long it has been so."""
+    since: float
+    """Since when it has been so, in seconds since 1970."""
     directory: str
     doing: str = ""
     """The tool that runs, what is waited for, or why it failed."""
@@ -76,7 +76,7 @@ class SwarmAgent:
         self.attempt = 0
         self.crashes = 0
         self.alive = False
-        """A process of it runs; only the supervisor knows, and sets it."""
+        """A process of it runs, as far as the log tells: without a supervisor none does."""
         self.cancelled = False
         self.lost = ""
         self.merged = ""
@@ -117,12 +117,14 @@ class SwarmAgent:
                 self.tree = row.tree
             case Started():
                 self.attempt = row.attempt
+                self.alive = True
             case RunOver():
                 self.waiting.pop(row.run, None)
                 self._outcome, self._error = row.outcome, row.error
                 self.crashes = 0
             case Exited():
                 self.crashes += bool(self.waiting)
+                self.alive = False
                 self._observer.end(f"exit code {row.code}")
             case Cancelled():
                 self.cancelled = True
@@ -178,7 +180,7 @@ class SwarmAgent:
             id=self.task.id,
             task=self.task.prompt,
             stage=stage,
-            seconds=max(0.0, now - self._changed),
+            since=self._changed,
             directory=self.task.directory,
             doing=doing,
             stalled=stage == "working" and status.stalled,

@@ -32,6 +32,10 @@ RESTART_SECONDS = (0.2, 1.0, 5.0)
 FEATURES = ("approvals", "codes", "dialogs", "queue", "retries", "seq", "thinking")
 
 
+class RunIsHeld(SwarmError):
+    pass
+
+
 class Supervised:
     """An agent with its log, and its process while one runs."""
 
@@ -40,10 +44,14 @@ class Supervised:
         self.agent = SwarmAgent(task)
         for _, row in read_log(folder.log):
             self.agent.take(row)
+        self.agent.alive = False  # whatever the log says: no supervisor was there until now
         self.log = LogWriter(folder.log)
         self.child: AgentChild | None = None
         self.work: asyncio.Task[None] | None = None
-        self.abort: asyncio.Task[None] | None = None
+        self.told: set[asyncio.Task[None]] = set()
+        self.held = ""
+        """Why its run waits for a person to say that it may go on."""
+        self.resume_held = False
         self.environment: dict[str, str] = {}
         self.run_over = asyncio.Event()
 
@@ -158,6 +166,8 @@ class AgentRunner:
             child.kill()
             await child.ended()
             raise
+        except RunIsHeld:
+            code = await child.stop()
         except SwarmError:
             await child.stop()
             raise
@@ -167,11 +177,10 @@ class AgentRunner:
     async def _run_message(self, supervised: Supervised, child: AgentChild, run: str) -> None:
         text = supervised.agent.waiting[run]
         supervised.run_over.clear()
+        supervised.held = ""
         data = await child.request("prompt", message=text, run=run)
-        end = data.get("already_done")
-        if isinstance(end, dict):
-            error = str(end.get("error") or "")
-            supervised.note(RunOver(run, "failed" if error else "answered", error), sync=True)
+        if data.get("already_done"):
+            supervised.note(_stored_end(run, data.get("end")), sync=True)
             return
         over = asyncio.create_task(supervised.run_over.wait())
         gone = asyncio.create_task(child.gone.wait())
@@ -182,8 +191,10 @@ class AgentRunner:
             gone.cancel()
         if not supervised.run_over.is_set():
             raise ChildGone("the agent's process has ended")
-        status = supervised.agent.outcome()
-        supervised.note(RunOver(run, *status), sync=True)
+        if supervised.held:
+            supervised.note(Lost(supervised.held), sync=True)
+            raise RunIsHeld(supervised.held)
+        supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
 
     def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
         row = supervised.log.frame(line)
@@ -192,20 +203,44 @@ class AgentRunner:
         match fields.get("type"):
             case "done":
                 supervised.run_over.set()
+            case "run_held" if supervised.resume_held:
+                supervised.resume_held = False
+                self._tell(supervised, "resume_run", run=fields.get("run"))
+            case "run_held":
+                supervised.held = str(fields.get("reason") or "it crashed too often")
+                supervised.run_over.set()
             case "run_resumed" if fields.get("run") not in supervised.agent.waiting:
                 # It was cancelled, and the process died before it knew.
-                supervised.abort = asyncio.create_task(self._abort(supervised))
+                self._tell(supervised, "abort")
 
-    async def _abort(self, supervised: Supervised) -> None:
-        with contextlib.suppress(SwarmError):
-            if supervised.child is not None:
-                await supervised.child.request("abort")
+    def _tell(self, supervised: Supervised, command: str, **fields: Any) -> None:
+        """Send a command from where nothing can be awaited."""
+
+        async def tell() -> None:
+            with contextlib.suppress(SwarmError):
+                if supervised.child is not None:
+                    await supervised.child.request(command, **fields)
+
+        told = asyncio.create_task(tell())
+        supervised.told.add(told)
+        told.add_done_callback(supervised.told.discard)
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
         first = supervised.agent.task.prompt.strip().splitlines() or ["work"]
         await asyncio.to_thread(self.trees.commit, tree, f"zot: {first[0][:60]}")
         supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
+
+
+def _stored_end(run: str, end: Any) -> RunOver:
+    """What is kept of a run that ended without our hearing of it."""
+    fields = end if isinstance(end, dict) else {}
+    error = str(fields.get("error") or "")
+    if fields.get("stop") == "aborted":
+        return RunOver(run, "aborted")
+    if error:
+        return RunOver(run, "limit" if fields.get("code") == "limit" else "failed", error)
+    return RunOver(run, "answered")
 
 
 def _pause(crashes: int) -> float:

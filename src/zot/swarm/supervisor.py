@@ -202,6 +202,7 @@ class Supervisor:
         if agent.waiting and not agent.lost:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
         supervised.note(Retried(), sync=True)
+        supervised.resume_held = bool(agent.waiting)
         if not agent.waiting:
             self._send(supervised, RETRY_TEXT)
         self._runner.schedule()

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from zot.errors import UsageError, ZotError
-from zot.home import home
+from zot.home import home_dir
 from zot.observe.facts import (
     Asked,
     Fact,
@@ -46,7 +46,7 @@ SHOWN_RESULT = 400
 
 def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv[1:] or ["list"])
-    swarm = LocalSwarm(home(), os.environ)
+    swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
     try:
         code: int = arguments.run(swarm, arguments)
     except ZotError as error:
@@ -207,9 +207,8 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _line(summary: AgentSummary) -> str:
-    parts = [
-        f"{summary.id:32} {summary.stage.replace('_', ' '):9} {_age(time.time() - summary.since):>4}"
-    ]
+    age = _age(time.time() - summary.since)
+    parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
     if summary.doing:
         parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
     if summary.diff.files:
@@ -369,7 +368,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    folder = home() / "swarm"
+    folder = Path(home_dir(os.environ)) / "swarm"
     return supervise(folder, socket_path(folder), os.environ, arguments.slots or SLOTS)
 
 

@@ -42,12 +42,13 @@ ALLOWED: dict[str, set[str]] = {
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
     # Agents are processes of their own: the swarm drives them by the wire, like any client.
-    "swarm": SMALL | {"observe", "client", "wire"},
+    "swarm": SMALL | {"observe"},
+    "glasspane": SMALL | {"observe", "swarm", "glasspane"},
     "client": SMALL | {"wire", "provider"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe", "swarm"},
+    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe", "swarm", "glasspane"},
     "__main__": {"", "cli"},
 }
 

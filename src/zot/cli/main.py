@@ -35,6 +35,7 @@ SUBCOMMANDS = {
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
     "swarm": "zot.cli.swarm",
+    "glasspane": "zot.cli.glasspane",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 

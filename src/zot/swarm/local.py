@@ -212,6 +212,13 @@ class LocalSwarm:
             raise error
         return msgspec.convert(reply.data, type)
 
+    def is_supervised(self) -> bool:
+        """A supervisor runs; none is started by asking."""
+        connection = self._connect()
+        if connection is not None:
+            connection.close()
+        return connection is not None
+
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
         try:

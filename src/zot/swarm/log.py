@@ -122,7 +122,11 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
 
 
 def _decoded(line: bytes) -> LogRow | None:
+    """A row of a log; a frame as a program wrote it is one too, without a time."""
     try:
-        return _row.decode(line)
+        if line.startswith(b'{"seq":'):
+            return _row.decode(line)
+        fields = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+    return LogRow(0, 0.0, fields) if isinstance(fields, dict) else None

@@ -334,6 +334,17 @@ def test_a_tool_waits_for_its_approval(
     assert ("did not allow" in last_body(anthropic)) == (decision == "deny")
 
 
+def test_what_is_allowed_for_the_project_is_kept_and_taken_back(
+    open_door: Callable[..., Door], place: Place
+) -> None:
+    door = open_door("approvals", decide="allow_project")
+    door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
+    assert (place.work / "made").exists()
+    assert door.approvals() == ["bash touch *"]
+    door.remove_approval("bash", "touch *")
+    assert door.approvals() == []
+
+
 def test_a_shell_command_goes_into_the_transcript_without_keys(
     open_door: Callable[..., Door], anthropic: FakeServer, place: Place
 ) -> None:

@@ -30,6 +30,8 @@ COMMANDS = [
     {"type": "get_models"},
     {"type": "ping"},
     {"type": "approve", "request_id": "x", "decision": "allow"},
+    {"type": "get_approvals"},
+    {"type": "remove_approval", "tool": "bash", "pattern": "x"},
     {"type": "prompt", "message": "tool", "max_steps": 1, "max_cost": 0.5},
     {"type": "list_sessions", "limit": 3},
     {"type": "load_session", "session": "latest"},

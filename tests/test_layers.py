@@ -13,7 +13,7 @@ ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cancel": {"errors"},
-    "bugs": {"errors"},
+    "bugs": {"errors", "text"},
     "files": {"errors"},
     "home": {"errors", "files"},
     "text": set(),

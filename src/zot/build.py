@@ -20,6 +20,7 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
+from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
 from zot.settings.plan import Plan
@@ -64,6 +65,8 @@ def build_runtime(
         wanted.check()
     extensions = Extensions(wanted)
     builtin = _builtin(setup, supervisor, own_tools, extensions=wanted.any())
+    if approval is not None:
+        approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)

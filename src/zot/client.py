@@ -25,6 +25,7 @@ from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
 from zot.wire.frames import (
+    ApprovalShape,
     ChangedFileShape,
     CheckpointShape,
     CommandRan,
@@ -211,9 +212,28 @@ class Client:
         """Have a message heard when the model would stop. Raises BusyError as `steer`."""
         self._add("follow_up", text, images)
 
-    def approve(self, request_id: str, decision: str, reason: str = "") -> None:
-        """Answer an ApprovalRequest: allow, deny or allow_session."""
-        self.request("approve", request_id=request_id, decision=decision, reason=reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: str,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
+        other arguments than the model's."""
+        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
+        more |= {} if args is None else {"args": args}
+        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
+
+    def approvals(self) -> tuple[ApprovalShape, ...]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self.request("get_approvals").data_as(frames.Approvals).approvals
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on."""
+        self.request("remove_approval", tool=tool, pattern=pattern)
 
     # --- questions ---------------------------------------------------------------------------
 

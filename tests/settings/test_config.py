@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.around import zot_home
-from zot.cli.config import main
+from zot.cli.main import run as main
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
 from zot.home import home_dir

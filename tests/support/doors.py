@@ -155,6 +155,12 @@ class Door:
     def sessions(self) -> list[str]:
         return [info.path for info in self.runtime.sessions()]
 
+    def approvals(self) -> list[str]:
+        return [f"{rule.tool} {rule.pattern}" for rule in self.runtime.approvals()]
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        self.runtime.remove_approval(tool, pattern)
+
     def checkpoints(self) -> list[str]:
         return [moment.id for moment in self.runtime.checkpoints()]
 
@@ -283,7 +289,7 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset({"clear", "rewind", "sessions", "set_jail"})
+    LACKS = frozenset({"approvals", "clear", "rewind", "sessions", "set_jail"})
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)

@@ -142,6 +142,12 @@ class ApprovalRequest(Struct, frozen=True):
     call: ToolCall
     preview: str
     timeout: float
+    pattern: str = ""
+    """What `allow_project` would allow from now on, unless another pattern is given."""
+    diff: str = ""
+    """What the call would change in its file; empty: it changes none, or would fail."""
+    line: int = 0
+    """The first line that changes."""
 
 
 class ApprovalResolved(Struct, frozen=True):

@@ -157,7 +157,7 @@ class Toolbox:
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
-        args = self._guarded(attempt, tool, io)
+        args, notes = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
         context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
         attempt.executed = True
@@ -168,11 +168,13 @@ class Toolbox:
             raise
         if isinstance(output, str):
             output = ToolOutput((Text(output),))
-        return replace(output, content=_never_empty(output.content))
+        return replace(output, content=(*_never_empty(output.content), *notes))
 
-    def _guarded(self, attempt: _Attempt, tool: Tool, io: CallIO) -> dict[str, object]:
-        """The arguments, checked against the schema and passed by every guard."""
-        call, args = attempt.call, _checked(attempt.call, tool)
+    def _guarded(
+        self, attempt: _Attempt, tool: Tool, io: CallIO
+    ) -> tuple[dict[str, object], list[Text]]:
+        """The arguments, checked against the schema and passed by every guard; what to say."""
+        call, args, notes = attempt.call, _checked(attempt.call, tool), list[Text]()
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
         for hook in self._hooks:
@@ -190,12 +192,14 @@ class Toolbox:
                 case ReplaceArgs():
                     args = _checked(replace(call, args=verdict.args), tool)
                     attempt.args = args
+                    source = verdict.source or source
+                    notes += [Text(verdict.note)] if verdict.note else []
                 case Allow():
                     source = verdict.source or source
                 case _:
                     assert_never(verdict)
         self._tell(call, Permission("approved", source))
-        return args
+        return args, notes
 
     def _tell(self, call: ToolCall, permission: Permission) -> None:
         for hook in self._hooks:

@@ -148,8 +148,9 @@ class Run:
             self.error, self.stop = error, "error"
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, events.TurnStart):
+        kind = type(event)  # quicker than isinstance, and this is done for every delta
+        if kind is events.TurnStart:
             self.turn_open = True
-        elif isinstance(event, events.TurnEnd):
+        elif kind is events.TurnEnd:
             self.turn_open = False
         self._runtime.tell(event, self)

@@ -16,6 +16,7 @@ from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings
 from zot.core.events import Event
 from zot.core.image import check_messages
+from zot.core.rule import Rule
 from zot.core.session import (
     Cleared,
     Entry,
@@ -39,8 +40,8 @@ from zot.core.source import (
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ZotError
 from zot.provider.models import Models, clamped
-from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
-from zot.runtime.approval import Approval, Decision
+from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
+from zot.runtime.approval import Approval, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE
@@ -417,15 +418,36 @@ class Runtime(Workplace):
 
     # --- questions ---------------------------------------------------------------------------
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        """Answer an ApprovalRequest.
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest. `allow_project` also allows what is like it in this project
+        from now on: the `pattern`, or the one that the request offers. `args` are those to run
+        the tool with, in the place of the model's, which is told.
 
         Raises:
-            CommandError: no such question is open.
+            CommandError: no such question is open, or the pattern does not fit the call.
+            ConfigError: what is allowed for the project cannot be kept.
         """
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
-        self._approval.answer(request_id, decision, reason)
+        self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    def approvals(self) -> list[Rule]:
+        """What runs without a question: what was allowed for the project, or for this session."""
+        return [] if self._approval is None else self._approval.rules()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again. Raises CommandError when there is no such approval."""
+        if self._approval is None:
+            raise CommandError("this runtime asks for no approvals", code="not_found")
+        self._approval.remove_rule(Rule(tool, pattern))
 
     def answer(
         self,

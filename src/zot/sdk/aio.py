@@ -14,10 +14,11 @@ from typing import Any, Self, Unpack
 from msgspec.structs import replace
 
 from zot.core.agent import Limits
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime.approval import Decision
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import AnyTool, Config, Settings, Tools
@@ -269,8 +270,22 @@ class AsyncRuntime:
     def abort_shell(self) -> None:
         self._runtime.abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        self._runtime.approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        self._runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        return self._runtime.approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        self._runtime.remove_approval(tool, pattern)
 
     def answer(
         self,

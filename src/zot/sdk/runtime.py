@@ -15,11 +15,12 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult, Question
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.approval import Approval, Decision
 from zot.runtime.client import RuntimeClient
@@ -402,9 +403,30 @@ class Runtime:
     def abort_shell(self) -> None:
         self._open().abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        """Answer an ApprovalRequest (feature `approvals`). Raises CommandError if not open."""
-        self._open().approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest (feature `approvals`). `allow_project` also allows what is
+        like it in this project from now on: the `pattern`, or the one that the request offers.
+        `args` are those to run the tool with, in the place of the model's, which is told.
+
+        Raises CommandError if it is not open, or the pattern does not fit the call.
+        """
+        self._open().approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self._open().approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on. Raises CommandError if there is no such approval."""
+        self._open().remove_approval(tool, pattern)
 
     def answer(
         self,

@@ -7,7 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,7 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot import __version__
-from zot.bugs import internal_error
+from zot.bugs import complain, internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong
@@ -45,6 +44,7 @@ Change = (
     | commands.SetReasoning
     | commands.SetJail
     | commands.Approve
+    | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
     | commands.PanelClose
@@ -154,7 +154,12 @@ class RpcServer(LineServer):
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
                 self._queue(incoming, command, self.runtime.follow)
-            case commands.GetState() | commands.GetMessages() | commands.GetModels():
+            case (
+                commands.GetState()
+                | commands.GetMessages()
+                | commands.GetModels()
+                | commands.GetApprovals()
+            ):
                 self._look(incoming, command)
             case (
                 commands.GetCommands()
@@ -196,8 +201,10 @@ class RpcServer(LineServer):
             case commands.SetJail(on):
                 runtime.set_jail(on)
                 return zot.JailSet(on)
-            case commands.Approve(request_id, decision, reason):
-                runtime.approve(request_id, decision, reason)
+            case commands.Approve(request_id, decision, reason, pattern, args):
+                runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+            case commands.RemoveApproval(tool, pattern):
+                runtime.remove_approval(tool, pattern)
             case commands.Answer(request_id, value, confirmed, cancelled):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
@@ -264,7 +271,10 @@ class RpcServer(LineServer):
     def _look(
         self,
         incoming: Incoming,
-        command: commands.GetState | commands.GetMessages | commands.GetModels,
+        command: commands.GetState
+        | commands.GetMessages
+        | commands.GetModels
+        | commands.GetApprovals,
     ) -> None:
         from zot.wire import zot_replies  # deferred: start-up budget
 
@@ -280,6 +290,8 @@ class RpcServer(LineServer):
             case commands.GetModels(everywhere):
                 models = runtime.models.all("" if everywhere else runtime.model.provider)
                 self._answer(incoming, zot_replies.models(models))
+            case commands.GetApprovals():
+                self._answer(incoming, zot_replies.approvals(runtime.approvals()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 if self._messages is None:
@@ -332,7 +344,7 @@ class RpcServer(LineServer):
         self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        return build_runtime(self._plan, self, approval=approval, warn=complain, owns_process=True)
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -387,15 +399,12 @@ class RpcServer(LineServer):
         self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
 
     def _put(self, line: bytes, tag: Any) -> None:
-        with self._wire_lock:
-            if "seq" in self._features:
-                self._seq += 1
-                line = zot.stamped(line, self._seq, tag)
+        if "seq" not in self._features:
             self.writer.put(line)
-
-
-def warn(text: str) -> None:
-    sys.stderr.write(f"zot: {text}\n")
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self._seq += 1
+            self.writer.put(zot.stamped(line, self._seq, tag))
 
 
 def too_large(size: int) -> CommandError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
 
 import zot
+from zot.bugs import complain
 from zot.core.session import Session, new_session_id
 from zot.errors import SessionError
 from zot.sessions.files import (
@@ -25,7 +25,7 @@ Warn = Callable[[str], None]
 
 
 def warn_on_stderr(text: str) -> None:
-    sys.stderr.write(f"zot: warning: {text}\n")
+    complain(f"warning: {text}")
 
 
 def sessions_dir(cwd: str, home: str) -> str:

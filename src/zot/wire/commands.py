@@ -266,8 +266,24 @@ class Approve(Command, frozen=True, tag="approve"):
     """Answer an `approval_request`."""
 
     request_id: str
-    decision: Literal["allow", "deny", "allow_session"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
+    """Of a denial; the model reads it."""
+    pattern: str = ""
+    """What `allow_project` allows from now on; empty: what the request offered."""
+    args: dict[str, Json] | None = None
+    """Arguments to run the tool with, in the place of the model's."""
+
+
+class GetApprovals(Command, frozen=True, tag="get_approvals"):
+    """What runs without a question, because it was allowed for the project or this session."""
+
+
+class RemoveApproval(Command, frozen=True, tag="remove_approval"):
+    """Ask again from now on."""
+
+    tool: str
+    pattern: str
 
 
 AnyCommand = (
@@ -303,4 +319,6 @@ AnyCommand = (
     | Answer
     | Ping
     | Approve
+    | GetApprovals
+    | RemoveApproval
 )

@@ -191,7 +191,7 @@ class QueueUpdate(Frame, frozen=True, tag="queue_update"):
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
+class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
     request_id: str
@@ -200,6 +200,12 @@ class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
     args: dict[str, Json] | None
     preview: str
     timeout_ms: int
+    pattern: str = ""
+    """What `allow_project` would allow from now on, unless the answer says another pattern."""
+    diff: str = ""
+    """What the call would change in its file."""
+    line: int = 0
+    """The first line that changes."""
 
 
 class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
@@ -318,6 +324,18 @@ class SessionExported(Struct, frozen=True):
     path: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     """Where no path was given."""
+
+
+class ApprovalShape(Struct, frozen=True):
+    """What runs without a question."""
+
+    tool: str
+    """`write` covers `edit` too."""
+    pattern: str
+
+
+class Approvals(Struct, frozen=True):
+    approvals: tuple[ApprovalShape, ...]
 
 
 class CheckpointShape(Struct, frozen=True):

@@ -58,6 +58,8 @@ DATA: dict[type, Any] = {
     commands.SetMessages: frames.MessagesSet,
     commands.Ping: zot.Pong,
     commands.Approve: None,
+    commands.GetApprovals: frames.Approvals,
+    commands.RemoveApproval: None,
 }
 """What a successful response carries; None: it has no `data`."""
 

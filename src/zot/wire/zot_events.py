@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import assert_never
 
 from msgspec import UNSET
@@ -26,6 +27,8 @@ from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
+    if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
+        return frames.TextDelta(event.text)
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
@@ -116,7 +119,17 @@ def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventF
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
     call = event.call
     timeout = round(event.timeout * 1000)
-    return frames.ApprovalRequest(event.id, call.id, call.name, call.args, event.preview, timeout)
+    return frames.ApprovalRequest(
+        event.id,
+        call.id,
+        call.name,
+        call.args,
+        event.preview,
+        timeout,
+        event.pattern,
+        event.diff,
+        event.line,
+    )
 
 
 def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
@@ -180,6 +193,10 @@ def _simple(block: Text | Image) -> TextBlock | ImageBlock:
 
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, to the millisecond."""
-    milliseconds = round(seconds * 1000)
-    whole, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{rest:03d}Z"
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    return f"{_date_and_time(whole)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _date_and_time(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

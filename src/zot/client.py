@@ -15,7 +15,7 @@ import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec import UNSET
 
@@ -39,7 +39,7 @@ from zot.wire.frames import (
     State,
 )
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
-from zot.wire.zot import HelloData, ModelSet, ReasoningSet, Started
+from zot.wire.zot import HelloData, ModelSet, ReasoningSet, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
 STDERR_KEPT = 64 * 1024
@@ -72,6 +72,10 @@ class EventIterator(Iterator[Event]):
         self.id = id
         self.queued = 0
         """Runs that were ahead of this one."""
+        self.resumed = False
+        """The server knew a durable run of this name: it goes on."""
+        self.end: RunEnd | None = None
+        """How a durable run ended that had ended before: then no event comes."""
         self._client = client
         self._timeout = timeout
         self._condition = client._condition
@@ -108,7 +112,7 @@ class EventIterator(Iterator[Event]):
 
     def _put(self, event: Event) -> None:
         self._waiting.append(event)
-        self.ended = isinstance(event, frames.Done)
+        self.ended = isinstance(event, frames.Done | frames.RunSuspended)
 
     def _wait(self) -> None:
         def ready() -> bool:
@@ -175,21 +179,31 @@ class Client:
     # --- runs --------------------------------------------------------------------------------
 
     def prompt(
-        self, text: str, images: Sequence[Image] = (), *, timeout: float | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        timeout: float | None = None,
+        run: str = "",
     ) -> EventIterator:
         """Send a prompt; the iterator gives its events, last of all Done.
 
         A second prompt queues in the server, and its events come after the first one's.
-        `timeout` limits the silence between two events, in seconds.
+        `timeout` limits the silence between two events, in seconds. `run`: your own name for a
+        durable run; under one that the server knows nothing is run again (`resumed`, `end`).
 
         Raises:
             CommandError: it was refused.
             ServerGone: the child has ended.
         """
-        fields: dict[str, Any] = {"message": text}
+        fields: dict[str, Any] = {"message": text, **({"run": run} if run else {})}
         if images:
             fields["images"] = [_image(image) for image in images]
         return self._run("prompt", fields, timeout)
+
+    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
+        """Say how a durable run goes on that is held after a crash."""
+        self.request("resume_run", run=run, decision=decision)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
@@ -424,7 +438,8 @@ class Client:
         # When the wait for the answer is given up it stays known: a late answer still has to
         # put it in line, or its events would go to another run.
         self._send(type, fields, id)
-        run.queued = self._answer(id).data_as(Started).queued
+        started = self._answer(id).data_as(Started)
+        run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
     def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
@@ -526,7 +541,10 @@ class Client:
         id = response.id if isinstance(response.id, str) else ""
         run = self._starting.pop(id, None)
         if run is not None and response.success:
-            self._runs.append(run)
+            if isinstance(response.data, dict) and response.data.get("already_done"):
+                run.ended = True
+            else:
+                self._runs.append(run)
         if id in self._answers:  # otherwise its sender has stopped waiting
             self._answers[id] = response
             self._condition.notify_all()

@@ -23,6 +23,7 @@ ZotError
 ├── Blocked                a guard did not allow the turn
 ├── ExtensionError         an extension misbehaved
 └── SessionError           a session file cannot be read or written
+    └── JournalError       a durable run cannot note what it is about to do, so it does not
 
 Cancelled stands apart: it is not a failure, and no `except ZotError` may swallow it.
 """
@@ -146,6 +147,10 @@ class ExtensionError(ZotError):
 
 class SessionError(ZotError):
     code = "session"
+
+
+class JournalError(SessionError):
+    pass
 
 
 class Cancelled(BaseException):

@@ -35,6 +35,7 @@ NEEDS_A_PARTNER = {
     "panel_close",
     "run_command",
     "load_session",
+    "resume_run",
 }
 TURNS = [
     {"match": "<conversation>", "text": "the summary", "usage": {"input": 5, "output": 5}},

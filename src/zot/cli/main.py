@@ -165,6 +165,8 @@ def _run_mode(options: Options) -> int:
         from zot.cli.models import list_models
 
         return list_models(options)
+    if options.durable and not options.rpc:
+        raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
         from zot.cli.resume import choose_session
 

@@ -16,6 +16,8 @@ from msgspec import Struct
 from zot.provider.types import Json, Level, Message, Text, ToolResult, Usage
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
+JOURNAL = "journal"
+"""Kind of the Custom rows that let a run survive its process (runtime/journal.py)."""
 
 
 class Compaction(Struct, frozen=True, gc=False):

@@ -170,6 +170,13 @@ class Encoder:
                 return self._ask(event)
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
+            case (
+                events.ToolAllowed()
+                | events.RunResumed()
+                | events.RunHeld()
+                | events.RunSuspended()
+            ):
+                return []  # pi has no word for them
             case _:
                 assert_never(event)
 

@@ -12,7 +12,15 @@ from contextlib import closing
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import (
+    Reconciled,
+    ReconcilingTool,
+    Replay,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    replay_of,
+)
 from zot.errors import AuthError, ProviderError, ToolError
 from zot.provider.models import Models
 from zot.provider.types import (
@@ -241,6 +249,10 @@ class RedactingTool:
     def schema(self) -> dict[str, Json]:
         return self._tool.schema
 
+    @property
+    def replay(self) -> Replay:
+        return replay_of(self._tool)
+
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)
         try:
@@ -249,6 +261,15 @@ class RedactingTool:
             raise type(error)(self._redactor.text(str(error))) from error
         finally:
             stream.finish()
+        return self._redacted(output)
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        if not isinstance(self._tool, ReconcilingTool):
+            return Reconciled("unknown")
+        outcome = self._tool.reconcile(args, context)
+        return replace(outcome, output=self._redacted(outcome.output))
+
+    def _redacted(self, output: ToolOutput | str) -> ToolOutput | str:
         if isinstance(output, str):
             return self._redactor.text(output)
         content = tuple(self._part(part) for part in output.content)

@@ -52,6 +52,7 @@ from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime.durable import Durable
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -86,6 +87,7 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     files: Files | None = None
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
+    durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
 
@@ -98,6 +100,7 @@ class Runtime(Workplace):
             agent,
             parts.client,
             parts.listeners,
+            parts.durable,
             shell=parts.shell,
             files=parts.files,
             redactor=parts.redactor,
@@ -326,6 +329,9 @@ class Runtime(Workplace):
             return None  # a model of yesterday
 
     def _switch(self, session: Session, model: Model | None, level: Level | None) -> None:
+        if self.durable is not None:
+            session.close()
+            raise CommandError("a durable runtime stays with its session: start another one")
         try:
             with self._idle("switching the session"):
                 before, self.agent.session = self.agent.session, session

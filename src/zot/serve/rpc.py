@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
+HELLO_SECONDS = 1.0
+"""How long a run that was cut off waits for the client to say what it understands."""
 Change = (
     commands.Clear
     | commands.SetModel
@@ -49,6 +51,7 @@ Change = (
     | commands.PanelKey
     | commands.PanelClose
     | commands.AbortShell
+    | commands.ResumeRun
 )
 """Commands that are done when they are answered."""
 
@@ -74,7 +77,15 @@ def serve(plan: Plan, token: str = "") -> int:
         _ = server.runtime  # what is wrong with the files should be known before the first prompt
     elif not token and may_have_extensions(setup):
         server.warm_up()  # a guard may be slow to start; it has until the first tool call
-    return server.serve()
+    if not setup.options.durable:
+        return server.serve()
+    patience = threading.Timer(HELLO_SECONDS, server.recover)
+    patience.daemon = True
+    patience.start()
+    try:
+        return server.serve()
+    finally:
+        patience.cancel()
 
 
 class RpcServer(LineServer):
@@ -112,7 +123,10 @@ class RpcServer(LineServer):
         try:
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
+            if not isinstance(incoming.command, commands.Hello | commands.Ping):
+                self.recover()
             self._handle(incoming, incoming.command)
+            self.recover()
         except ZotError as error:
             self._fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
@@ -213,6 +227,8 @@ class RpcServer(LineServer):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():
                 runtime.abort_shell()
+            case commands.ResumeRun(run, decision):
+                runtime.resume_run(run, go_on=decision == "continue")
             case _:
                 assert_never(command)
         return UNSET
@@ -231,13 +247,40 @@ class RpcServer(LineServer):
         )
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        if command.run and self._repeated(incoming, command.run):
+            return
         self.runtime.prompt(
             command.message,
             checked_images(command.images),
             tag=incoming.id,
             limits=self._limits(command),
-            accepted=self._accepted(incoming),
+            accepted=self._accepted(incoming, command.run),
+            run_id=command.run,
         )
+
+    def _repeated(self, incoming: Incoming, id: str) -> bool:
+        """Answer a prompt whose run is known already; False if it is not."""
+
+        def attached(ahead: int) -> None:
+            started = zot.Started(True, ahead, run=id, resumed=True)
+            self._answer(incoming, started, tag=incoming.id)
+
+        from zot.runtime.run import StoredEnd  # deferred: it is loaded by now
+
+        known = self.runtime.repeated(id, incoming.id, attached)
+        if isinstance(known, StoredEnd):
+            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
+            self._answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
+        return known is not None
+
+    def recover(self) -> None:
+        """Go on with what was cut off. Not before the client has said what it understands."""
+        if self._plan.setup.options.durable and self._authenticated:
+            self.runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+
+    def input_ended(self) -> None:
+        self.recover()
+        super().input_ended()
 
     def _limits(self, command: commands.Prompt) -> Limits | None:
         """The limits of this prompt, where it brings some of its own."""
@@ -320,9 +363,11 @@ class RpcServer(LineServer):
         if self._warming is not None:  # Python may crash when it ends while a thread still imports
             self._warming.join(STOP_SECONDS)
 
-    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+    def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
-        return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+        return lambda ahead: self._answer(
+            incoming, zot.Started(True, ahead, run=run), tag=incoming.id
+        )
 
     # --- the runtime behind it ---------------------------------------------------------------
 

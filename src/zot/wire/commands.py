@@ -20,6 +20,7 @@ FEATURES = (
     "seq",
     "sessions",
     "thinking",
+    "tools",
 )
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
@@ -52,6 +53,15 @@ class Prompt(Command, frozen=True, tag="prompt"):
     """US dollars; like the other limits for this prompt only, instead of the flag's."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+    run: str = ""
+    """With --durable: the client's own name for the run. The same one again is not run twice."""
+
+
+class ResumeRun(Command, frozen=True, tag="resume_run"):
+    """Say how a run goes on that is held after a crash."""
+
+    run: str
+    decision: Literal["continue", "fail"] = "continue"
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -289,6 +299,7 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | ResumeRun
     | Steer
     | FollowUp
     | Abort

@@ -137,6 +137,15 @@ class TurnEnd(Frame, frozen=True, tag="turn_end"):
     """Feature `codes`."""
 
 
+class ToolStart(Frame, frozen=True, tag="tool_start"):
+    """Feature `tools`: guards and approval are behind it, the tool begins."""
+
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """What it runs with: a guard may have changed what the model asked for."""
+
+
 class ToolProgress(Frame, frozen=True, tag="tool_progress"):
     id: str
     text: str
@@ -156,6 +165,39 @@ class Error(Frame, frozen=True, tag="error"):
 
 class Done(Frame, frozen=True, tag="done"):
     """The last event of every prompt and every compact."""
+
+
+class OpenCall(Struct, frozen=True):
+    """A tool call that a crash cut off."""
+
+    id: str
+    name: str
+    started: bool
+    """It had begun: it may have taken effect."""
+    replay: Literal["never", "reconcile", "idempotent", "safe"]
+
+
+class RunResumed(Frame, frozen=True, tag="run_resumed"):
+    """A durable run that another process began goes on. A turn that was open is void."""
+
+    run: str
+    attempt: int
+    away_ms: int
+    open: tuple[OpenCall, ...]
+
+
+class RunHeld(Frame, frozen=True, tag="run_held"):
+    """A durable run that was cut off waits for a `resume_run` command."""
+
+    run: str
+    attempt: int
+    reason: str
+
+
+class RunSuspended(Frame, frozen=True, tag="run_suspended"):
+    """The process ends and the run does not: it goes on with the next start. No `done` follows."""
+
+    run: str
 
 
 class CompactStart(Frame, frozen=True, tag="compact_start"):
@@ -261,10 +303,14 @@ EventFrame = (
     | AssistantMessage
     | ToolCall
     | TurnEnd
+    | ToolStart
     | ToolProgress
     | ToolResult
     | Error
     | Done
+    | RunResumed
+    | RunHeld
+    | RunSuspended
     | CompactStart
     | CompactDone
     | Retry

@@ -54,6 +54,10 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ToolCall(call.id, call.name, call.args)
         case events.TurnEnd():
             return _turn_end(event, features)
+        case events.ToolAllowed(call):
+            if "tools" not in features:
+                return None
+            return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolProgress(id, text):
             return frames.ToolProgress(id, text)
         case events.ToolReturned(call, result):
@@ -62,6 +66,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.Error(message, code if "codes" in features else UNSET)
         case events.Done():
             return frames.Done()
+        case events.RunResumed() | events.RunHeld() | events.RunSuspended():
+            return _durable(event)
         case events.CompactStart(reason):
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
@@ -112,6 +118,19 @@ def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
         usage_shape(cumulative),
         usage.cost_known,
     )
+
+
+def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) -> EventFrame:
+    match event:
+        case events.RunResumed(run, attempt, away, calls):
+            shown = (frames.OpenCall(c.id, c.name, c.started, c.replay) for c in calls)
+            return frames.RunResumed(run, attempt, round(away * 1000), tuple(shown))
+        case events.RunHeld(run, attempt, reason):
+            return frames.RunHeld(run, attempt, reason)
+        case events.RunSuspended(run):
+            return frames.RunSuspended(run)
+        case _:
+            assert_never(event)
 
 
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:

@@ -1,0 +1,202 @@
+"""Durable runs through the real thing: a spawned `zot rpc --session PATH --durable`, a model server
+on loopback, and a `kill -9` at the moment that matters."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.rpc import Zot, make_folder, types
+
+from zot.testing.fakeserver import FakeServer
+
+
+@pytest.fixture
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+class Durable:
+    """Starts processes on one session file, one after the other."""
+
+    def __init__(self, folder: Path, server: FakeServer) -> None:
+        self.folder = folder
+        self.server = server
+        self.path = folder / "s.jsonl"
+        self.work = make_folder(folder)
+
+    def start(self, *args: str, features=("seq",), **more) -> Zot:
+        flags = ["--provider", "anthropic", "--base-url", self.server.url]
+        flags += ["--session", str(self.path), "--durable", *args]
+        return Zot(self.folder, args=flags, features=sorted(features), **more)
+
+    def rows(self) -> list[dict]:
+        """The journal, row by row."""
+        lines = (json.loads(line) for line in self.path.read_text().splitlines())
+        return [line["data"] for line in lines if line.get("kind") == "journal"]
+
+    def gate(self, name: str = "gate") -> Path:
+        path = self.work / name
+        os.mkfifo(path)
+        return path
+
+
+@pytest.fixture
+def durable(tmp_path, server) -> Durable:
+    return Durable(tmp_path, server)
+
+
+def tool(name: str, **args: object) -> str:
+    return f"tool:{name}:{json.dumps(args)}"
+
+
+def results(zot: Zot) -> list[str]:
+    messages = zot.data("get_messages")["messages"]
+    blocks = [block for message in messages for block in message["content"]]
+    return [b["content"][0]["text"] for b in blocks if b["type"] == "tool_result"]
+
+
+def killed_in_bash(durable: Durable, **fields: object) -> None:
+    """A run that is killed while its second command waits for a pipe."""
+    gate = durable.gate()
+    script = [
+        tool("bash", command="echo one >> log"),
+        tool("bash", command=f"echo two >> log; cat {gate.name}"),
+        "say:finished",
+    ]
+    zot = durable.start()
+    zot.send("prompt", message="\nthen\n".join(script), **fields)
+    with gate.open("w"):
+        zot.kill()
+    gate.unlink()
+
+
+def test_a_run_that_was_cut_off_goes_on_and_ends_once(durable):
+    killed_in_bash(durable, id="p1", run="job-1")
+    with durable.start() as zot:
+        frames = zot.until("done")
+    resumed = next(frame for frame in frames if frame["type"] == "run_resumed")
+    assert (resumed["run"], resumed["attempt"], resumed["prompt_id"]) == ("job-1", 2, "p1")
+    (call,) = resumed["open"]
+    assert (call["name"], call["started"], call["replay"]) == ("bash", True, "never")
+    assert "finished" in [frame.get("delta") for frame in frames]
+    assert (durable.work / "log").read_text() == "one\ntwo\n"  # neither command ran twice
+    assert [row["type"] for row in durable.rows()] == [
+        *("run_accepted", "run_attempted", "effect_started", "effect_started"),
+        *("run_attempted", "run_ended"),
+    ]
+
+
+def test_the_model_is_told_of_a_command_that_may_have_taken_effect(durable):
+    killed_in_bash(durable)
+    with durable.start() as zot:
+        zot.until("done")
+        first, second = results(zot)
+    assert "interrupted" not in first
+    assert "may have taken effect" in second
+    assert "seconds ago" in second
+
+
+def test_a_prompt_is_not_run_twice_under_one_name(durable):
+    killed_in_bash(durable, run="job-1")
+    with durable.start() as zot:
+        answer = zot.data("prompt", message="ignored", run="job-1", id="again")
+        assert answer == {"started": True, "run": "job-1", "resumed": True}
+        assert zot.until("done")[-1]["prompt_id"] == "again"
+        asked = len(durable.server.requests)
+        answer = zot.data("prompt", message="ignored", run="job-1")
+        end = {"stop": "end", "text": "finished"}
+        assert answer == {"started": False, "run": "job-1", "already_done": True, "end": end}
+    with durable.start() as zot:
+        assert zot.data("prompt", message="x", run="job-1")["end"] == end
+        assert "run_resumed" not in types(zot.frames)
+    assert len(durable.server.requests) == asked
+
+
+def test_a_queued_prompt_and_a_message_that_waited_survive(durable):
+    gate = durable.gate()
+    zot = durable.start()
+    zot.send("prompt", message=tool("bash", command="cat gate") + "\nthen\nsay:first", run="a")
+    with gate.open("w"):
+        zot.data("prompt", message="say:second", run="b")
+        zot.data("follow_up", message="say:followed")
+        zot.kill()
+    with durable.start() as zot:
+        zot.until("done")
+        zot.until("done")
+        messages = zot.data("get_messages")["messages"]
+    said = [m["content"][0].get("text") for m in messages if m["role"] == "user"]
+    assert said[1:] == ["say:followed", "say:second"]
+    assert [row["run"] for row in durable.rows() if row["type"] == "run_ended"] == ["a", "b"]
+
+
+def test_an_abort_is_not_undone_by_a_crash(durable):
+    gate = durable.gate()
+    zot = durable.start()
+    zot.send("prompt", message=tool("bash", command="cat gate") + "\nthen\nsay:no", run="a")
+    with gate.open("w"):
+        durable.path.open("a").close()
+        zot.data("abort")
+        zot.kill()
+    with durable.start() as zot:
+        answer = zot.data("prompt", message="x", run="a")
+        if not answer.get("already_done"):
+            zot.until("done")
+            answer = zot.data("prompt", message="x", run="a")
+    assert answer["end"]["stop"] == "aborted"
+    assert len(durable.server.requests) == 1
+
+
+def test_a_write_that_happened_is_done_and_one_that_did_not_is_told(durable):
+    (durable.work / "notes").write_text("hello\n")
+    script = f"{tool('write', path='made', content='new')}\nthen\nsay:ok"
+    zot = durable.start()
+    zot.prompt(script, run="a")
+    zot.kill()
+    cut_after(durable, "effect_started")
+    with durable.start() as zot:
+        zot.until("done")
+        assert results(zot) == ["made has this content (3 bytes)"]
+    (durable.work / "made").unlink()
+    cut_after(durable, "effect_started")
+    with durable.start() as zot:
+        zot.until("done")
+        (said,) = results(zot)
+    assert "may have taken effect" in said
+    assert "made does not exist: it was not written." in said
+    assert not (durable.work / "made").exists()
+
+
+def cut_after(durable: Durable, type: str) -> None:
+    """As if the process had been killed right after the first row of this type."""
+    lines = durable.path.read_bytes().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if f'"type":"{type}"'.encode() in line)
+    durable.path.write_bytes(b"".join(lines[: at + 1]))
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_run_goes_on_from_wherever_it_was_cut(durable, number):
+    """Every row of the file, whole and torn."""
+    script = "\nthen\n".join(
+        [tool("bash", command="echo one >> log"), tool("read", path="notes"), "say:finished"]
+    )
+    (durable.work / "notes").write_text("hello\n")
+    zot = durable.start()
+    zot.prompt(script, run="a")
+    zot.kill()
+    whole = durable.path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines) if b"run_accepted" in line)
+    for at in range(first + 1 + number, len(lines), 4):
+        torn = lines[at][: len(lines[at]) // 2] if at % 2 else b""
+        durable.path.write_bytes(b"".join(lines[:at]) + torn)
+        with durable.start() as zot:
+            data = zot.data("prompt", message="ignored", run="a")
+            if not data.get("already_done"):
+                zot.until("done")
+                data = zot.data("prompt", message="ignored", run="a")
+            assert data["end"] == {"stop": "end", "text": "finished"}, at
+            zot.check_transcript()
+        rows = [row for row in durable.rows() if row["type"] == "run_ended"]
+        assert len(rows) == 1

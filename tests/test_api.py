@@ -132,6 +132,20 @@ def test_an_abort_ends_a_prompt_and_the_next_one_works(
     assert door.ask("say:here again") == "here again"
 
 
+def test_a_prompt_that_failed_goes_on_with_another_model_without_being_said_again(
+    open_door: Callable[..., Door], anthropic: FakeServer, openai: FakeServer
+) -> None:
+    door = open_door("retry")
+    assert door.ask("status:401") == "error"
+    with_key = asked(anthropic)
+    door.set_model("gpt-5", "openai")
+    door.retry()
+    assert len(asked(anthropic)) == len(with_key)
+    messages = asked(openai)[-1].body["messages"]
+    said = [message["content"] for message in messages if message["role"] == "user"]
+    assert said == ["status:401"]
+
+
 def test_a_message_is_heard_after_the_tool(
     open_door: Callable[..., Door], place: Place, anthropic: FakeServer
 ) -> None:

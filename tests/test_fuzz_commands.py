@@ -30,6 +30,7 @@ COMMANDS = [
     {"type": "get_models"},
     {"type": "ping"},
     {"type": "approve", "request_id": "x", "decision": "allow"},
+    {"type": "retry_prompt"},
     {"type": "get_approvals"},
     {"type": "remove_approval", "tool": "bash", "pattern": "x"},
     {"type": "prompt", "message": "tool", "max_steps": 1, "max_cost": 0.5},

@@ -201,6 +201,11 @@ class Client:
             fields["images"] = [_image(image) for image in images]
         return self._run("prompt", fields, timeout)
 
+    def retry(self, *, timeout: float | None = None) -> EventIterator:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again."""
+        return self._run("retry_prompt", {}, timeout)
+
     def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
         """Say how a durable run goes on that is held after a crash."""
         self.request("resume_run", run=run, decision=decision)

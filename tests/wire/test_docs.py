@@ -28,6 +28,7 @@ EVENTS = [
 ]
 # Answers to something that nobody asked in the test; they are known, and nothing waits for them.
 NEEDS_A_PARTNER = {
+    "retry_prompt",
     "approve",
     "remove_approval",
     "answer",

@@ -188,6 +188,14 @@ def _run_mode(options: Options) -> int:
         from zot.pi.rpc import serve as serve_pi
 
         return serve_pi(_planned(options))
+    if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
+        from zot.serve.interactive import start
+
+        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+    return _answer_once(options)
+
+
+def _answer_once(options: Options) -> int:
     from zot.serve import once
 
     prompt = once.prompt_text(options.words)

@@ -157,6 +157,7 @@ class RedactingModels:
         self._redactor = redactor
         self.find = models.find
         self.all = models.all
+        self.renew = models.renew
         self._connect = models.connect
 
     def connect(self, model: Model) -> Provider:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.agent import Agent, Limits, UserInput
+from zot.core.agent import Agent, Limits, Progress, UserInput
 from zot.core.compact import Reason
 from zot.core.events import Event
 from zot.core.image import checked_images
@@ -201,6 +201,35 @@ class Runs:
         if durable.held is not None:
             self.tell(durable.held)
         return runs
+
+    def retry(
+        self,
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        """Answer the last prompt once more, which failed or was aborted: it is not said again. What
+        was already answered of it is left out of the conversation.
+
+        Raises:
+            BusyError: a run is in flight.
+            CommandError: the last prompt was answered.
+        """
+        with self._idle("retry"):
+            self._drop_partial()
+
+            def work(run: Run) -> None:
+                self.prepare(run.cancel)
+                self.agent.go_on(run, Progress(), limits)
+
+            return self._submit("prompt", work, tag, accepted)
+
+    def _drop_partial(self) -> None:
+        if not self.session.drop_partial():
+            raise CommandError(
+                "there is nothing to try again: the last prompt was answered", code="not_found"
+            )
 
     def compact(
         self,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.core.agent import Agent, AgentSettings
+from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.events import Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
@@ -44,7 +44,7 @@ from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, 
 from zot.runtime.approval import Approval, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
-from zot.runtime.run import ABORT_GRACE
+from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
@@ -392,6 +392,30 @@ class Runtime(Workplace):
                 connected.close()
             raise
         return model
+
+    def reconnect(self) -> bool:
+        """Take up another credential of the model's provider, after a login; False: it is the same.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            AuthError: there is none any more.
+        """
+        with self._idle("reconnect"):
+            model = self.agent.model
+            if not self.models.renew(model.provider):
+                return False
+            self._put_model(self.models.connect(model), model)
+            return True
+
+    def retry(
+        self,
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        self.reconnect()
+        return super().retry(tag=tag, limits=limits, accepted=accepted)
 
     def _put_model(self, provider: Provider, model: Model) -> None:
         before = self.agent.provider

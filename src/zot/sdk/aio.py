@@ -164,6 +164,11 @@ class AsyncRuntime:
         self._loop = asyncio.get_running_loop()
         return AsyncEventStream(partial(self._runtime._resume_run, run, go_on))
 
+    def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
+        """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(partial(self._runtime._retry, limits))
+
     def cancel(self) -> bool:
         return self._runtime.cancel()
 

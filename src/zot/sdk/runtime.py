@@ -228,6 +228,16 @@ class Runtime:
         """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
         return EventStream(*self._resume_run(run, go_on, None))
 
+    def retry(self, *, limits: Limits | None = None) -> EventStream:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again.
+
+        Raises:
+            BusyError: another prompt or compact runs.
+            CommandError: the last prompt was answered.
+        """
+        return EventStream(*self._retry(limits, None))
+
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
         return self._open().abort()
@@ -528,6 +538,16 @@ class Runtime:
         elif known is not None:
             channel.put(frames.Done())
         return known
+
+    def _retry(
+        self, limits: Limits | None, notify: Callable[[], None] | None
+    ) -> tuple[Run, Channel]:
+        channel = Channel(notify)
+        with self._lock:
+            runtime = self._idle()
+            self._reader.channel = channel
+            self._run = run = runtime.retry(tag=channel, limits=limits)
+        return run, channel
 
     def _resume(self, notify: Callable[[], None] | None) -> tuple[Run, Channel]:
         channel = Channel(notify)

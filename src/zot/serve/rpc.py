@@ -157,6 +157,8 @@ class RpcServer(LineServer):
                 self.warm_up()
             case commands.Prompt():
                 self._prompt(incoming, command)
+            case commands.RetryPrompt():
+                self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
             case commands.Compact(instructions):
                 self.runtime.compact(
                     instructions, tag=incoming.id, accepted=self._accepted(incoming)

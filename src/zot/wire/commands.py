@@ -64,6 +64,10 @@ class ResumeRun(Command, frozen=True, tag="resume_run"):
     decision: Literal["continue", "fail"] = "continue"
 
 
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
 class Steer(Command, frozen=True, tag="steer"):
     """Put a message into the running turn, after the current tool."""
 
@@ -299,6 +303,7 @@ class RemoveApproval(Command, frozen=True, tag="remove_approval"):
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
     | ResumeRun
     | Steer
     | FollowUp

@@ -28,6 +28,7 @@ SEQ: Schema = {
 DATA: dict[type, Any] = {
     commands.Hello: zot.HelloData,
     commands.Prompt: zot.Started,
+    commands.RetryPrompt: zot.Started,
     commands.ResumeRun: None,
     commands.Steer: zot.Started | None,
     commands.FollowUp: zot.Started | None,

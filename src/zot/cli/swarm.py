@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from zot.cli.output import say, say_json
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe.facts import (
@@ -29,7 +30,7 @@ from zot.swarm.agent import AgentSummary
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow
-from zot.text import printable
+from zot.text import whole_characters
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
@@ -50,10 +51,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         code: int = arguments.run(swarm, arguments)
     except ZotError as error:
-        if getattr(arguments, "json", False):
-            _json({"error": str(error), "code": error.code})
-        sys.stderr.write(f"zot: {printable(str(error))}\n")
-        return 1
+        if arguments.json:
+            say_json({"error": str(error), "code": error.code})
+        raise
     return code
 
 
@@ -230,13 +230,13 @@ def _age(seconds: float) -> str:
 def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     summary = swarm.show(arguments.agent)
     if arguments.json:
-        _json(summary)
+        say_json(summary)
         return 0
-    _print(_line(summary))
+    say(_line(summary))
     for name in ("task", "directory", "branch", "model", "turns", "tool_calls", "outcome"):
-        _print(f"  {name.replace('_', ' '):11} {getattr(summary, name)}")
+        say(f"  {name.replace('_', ' '):11} {getattr(summary, name)}")
     for question in summary.questions:
-        _print(f"  asks        {question.title} ({question.id}) {question.preview}")
+        say(f"  asks        {question.title} ({question.id}) {question.preview}")
     return 0
 
 
@@ -244,10 +244,10 @@ def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     follow = arguments.follow or arguments.action == "attach"
     for _, row in swarm.events(arguments.agent, follow=follow):
         if arguments.json:
-            _json(row)
+            say_json(row)
         else:
             for line in _lines_of(row):
-                _print(line)
+                say(line)
         if follow:
             sys.stdout.flush()
     return 0
@@ -337,11 +337,11 @@ def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     diff = swarm.diff(arguments.agent)
     if arguments.json:
-        _json({"diff": diff})
+        say_json({"diff": diff})
     elif sys.stdout.isatty():
-        _print(diff)
+        say(diff)
     else:
-        sys.stdout.write(diff)
+        sys.stdout.write(whole_characters(diff))
     return 0
 
 
@@ -377,21 +377,12 @@ def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _done(arguments: argparse.Namespace) -> int:
     if arguments.json:
-        _json({"ok": True})
+        say_json({"ok": True})
     return 0
 
 
 def _say(arguments: argparse.Namespace, value: object, text: str) -> None:
     if arguments.json:
-        _json(value)
+        say_json(value)
     else:
-        _print(text)
-
-
-def _print(text: str) -> None:
-    for line in text.splitlines():
-        sys.stdout.write(printable(line) + "\n")
-
-
-def _json(value: object) -> None:
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        say(text)

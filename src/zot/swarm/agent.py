@@ -77,6 +77,8 @@ class SwarmAgent:
         self.crashes = 0
         self.alive = False
         """A process of it runs, as far as the log tells: without a supervisor none does."""
+        self.kept = True
+        """What its last process did is committed and counted."""
         self.cancelled = False
         self.lost = ""
         self.merged = ""
@@ -117,14 +119,14 @@ class SwarmAgent:
                 self.tree = row.tree
             case Started():
                 self.attempt = row.attempt
-                self.alive = True
+                self.alive, self.kept = True, False
             case RunOver():
                 self.waiting.pop(row.run, None)
                 self._outcome, self._error = row.outcome, row.error
                 self.crashes = 0
             case Exited():
                 self.crashes += bool(self.waiting)
-                self.alive = False
+                self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case Cancelled():
                 self.cancelled = True
@@ -155,12 +157,12 @@ class SwarmAgent:
     def stage(self) -> Stage:
         if self.lost:
             return "lost"
+        if self.alive:  # until its work is kept, too
+            return "needs_you" if self._observer.asks else "working"
         if self.cancelled:
             return "cancelled"
-        if self.waiting and not self.alive:
-            return "queued"
         if self.waiting:
-            return "needs_you" if self._observer.asks else "working"
+            return "queued"
         if self._outcome == "aborted":
             return "cancelled"
         return "done" if self._outcome == "answered" else "failed"

@@ -188,7 +188,7 @@ class LocalSwarm:
 
     def stop(self) -> None:
         """End the supervisor, if one runs."""
-        if self._connect() is not None:
+        if self.is_supervised():
             self._do(StopSupervisor())
 
     # --- the supervisor ----------------------------------------------------------------------
@@ -231,24 +231,16 @@ class LocalSwarm:
     def _start(self) -> socket.socket:
         """Start a supervisor that outlives this process; connected to it."""
         log = ensure_dir(self._swarm) / "supervisor.log"
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "zot", "swarm", "supervise"],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=self._environment,
-                start_new_session=True,
-            )
-        finally:
-            os.close(out)
+        log.touch(0o600)
+        command = [sys.executable, "-m", "zot", "swarm", "supervise"]
+        # The shell ends at once: the supervisor is nobody's child, and nobody has to wait for it.
+        detached = ["/bin/sh", "-c", 'exec >>"$0" 2>&1 </dev/null; "$@" &', str(log), *command]
+        subprocess.run(detached, env=self._environment, start_new_session=True, check=False)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             connection = self._connect()
             if connection is not None:
                 return connection
-            if process.poll() not in (None, 0):  # 0: another one was faster
-                break
             time.sleep(0.02)
-        raise SwarmError(f"the supervisor does not start; its log is {str(log)!r}")
+        last = "".join(log.read_text(errors="replace").splitlines()[-1:])
+        raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")

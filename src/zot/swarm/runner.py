@@ -29,7 +29,7 @@ from zot.swarm.worktrees import Worktree, Worktrees
 
 RESTART_SECONDS = (0.2, 1.0, 5.0)
 """Before an agent that died is started again."""
-FEATURES = ("approvals", "codes", "dialogs", "queue", "retries", "seq", "thinking")
+FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
 
 class RunIsHeld(SwarmError):
@@ -94,6 +94,17 @@ class AgentRunner:
         for supervised in self.agents.values():
             supervised.log.close()
 
+    async def finish_kept(self) -> None:
+        """Keep the work of agents that had ended when the supervisor before this one died."""
+        for supervised in list(self.agents.values()):
+            agent = supervised.agent
+            if not agent.kept and not agent.waiting and agent.tree is not None:
+                try:
+                    await self._keep(supervised, agent.tree)
+                except ZotError as error:
+                    sys.stderr.write(f"{supervised.folder.id}: {error}\n")
+                supervised.note(Exited(0))
+
     def schedule(self) -> None:
         agents = {id: supervised.agent for id, supervised in self.agents.items()}
         for supervised in self.agents.values():
@@ -156,7 +167,8 @@ class AgentRunner:
         supervised.child = child
         supervised.note(Started(agent.attempt + 1, child.pid))
         try:
-            await child.request("hello", features=FEATURES)
+            asks = ("approvals",) if agent.task.approve else ()
+            await child.request("hello", features=(*FEATURES, *asks))
             while agent.waiting:
                 await self._run_message(supervised, child, next(iter(agent.waiting)))
             code = await child.stop()
@@ -171,8 +183,9 @@ class AgentRunner:
         except SwarmError:
             await child.stop()
             raise
+        if not agent.waiting:
+            await self._keep(supervised, tree)
         supervised.note(Exited(code, child.said() if agent.waiting else ""))
-        await self._keep(supervised, tree)
 
     async def _run_message(self, supervised: Supervised, child: AgentChild, run: str) -> None:
         text = supervised.agent.waiting[run]

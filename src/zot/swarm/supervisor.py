@@ -50,7 +50,8 @@ RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, t
 class Supervisor:
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
-        self._clients = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        """One for each client."""
         self._stopping = asyncio.Event()
 
     async def run(self, socket: Path) -> None:
@@ -62,24 +63,32 @@ class Supervisor:
             server = await asyncio.start_unix_server(self._serve, socket, limit=MAX_LINE)
         finally:
             os.umask(before)
-        self._runner.schedule()
         try:
+            await self._runner.finish_kept()
+            self._runner.schedule()
             await self._until_idle()
         finally:
             server.close()
             socket.unlink(missing_ok=True)
             await self._runner.stop()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        while self._writers:
+            await asyncio.sleep(0.01)
 
     async def _until_idle(self) -> None:
         last_use = time.monotonic()
         while not self._stopping.is_set() and time.monotonic() - last_use < IDLE_SECONDS:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
-            if self._clients or self._runner.busy():
+            if self._writers or self._runner.busy():
                 last_use = time.monotonic()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+        self._writers.add(writer)
         try:
             while line := await reader.readline():
                 writer.write(encode_line(await self._reply(line)))
@@ -87,7 +96,7 @@ class Supervisor:
         except (ConnectionError, ValueError):
             pass  # it left, or sent a line without end
         finally:
-            self._clients -= 1
+            self._writers.discard(writer)
             writer.close()
 
     async def _reply(self, line: bytes) -> SwarmReply:

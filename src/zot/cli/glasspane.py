@@ -62,12 +62,14 @@ def main(argv: Sequence[str]) -> int:
         server_header=False,
         ssl_certfile=arguments.tls_cert,
         ssl_keyfile=arguments.tls_key,
-        timeout_graceful_shutdown=1,  # a stream never ends by itself
+        timeout_graceful_shutdown=5,
         lifespan="off",
         ws="none",
         h11_max_incomplete_event_size=64 * 1024,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    pane.is_over = lambda: server.should_exit
+    server.run(sockets=[listening])
     return 0
 
 

@@ -52,6 +52,8 @@ class Glasspane:
         self._swarm = swarm
         self._guard = guard
         self._directory = directory
+        self.is_over: Callable[[], bool] = lambda: False
+        """The server ends: streams do, too."""
         self._done: dict[str, dict[str, Any]] = {}
         """Answers to clicks by their id: a click that comes twice is done once."""
 
@@ -117,7 +119,7 @@ class Glasspane:
     async def _board_stream(self) -> AsyncIterator[bytes]:
         """A snapshot, then what changed; a lost connection begins with a snapshot again."""
         version, ids, silent = 0, frozenset[str](), 0.0
-        while True:
+        while not self.is_over():
             self._board.refresh()
             gone = ids - self._board.ids()
             rows = self._board.rows(version)
@@ -147,7 +149,7 @@ class Glasspane:
         if not resumed:
             yield encode_event("start", {"position": position}, str(position))
         silent = 0.0
-        while True:
+        while not self.is_over():
             batch = next_batch(log, position)
             if batch.items:
                 yield encode_event("facts", batch.items, str(batch.position))
@@ -186,7 +188,7 @@ class Glasspane:
     def _submit(self, fields: dict[str, Any]) -> dict[str, Any]:
         allowed = set(SwarmTask.__struct_fields__) - {"id", "created", "words", "parent"}
         options = {name: value for name, value in fields.items() if name in allowed}
-        options.setdefault("directory", self._directory)
+        options = {"prompt": None, "directory": self._directory, **options}
         return {"id": self._swarm.submit(**options)}
 
     async def _act(self, request: Request) -> Response:

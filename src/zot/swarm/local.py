@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from zot.files import ensure_dir
 from zot.lines import encode_line
@@ -129,14 +130,14 @@ class LocalSwarm:
 
     def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
         """Have a task done by a new agent; its id. The options are the fields of SwarmTask."""
-        fields = {
-            "id": new_id(prompt),
-            "prompt": prompt,
-            "directory": os.path.realpath(directory),
-            "created": time.time(),
-            **options,
-        }
+        fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
         task = msgspec.convert(fields, SwarmTask)
+        task = replace(
+            task,
+            id=task.id or new_id(task.prompt),
+            directory=os.path.realpath(task.directory),
+            created=time.time(),
+        )
         return self._ask(Submit(task, self._environment), str)
 
     def send(self, agent: str, text: str) -> str:

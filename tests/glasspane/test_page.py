@@ -108,7 +108,7 @@ def test_an_agent_is_approved_by_key_steered_and_merged_by_click(browser, pane, 
     click(browser, "Allow")
     browser.wait_for("document.querySelector('.entry.text strong')?.innerText === 'Done.'")
     click(browser, "Merge")
-    browser.wait_for("document.querySelector('.note.fine')?.innerText.startsWith('merged')")
+    browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
     assert (place.repository / "a.txt").read_text() == "one\ntwo\nthree\n"
     press(browser, "2")
     browser.wait_for("document.querySelectorAll('.line.added').length === 2")

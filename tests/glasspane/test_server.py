@@ -111,6 +111,20 @@ def test_who_comes_back_with_the_id_of_the_last_event_goes_on_there(pane, place)
     assert [fact["data"]["text"] for fact in facts] == ["more"]
 
 
+def test_a_stream_that_is_shared_appears_and_is_lost_when_it_stops_in_a_run(pane, place):
+    board = pane.events("/events")
+    next(board)
+    watch = [sys.executable, "-m", "zot", "watch", "--share", "build-7"]
+    given = b'{"type":"turn_start","step":1}\nnonsense\n'
+    subprocess.run(watch, env=place.environment, input=given, capture_output=True, timeout=60)
+    _, _, data = until(board, lambda name, data: data["agents"])
+    (row,) = data["agents"]
+    assert (row["summary"]["id"], row["summary"]["stage"]) == ("build-7", "lost")
+    assert "stopped before the run ended" in row["summary"]["doing"]
+    shared = place.home / "glasspane" / "streams" / "build-7.jsonl"
+    assert shared.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_task_is_begun_watched_approved_and_merged_from_the_page(pane, place):
     task = "\nthen\n".join([bash("echo two >> a.txt"), says("All done.")])
     status, answer = pane.post(

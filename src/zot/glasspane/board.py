@@ -15,7 +15,7 @@ from zot.errors import ConfigError
 from zot.glasspane.watched import Tail, WatchedAgent, WatchedStream
 from zot.swarm.agent import AgentSummary
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import agent_folders
+from zot.swarm.log import agent_folders, shared_streams
 from zot.swarm.task import NoSuchAgent, SwarmError
 
 LOOK_SECONDS = 1.0
@@ -40,7 +40,7 @@ class BoardAgent(Struct, frozen=True):
 class Board:
     def __init__(self, home: Path, environment: Mapping[str, str], files: Sequence[Path]) -> None:
         self._folder = home / "swarm"
-        self._streams = home / "glasspane" / "streams"
+        self._streams = shared_streams(home)
         self._swarm = LocalSwarm(home, environment)
         self._tails: dict[str, Tail] = {}
         self._rows: dict[str, BoardAgent] = {}

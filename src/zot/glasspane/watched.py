@@ -38,6 +38,8 @@ class WatchedStream:
     def take(self, row: LogRow) -> None:
         self._row_at = row.at or self._clock()
         self._observer.feed(row.frame)
+        if row.frame.get("type") == "stream_over":
+            self._observer.end()
         if not self._first_said and row.frame.get("type") == "user_message":
             self._first_said = _first_text(row.frame)
         stage = _stage(self._observer.status())

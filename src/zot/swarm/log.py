@@ -16,6 +16,8 @@ from zot.lines import write_all
 from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
 
 CHUNK = 256 * 1024
+STREAM_OVER = b'{"type":"stream_over"}'
+"""The last row of a stream that somebody shared: nothing more comes."""
 _row = msgspec.json.Decoder(LogRow)
 
 
@@ -52,6 +54,11 @@ def agent_folders(swarm: Path) -> list[AgentFolder]:
     except FileNotFoundError:
         return []
     return [AgentFolder(swarm / "agents" / name) for name in names if not name.startswith(".")]
+
+
+def shared_streams(home: Path) -> Path:
+    """Where `zot watch --share` keeps streams for the page."""
+    return home / "glasspane" / "streams"
 
 
 class LogWriter:

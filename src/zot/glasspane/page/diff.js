@@ -6,7 +6,7 @@ const MOST_LINES = 20000;
 export function diffView(text) {
   if (!text.trim()) return el("p", { class: "quiet" }, "Nothing has changed.");
   const root = el("div", { class: "diff" });
-  const lines = text.split("\n");
+  const lines = text.replace(/\n$/, "").split("\n");
   let part = null, old = 0, fresh = 0;
   for (const line of lines.slice(0, MOST_LINES)) {
     if (line.startsWith("diff --git")) {

@@ -56,7 +56,7 @@ export async function post(path, fields = {}) {
 
 export function note(text, kind = "error") {
   const box = document.getElementById("notes");
-  const line = el("div", { class: `note ${kind}` }, text, el("button", { onclick: () => line.remove(), title: "Close" }, "×"));
+  const line = el("div", { class: `toast ${kind}` }, text, el("button", { onclick: () => line.remove(), title: "Close" }, "×"));
   box.append(line);
   while (box.children.length > 4) box.firstChild.remove();
   if (kind !== "error") setTimeout(() => line.remove(), 5000);

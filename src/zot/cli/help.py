@@ -22,7 +22,11 @@ zot: a coding agent that other programs embed.
 
 Subcommands (each has --help):
   rpc, ext, local, sessions, skills, approvals, config, login, logout, auth, schema, conformance,
+<<<<<<< HEAD
   watch, swarm, glasspane
+=======
+  watch, follow
+>>>>>>> main
 """
 
 _TAIL = """

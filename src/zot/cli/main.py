@@ -38,6 +38,7 @@ SUBCOMMANDS = {
     "watch": "zot.cli.watch",
     "swarm": "zot.cli.swarm",
     "glasspane": "zot.cli.glasspane",
+    "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 

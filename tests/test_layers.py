@@ -46,8 +46,9 @@ ALLOWED: dict[str, set[str]] = {
     "observe": set(),
     # Agents are processes of their own: the swarm drives them by the wire, like any client.
     "swarm": SMALL | {"observe"},
-    "glasspane": SMALL | {"observe", "swarm", "glasspane"},
-    "client": SMALL | {"wire", "provider"},
+    "glasspane": SMALL | {"observe", "swarm"},
+    "client": SMALL | {"wire", "provider", "client_commands"},
+    "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -12,7 +12,9 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, home_dir
+from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
+from zot.provider.types import Json
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -45,6 +47,7 @@ def build_runtime(
     own_hooks: Sequence[Hook] = (),
     owns_process: bool = False,
     check_extensions: bool = True,
+    mcp_servers: Mapping[str, Json] | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
@@ -52,7 +55,8 @@ def build_runtime(
     `warn` hears what is wrong with extensions, which start with the first prompt or with
     `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
     tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process.
+    secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
+    a file of MCP servers, by name, beside those of the files.
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
@@ -64,7 +68,11 @@ def build_runtime(
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    builtin = _builtin(setup, supervisor, own_tools, extensions=wanted.any())
+    later = wanted.any() or _has_servers(setup, mcp_servers or {})
+    builtin = _builtin(setup, supervisor, own_tools, extensions=later)
+    servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
+    if approval is not None:
+        approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)
@@ -84,7 +92,7 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
+        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions, servers),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         approval=approval,
@@ -159,6 +167,34 @@ def _extension_options(
         warn=warn,
         hide=supervisor.hide,
     )
+
+
+def _mcp_options(
+    setup: Setup,
+    supervisor: SharedSupervisor,
+    builtin: BuiltinTools,
+    given: Mapping[str, Json],
+) -> McpOptions:
+    options = setup.options
+    return McpOptions(
+        setup.cwd,
+        home_dir(),
+        os.environ,
+        given=given,
+        files=options.mcp is not False,
+        trusted=lambda: options.trust or is_trusted(setup.cwd),
+        names=() if options.no_tools else options.tools,
+        keys=secret_names(setup.known),
+        shorten=builtin.shorten,
+        hide=supervisor.hide,
+        jailed=lambda: builtin.jailed,
+    )
+
+
+def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
+    """Whether there can be tools of MCP servers, whose names nobody knows yet."""
+    files = (f"{setup.cwd}/.mcp.json", f"{home_dir()}/mcp.json")
+    return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ ZotError
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
 ├── Blocked                a guard did not allow the turn
 ├── ExtensionError         an extension misbehaved
+├── McpError               an MCP server failed, or cannot be had
 └── SessionError           a session file cannot be read or written
 
 Cancelled stands apart: it is not a failure, and no `except ZotError` may swallow it.
@@ -132,6 +133,10 @@ class Blocked(ZotError):
 
 class ExtensionError(ZotError):
     code = "extension"
+
+
+class McpError(ZotError):
+    code = "mcp"
 
 
 class SessionError(ZotError):

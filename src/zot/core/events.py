@@ -168,6 +168,15 @@ class ExtensionAsk(Struct, frozen=True):
     """Seconds."""
 
 
+class ServerChanged(Struct, frozen=True):
+    """An MCP server is in another state than before."""
+
+    name: str
+    state: str
+    tools: int = 0
+    error: str = ""
+
+
 Event = (
     UserMessage
     | TurnStart
@@ -198,4 +207,5 @@ Event = (
     | ExtensionDisplay
     | ExtensionPanel
     | ExtensionAsk
+    | ServerChanged
 )

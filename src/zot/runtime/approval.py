@@ -35,6 +35,9 @@ class Verdict(Struct, frozen=True):
     reason: str = ""
 
 
+Subject = Callable[[ToolCall], str | None]
+"""The tool that a person is asked about for a call, when it is of a kind that can change something;
+empty: nobody needs to be asked; None: this one does not know the call."""
 AskTerminal = Callable[[ToolCall, str, float, Cancel], Verdict | None]
 """Put the call and its preview to a person for at most so many seconds; None: no answer."""
 
@@ -58,6 +61,7 @@ class Approval(Hook):
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
+        self._subjects: list[Subject] = []
         self._lock = threading.Lock()
         self._count = 0
         self._open: tuple[str, threading.Event] | None = None
@@ -68,6 +72,10 @@ class Approval(Hook):
     def use_model(self, model: Model) -> None:
         """Whose calls these are, from now on."""
         self._model_asks = model.ask
+
+    def also_ask(self, subject: Subject) -> None:
+        """Calls of other tools than the built-in ones that can change something."""
+        self._subjects.append(subject)
 
     def answer(self, request_id: str, decision: Decision, reason: str = "") -> None:
         """Answer the open question.
@@ -95,10 +103,11 @@ class Approval(Hook):
     # --- the guard ---------------------------------------------------------------------------
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block:
-        if not self._must_ask(call.name):
+        subject = self._subject(call)
+        if not self._must_ask(call.name, subject):
             return ALLOW
         id = self._next_id()
-        if call.name in self._remembered:
+        if (subject or call.name) in self._remembered:
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return ALLOW
         if self._client.can_answer("approval"):
@@ -112,14 +121,20 @@ class Approval(Hook):
             "of hello, run zot at a terminal, or pass --yolo"
         )
 
-    def _must_ask(self, name: str) -> bool:
-        if self._model_asks == "always" and name in DEFAULT_TOOLS:
+    def _subject(self, call: ToolCall) -> str:
+        """What the call changes things by; empty: nothing is changed."""
+        if call.name in DEFAULT_TOOLS:
+            return call.name
+        return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
+
+    def _must_ask(self, name: str, subject: str) -> bool:
+        if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return name in self._tools or EVERY_TOOL in self._tools
+            return not {name, subject, EVERY_TOOL}.isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
-        return wanted and name in DEFAULT_TOOLS
+        return wanted and bool(subject)
 
     def _next_id(self) -> str:
         with self._lock:
@@ -156,7 +171,7 @@ class Approval(Hook):
         if decision == "deny":
             return Block(f"the user did not allow this: {verdict.reason or 'no reason given'}")
         if verdict.decision == "allow_session":
-            self._remembered.add(call.name)
+            self._remembered.add(self._subject(call) or call.name)
         return ALLOW
 
 

@@ -55,6 +55,7 @@ class Options(Struct, frozen=True):
     no_session: bool = False
     ext: tuple[str, ...] = ()
     extensions: bool | None = None
+    mcp: bool | None = None
     trust: bool = False
     skills: bool | None = None
     record: str = ""

@@ -19,6 +19,10 @@ from zot.tools.registry import (
 )
 
 
+SHORT = 10_000
+"""Characters; a text of less cannot be too long, unless it is all line ends."""
+
+
 class BuiltinTools(ReadySource):
     """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
 
@@ -85,6 +89,15 @@ class BuiltinTools(ReadySource):
 
     def end_background(self) -> None:
         self._background.end_all()
+
+    def shorten(self, text: str) -> str:
+        """A text as `bash` would show it: what is too long keeps its head and its tail, and all of
+        it goes into a file that the model may read."""
+        if len(text) < SHORT:
+            return text
+        from zot.tools.output import shortened  # start-up budget: loaded with the first one
+
+        return shortened(text, self._place.get(), self._supervisor.secrets())
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:

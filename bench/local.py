@@ -20,9 +20,10 @@ from local_requests import HELD_OUT, TASKS, TUNED, Check, Task
 
 from zot.cancel import Cancel
 from zot.core.identity import IDENTITY
-from zot.home import home
+from zot.home import of_process
 from zot.local.models import find_weights, known_models
 from zot.local.provider import LocalProvider, find_local
+from zot.local.server import LocalServer
 from zot.provider.types import (
     Finished,
     Message,
@@ -34,7 +35,7 @@ from zot.provider.types import (
     ToolSpec,
     UsageSeen,
 )
-from zot.tools.registry import builtin_tools
+from zot.tools.registry import SharedPlace, builtin_tools
 
 STEP_LIMIT, TASK_SECONDS = 12, 240
 
@@ -42,7 +43,8 @@ STEP_LIMIT, TASK_SECONDS = 12, 240
 def main(argv: list[str]) -> int:
     names = [word for word in argv if not word.startswith("-")]
     for name in names or [model.name for model in known_models()]:
-        provider = LocalProvider(find_weights(name))
+        around = of_process()
+        provider = LocalProvider(LocalServer(find_weights(name, around.home), around))
         try:
             measure(name, provider, held_out="--held-out" in argv, tasks="--no-tasks" not in argv)
         finally:
@@ -51,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(name: str, provider: LocalProvider, *, held_out: bool, tasks: bool) -> None:
-    model = find_local(name)
+    model = find_local(name, of_process().home)
     print(f"\n## {name}")
     sets = {"tuned": TUNED, **({"held out": HELD_OUT} if held_out else {})}
     for title, requests in sets.items():
@@ -68,7 +70,8 @@ def ask_all(
     provider: LocalProvider, model: Model, requests: tuple[tuple[str, Check], ...]
 ) -> tuple[int, float]:
     specs = tuple(
-        ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools(Path.cwd())
+        ToolSpec(tool.name, tool.description, tool.schema)
+        for tool in builtin_tools(SharedPlace(str(Path.cwd()), {}))
     )
     right, firsts = 0, []
     for prompt, check in requests:
@@ -136,7 +139,7 @@ def run_task(name: str, task: Task) -> bool:
 def jail(folder: Path) -> list[str]:
     """Everything read-only but the task's directory and the server's locks: models do damage."""
     command = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"]
-    for path in (folder, home() / "local"):
+    for path in (folder, Path(of_process().home, "local")):
         command += ["--bind", str(path), str(path)]
     return [*command, "--die-with-parent", "--"]
 

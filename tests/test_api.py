@@ -260,6 +260,22 @@ def test_a_fork_goes_on_beside_what_it_came_from(open_door: Callable[..., Door])
     assert door.state()[2] == 4
 
 
+def test_the_conversation_and_the_files_go_back_to_a_prompt(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door = open_door("rewind", keep=True)
+    door.ask('tool:write:{"path": "a.txt", "content": "one"}\nthen\nsay:first')
+    door.ask('tool:write:{"path": "a.txt", "content": "two"}\nthen\nsay:forgotten')
+    assert door.changed_files() == ["a.txt"]
+    assert door.rewind(door.checkpoints()[1]) == "restore a.txt"
+    assert (place.work / "a.txt").read_text() == "one"
+    door.ask("say:third")
+    assert "forgotten" not in last_body(anthropic)
+    assert door.rewind(door.checkpoints()[0]) == "remove a.txt"
+    assert not (place.work / "a.txt").exists()
+    assert door.state()[2] == 0
+
+
 def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
     door = open_door("sessions", keep=True)
     door.ask("say:one")

@@ -86,3 +86,38 @@ def violations() -> list[str]:
 
 def test_imports_point_one_way() -> None:
     assert violations() == []
+
+
+ROOTS = {"cli", "home.py"}
+"""Rooms that may ask the process for its variables and directories."""
+ASKING = {
+    "sdk/config.py": "the root of an embedder's runtime",
+    "client.py": "starts `zot rpc` with the environment of its caller",
+    "conformance/kit.py": "starts the server that is examined",
+    "testing/harness.py": "starts the extension that is examined",
+    "children/keeper.py": "a program of its own: what it got is what the child gets",
+    "provider/http.py": "the proxy belongs to the machine, as the certificates do",
+    "provider/connection.py": "so do the certificates: OpenSSL reads the variable itself",
+    "files.py": "who called sudo is a fact of the process",
+    "sessions/files.py": "how files are synced is chosen for the machine",
+    "local/limits.py": "memory and cores of the machine, which a variable may lower",
+    "local/pull.py": "pip is started as the user would",
+}
+"""Others, each with its reason. Whatever is handed a Surroundings must use that instead."""
+
+
+def asks_the_process(path: Path) -> bool:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Attribute(ast.Name("os"), "environ" | "environb" | "getenv" | "getcwd"):
+                return True
+            case ast.Attribute(ast.Name("Path"), "cwd" | "home"):
+                return True
+            case ast.Call(ast.Name("of_process")):
+                return True
+    return False
+
+
+def test_variables_and_directories_of_the_process_are_handed_in() -> None:
+    asking = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if asks_the_process(path)}
+    assert {name for name in asking if name.partition("/")[0] not in ROOTS} == set(ASKING)

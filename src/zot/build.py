@@ -11,7 +11,7 @@ from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import RPC_TOKEN, home_dir
+from zot.home import RPC_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json
@@ -24,7 +24,6 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
-from zot.settings.known import Known
 from zot.settings.plan import Plan
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
@@ -60,7 +59,7 @@ def build_runtime(
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
-    models: Models = RedactingModels(AvailableModels(setup, os.environ), redactor)
+    models: Models = RedactingModels(AvailableModels(setup), redactor)
     if tape is not None:
         models = tape.models(models)
     supervisor = _supervisor(setup, redactor, owns_process=owns_process)
@@ -95,6 +94,7 @@ def build_runtime(
         sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions, servers),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
+        files=builtin,
         approval=approval,
         redactor=redactor,
     )
@@ -114,7 +114,7 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
     supervisor = SharedSupervisor()
     supervisor.secrets = redactor.secrets
     if owns_process:
-        supervisor.hidden_names = secret_names(setup.known)
+        supervisor.hidden_names = secret_names(setup)
         supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
     return supervisor
 
@@ -144,7 +144,7 @@ def _builtin(
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         names = None if names is None else [name for name in names if name != SkillTool.name]
     return BuiltinTools(
-        setup.cwd, home_dir(), names, secret_names(setup.known), supervisor, jail=options.jail
+        setup.cwd, setup.around, names, secret_names(setup), supervisor, jail=options.jail
     )
 
 
@@ -157,12 +157,12 @@ def _extension_options(
     options = setup.options
     return ExtensionOptions(
         setup.cwd,
-        home_dir(),
+        setup.around,
         explicit=options.ext,
         search=options.extensions is not False,
-        trusted=lambda: options.trust or is_trusted(setup.cwd),
+        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
         names=() if options.no_tools else options.tools,
-        secrets=secret_names(setup.known),
+        secrets=secret_names(setup),
         reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
         warn=warn,
         hide=supervisor.hide,
@@ -178,13 +178,13 @@ def _mcp_options(
     options = setup.options
     return McpOptions(
         setup.cwd,
-        home_dir(),
-        os.environ,
+        setup.around.home,
+        setup.around.environ,
         given=given,
         files=options.mcp is not False,
-        trusted=lambda: options.trust or is_trusted(setup.cwd),
+        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
         names=() if options.no_tools else options.tools,
-        keys=secret_names(setup.known),
+        keys=secret_names(setup),
         shorten=builtin.shorten,
         hide=supervisor.hide,
         jailed=lambda: builtin.jailed,
@@ -193,7 +193,7 @@ def _mcp_options(
 
 def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
     """Whether there can be tools of MCP servers, whose names nobody knows yet."""
-    files = (f"{setup.cwd}/.mcp.json", f"{home_dir()}/mcp.json")
+    files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
     return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
@@ -216,7 +216,9 @@ def find_skills(setup: Setup) -> list[Skill]:
     if options.skills is False:
         return []
     search = options.extensions is not False
-    return skills_here(setup.cwd, options.ext, extensions=search, trusted=options.trust)
+    return skills_here(
+        setup.cwd, setup.around, options.ext, extensions=search, trusted=options.trust
+    )
 
 
 def _offers_skills(options: Options) -> bool:
@@ -226,8 +228,8 @@ def _offers_skills(options: Options) -> bool:
 def _prompt_folders(setup: Setup) -> list[SkillFolder]:
     """Those of the project count only where it is trusted."""
     project = os.path.join(setup.cwd, ".zot", "prompts")
-    folders = [SkillFolder(os.path.join(home_dir(), "prompts"))]
-    if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd)):
+    folders = [SkillFolder(os.path.join(setup.around.home, "prompts"))]
+    if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd, setup.around.home)):
         folders.insert(0, SkillFolder(project, inside=setup.cwd))
     return folders
 
@@ -241,9 +243,11 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
         return Session(model=(provider, model))
-    from zot.sessions.open import open_session  # only where one is kept
+    from zot.sessions.open import begin_session, open_session  # only where one is kept
 
-    return open_session(options.session or None, setup.cwd, provider=provider, model=model)
+    if options.session:
+        return open_session(options.session, setup.cwd, provider=provider, model=model)
+    return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
 def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
@@ -251,7 +255,8 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
 
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
-    return KeptSessions(setup.cwd, keep=keep, provider=setup.info.name, model=setup.model.id)
+    provider, model = setup.info.name, setup.model.id
+    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
@@ -270,7 +275,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
     options = setup.options
     return system_prompt(
         cwd=setup.cwd,
-        home=home_dir(),
+        home=setup.around.home,
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=options.context_files is not False,
@@ -280,10 +285,11 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
 
 def redactor_for(setup: Setup) -> Redactor:
     """Knows every key that this user has, not only the one in use."""
-    given = given_secrets(setup.key, secret_names(setup.known), os.environ)
-    return Redactor(given | setup.known.written_keys(os.environ), home_dir())
+    environ = setup.around.environ
+    given = given_secrets(setup.key, secret_names(setup), environ)
+    return Redactor(given | setup.known.written_keys(environ), setup.around.home)
 
 
-def secret_names(known: Known) -> frozenset[str]:
+def secret_names(setup: Setup) -> frozenset[str]:
     """Variables that no child process may see."""
-    return known.key_variables(os.environ) | {RPC_TOKEN}
+    return setup.known.key_variables(setup.around.environ) | {RPC_TOKEN}

@@ -25,11 +25,14 @@ from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
 from zot.wire.frames import (
+    ChangedFileShape,
+    CheckpointShape,
     CommandRan,
     CommandShape,
     EventFrame,
     MessageShape,
     ModelShape,
+    Rewound,
     SessionShape,
     ShellRan,
     State,
@@ -278,6 +281,35 @@ class Client:
         data = answer.data_as(frames.SessionExported)
         text = data.path if path else data.content
         return "" if text is UNSET else text
+
+    def checkpoints(self) -> tuple[CheckpointShape, ...]:
+        """The prompts of the conversation: where `rewind` can go back to."""
+        return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both; `preview`: only say what would be done."""
+        answer = self.request(
+            "rewind",
+            to=to,
+            conversation=conversation,
+            files=files,
+            preview=preview,
+            force=force,
+        )
+        return answer.data_as(frames.Rewound)
+
+    def changed_files(self) -> tuple[ChangedFileShape, ...]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        return self.request("get_changes").data_as(frames.Changes).files
 
     # --- commands, questions, the shell ------------------------------------------------------
 

@@ -14,6 +14,8 @@ ZotError
 │   ├── Refused            the model or a filter refused to answer
 │   └── BadResponse        an answer that is not one: HTML, cut, empty, garbage
 ├── ToolError              a tool failed; the text goes to the model
+│   ├── ToolBlocked        a guard, a person or the jail did not allow it
+│   └── ToolTimedOut       it took longer than it may
 ├── CommandError           a client's command cannot be carried out
 │   ├── BusyError          a run is in flight
 │   └── ClosedError        the runtime was closed
@@ -104,6 +106,14 @@ class BadResponse(ProviderError):
 
 class ToolError(ZotError):
     code = "tool"
+
+
+class ToolBlocked(ToolError):
+    pass
+
+
+class ToolTimedOut(ToolError):
+    pass
 
 
 class CommandError(ZotError):

@@ -1,38 +1,65 @@
-"""Where zot keeps its files (`zot.files` writes them), and a variable that no child may see.
+"""What a run takes from the process around it: variables, directories, where zot keeps its files.
 
-Plain string paths inside: `zot rpc` loads this before its first answer, and pathlib would cost
-it several milliseconds. `home()` hands out a Path to those who have pathlib loaded anyway.
+Only the composition roots (cli, sdk, build) ask the process; the rest is handed a Surroundings, or
+the part of it that it needs, so that agents side by side may differ (tests/test_layers.py). Plain
+string paths: `zot rpc` loads this before its first answer, and pathlib would cost it several
+milliseconds.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from msgspec import Struct
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 """The variable with the token that a client must say first; it is kept from every child."""
 
 
-def home_dir() -> str:
+class Surroundings(Struct, frozen=True):
+    """Made once at the root of a program, and handed down."""
+
+    environ: Mapping[str, str]
+    home: str
+    """zot's own directory."""
+    user: str
+    """The user's: what `~` means."""
+    cwd: str = ""
+    """What relative paths of the user's start from; empty: it is gone."""
+
+    def absolute(self, path: str) -> str:
+        """The path as the user means it, without a `..` in it; empty when there is nothing that a
+        relative one could start from."""
+        if not self.cwd and not os.path.isabs(path):
+            return ""
+        return os.path.normpath(os.path.join(self.cwd, path))
+
+
+def of_process() -> Surroundings:
+    """Those of this process. Its variables are looked up when they are needed, not copied."""
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        cwd = ""
+    return Surroundings(os.environ, home_dir(os.environ), user_dir(os.environ), cwd)
+
+
+def user_dir(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or os.path.expanduser("~")
+
+
+def home_dir(environ: Mapping[str, str]) -> str:
     """`$ZOT_HOME`, else the platform's place for state. Nothing is created by asking."""
-    if explicit := os.environ.get("ZOT_HOME"):
-        return os.path.expanduser(explicit)
-    if state := os.environ.get("XDG_STATE_HOME"):
+    user = user_dir(environ)
+    if explicit := environ.get("ZOT_HOME"):
+        is_below = explicit == "~" or explicit.startswith("~/")
+        return user + explicit[1:] if is_below else explicit
+    if state := environ.get("XDG_STATE_HOME"):
         return os.path.join(state, "zot")
-    user = os.path.expanduser("~")
     if sys.platform == "darwin":
         return os.path.join(user, "Library", "Application Support", "zot")
-    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+    if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
         return os.path.join(local, "zot")
     return os.path.join(user, ".local", "state", "zot")
-
-
-def home() -> Path:
-    """The same as a Path."""
-    from pathlib import Path  # start-up budget: see the top of the file
-
-    return Path(home_dir())

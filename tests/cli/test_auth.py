@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 from support.oauth import OAuthServer
 
+from tests.support.around import around
 from zot.cli import auth as auth_cli
 from zot.cli.auth import main
 from zot.provider.auth.store import AuthFile, Credential, Token
@@ -277,7 +278,7 @@ def test_a_variable_is_shown_with_its_name(monkeypatch, capsys):
 
 def test_a_stored_key_reaches_the_setup_and_chooses_the_provider(home):
     AuthFile(str(home)).put("openai", Credential(api_key="stored"))
-    setup = resolve(parse([]), {})
+    setup = resolve(parse([]), around({}))
     assert (setup.info.name, setup.key, setup.renew) == ("openai", "stored", None)
     assert "logged in" in setup.notice
 
@@ -287,7 +288,7 @@ def test_a_token_travels_as_one_and_is_renewed_between_calls(home, server):
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1000))
     token = Token(issued["access_token"], issued["refresh_token"], expiry=soon)
     AuthFile(str(home)).put("anthropic", Credential(oauth=token))
-    setup = resolve(parse(["--provider", "anthropic"]), {})
+    setup = resolve(parse(["--provider", "anthropic"]), around({}))
     assert (setup.key, setup.info.auth) == (issued["access_token"], "bearer")
     setup.connect(setup.model).close()
     (home / "oauth.json").write_text(json.dumps({"anthropic": server.settings()}))

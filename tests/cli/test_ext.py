@@ -210,6 +210,24 @@ def test_a_broken_one_can_be_removed_by_its_folder(home, zot_ext):
     assert list((home / "extensions").iterdir()) == []
 
 
+def test_an_update_keeps_the_files_that_only_the_installed_one_has(home, zot_ext, tmp_path):
+    folder = write_extension(tmp_path, "x", "old")
+    zot_ext("install", str(folder))
+    installed = home / "extensions" / "x"
+    (installed / "state").mkdir()
+    (installed / "state" / "todo.json").write_text("[1]")
+    (installed / "link").symlink_to("state")
+    (folder / "main.py").write_text("new")
+    (folder / "state").mkdir()
+    (folder / "state" / "schema.json").write_text("{}")
+    assert zot_ext("install", "--force", str(folder))[0] == 0
+    assert (installed / "main.py").read_text() == "new"
+    assert (installed / "state" / "todo.json").read_text() == "[1]"
+    assert (installed / "state" / "schema.json").read_text() == "{}"
+    assert (installed / "link").is_symlink()
+    assert [path.name for path in (home / "extensions").iterdir()] == ["x"]
+
+
 # --- enable and disable ----------------------------------------------------------------------
 
 
@@ -331,6 +349,14 @@ for frame in frames(): pass
         assert text in out
     found = json.loads(zot_ext("doctor", "--json", "b-dead")[1])
     assert [each["state"] for each in found] == ["stopped"]
+
+
+def test_doctor_gives_a_slow_start_the_time_of_a_run(home, zot_ext):
+    body = 'time.sleep(3.4)\nhello("x")\nemit("ready")\nfor frame in frames(): pass\n'
+    write_extension(home / "extensions", "x", body)
+    code, out, _ = zot_ext("doctor")
+    assert (code, "problem" in out) == (0, False)
+    assert "s to start; the first prompt waits 3 s" in out
 
 
 def test_doctor_without_extensions_says_so(home, zot_ext):

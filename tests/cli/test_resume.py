@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from support.rpc import environment, make_folder, write_script
 
+from tests.support.around import around, zot_home
 from zot.core.session import ModelChange, Title
 from zot.provider.types import Message, Text
-from zot.sessions.open import open_session
+from zot.sessions.open import begin_session
 from zot.settings.flags import parse
 from zot.settings.known import Known, resumed
 from zot.settings.plan import plan
@@ -23,7 +24,7 @@ def work(tmp_path, monkeypatch):
 
 
 def keep(text: str, provider: str = "openai", model: str = "gpt-5", change=None) -> str:
-    session = open_session(None, str(Path.cwd()), provider=provider, model=model)
+    session = begin_session(str(Path.cwd()), zot_home(), provider=provider, model=model)
     session.append(Message("user", (Text(text),), 1.0))
     if change:
         session.append(change)
@@ -45,7 +46,7 @@ def test_a_session_goes_on_with_its_model(work):
 
 
 def planned(flags, environ):
-    made = plan(parse(flags), environ)
+    made = plan(parse(flags), around(environ))
     assert made.session is not None
     made.session.close()
     return made.setup
@@ -58,7 +59,7 @@ def test_a_model_nobody_knows_any_more_is_not_insisted_on(work):
         ("scripted", "scripted"),
     ):
         options = parse(["--session", keep("a", provider, model)])
-        assert resumed(options, (provider, model), Known()) == options
+        assert resumed(options, (provider, model), Known(zot_home())) == options
 
 
 def test_a_provider_without_a_key_any_more_is_not_insisted_on(work):
@@ -67,7 +68,7 @@ def test_a_provider_without_a_key_any_more_is_not_insisted_on(work):
 
 
 def test_where_there_is_no_session_yet_a_new_one_begins(work):
-    assert plan(parse(["--continue"]), {"OPENAI_API_KEY": "k"}).session is None
+    assert plan(parse(["--continue"]), around({"OPENAI_API_KEY": "k"})).session is None
 
 
 # --- the choice ------------------------------------------------------------------------------

@@ -13,6 +13,13 @@ from zot.provider.types import Text, ToolCall, ToolResult
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extensions"
 
+
+def example(root, name):
+    """A copy of an example: it keeps its files in its folder."""
+    state = shutil.ignore_patterns("audit.jsonl", "todo.json")
+    return shutil.copytree(EXAMPLES / name, root / name, ignore=state)
+
+
 QUICK_START = """#!/usr/bin/env python3
 # $ZOT_HOME/extensions/hello-py/hello.py
 import json, sys, threading
@@ -111,7 +118,8 @@ def test_guard_blocks_dangerous_commands(guard, command):
 
 @pytest.fixture(scope="module")
 def guard(tmp_path_factory):
-    with running_host(tmp_path_factory.mktemp("guard"), EXAMPLES / "guard") as (host, seen):
+    root = tmp_path_factory.mktemp("guard")
+    with running_host(root, example(root, "guard")) as (host, seen):
         yield host, seen
 
 
@@ -127,27 +135,27 @@ def test_guard_allows_other_commands(guard, command):
 
 def test_guard_keeps_an_audit_log_and_fails_closed(tmp_path):
     bash = ToolCall("1", "bash", {"command": "rm -rf /"})
-    with running_host(tmp_path, EXAMPLES / "guard") as (host, seen):
+    folder = example(tmp_path, "guard")
+    with running_host(tmp_path, folder) as (host, seen):
         host.session_started("s1")
         assert isinstance(host.hook().before_tool(bash, hook_context()), Block)
         seen.wait(lambda event: event == ExtensionNotify("guard", "warn", "blocked: rm -rf /"))
         host.listen(ToolReturned(bash, ToolResult("1", (Text("no"),), is_error=True)), "s1")
-        log = tmp_path / "home" / "extension-data" / "guard" / "audit.jsonl"
+        log = folder / "audit.jsonl"
         wait_for(lambda: log.read_text().count("\n") == 2)
         kinds = [json.loads(line)["kind"] for line in log.read_text().splitlines()]
         assert kinds == ["blocked", "result"]
         assert host.run_command("audit", "1").text == log.read_text().splitlines(True)[-1]
         assert only(host).fails_closed
     read = ToolCall("2", "read", {"path": "x"})
-    folder = tmp_path / "guard"
-    shutil.copytree(EXAMPLES / "guard", folder)
     (folder / "guard.py").write_text("raise SystemExit(1)")
     with running_host(tmp_path, folder) as (host, _):
         assert isinstance(host.hook().before_tool(read, hook_context()), Block)
 
 
 def test_todo_is_one_list_for_the_model_and_the_panel(tmp_path):
-    with running_host(tmp_path, EXAMPLES / "todo") as (host, seen):
+    folder = example(tmp_path, "todo")
+    with running_host(tmp_path, folder) as (host, seen):
         (tool,) = host.tools()
         assert tool.schema["required"] == ["action"]
         assert tool.schema["properties"]["action"] == {
@@ -167,7 +175,7 @@ def test_todo_is_one_list_for_the_model_and_the_panel(tmp_path):
         for key, text in (("down", ""), ("enter", ""), ("up", ""), ("rune", "d"), ("esc", "")):
             assert host.panel_key("todo", "todo", key, text)
         seen.wait(lambda event: isinstance(event, ExtensionPanel) and event.action == "close")
-    with running_host(tmp_path, EXAMPLES / "todo") as (host, _):
+    with running_host(tmp_path, folder) as (host, _):
         assert text_of(call(host, "todo", {"action": "list"})) == "1. [x] write docs"
 
 

@@ -93,7 +93,35 @@ for frame in frames(): pass
         assert (ack["zot_version"], ack["provider"], ack["model"]) == ("9.9.9", "anthropic", "m1")
         assert ack["cwd"] == str(tmp_path / "work")
         assert ack["extension_dir"] == str(folder)
-        assert Path(ack["data_dir"]).stat().st_mode & 0o777 == 0o700
+        assert ack["data_dir"] == str(folder)
+
+
+DATA_DIR = """
+hello("x")
+emit("register_command", name="data", description=next(frames())["data_dir"])
+emit("ready")
+for frame in frames(): pass
+"""
+
+
+def test_files_of_an_extension_stay_where_they_are(tmp_path):
+    folder = write_extension(tmp_path, "x", DATA_DIR)
+    apart = tmp_path / "home" / "extension-data" / "x"
+    apart.mkdir(parents=True)
+    for where in (folder, apart):
+        with running_host(tmp_path, folder) as (host, _):
+            assert host.commands()[0].description == str(where)
+        (apart / "state.json").touch()
+
+
+def test_an_extension_that_cannot_write_to_its_folder_has_one_elsewhere(tmp_path, monkeypatch):
+    folder = write_extension(tmp_path, "x", DATA_DIR)
+    # Not by chmod: root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder)
+    with running_host(tmp_path, folder) as (host, _):
+        apart = Path(host.commands()[0].description)
+    assert apart == tmp_path / "home" / "extension-data" / "x"
+    assert apart.stat().st_mode & 0o777 == 0o700
 
 
 def test_an_extension_that_is_quiet_after_hello_is_ready(tmp_path):
@@ -130,7 +158,9 @@ emit("ready")
 for frame in frames(): pass
 """
     folder = write_extension(tmp_path, "x", body)
-    host = ExtensionHost(HostSettings(tmp_path, tmp_path / "home", "", (folder,), search=False))
+    host = ExtensionHost(
+        HostSettings(tmp_path, tmp_path / "home", os.environ, "", (folder,), search=False)
+    )
     try:
         host.start()
         host.wait_ready()

@@ -27,7 +27,7 @@ from zot.core.events import ExtensionNotify, TurnStart
 from zot.core.hook import ALLOW, Block
 from zot.errors import Cancelled, ToolError
 from zot.extensions.limits import ExtensionLimits
-from zot.provider.types import ToolCall
+from zot.provider.types import Message, Text, ToolCall
 
 QUICK = ExtensionLimits(
     grace=1.0,
@@ -422,6 +422,66 @@ def test_a_guard_that_does_not_start_in_time_blocks_what_it_guards(tmp_path):
         assert host.hook().before_turn(1, hook_context()) == ALLOW
 
 
+@pytest.mark.parametrize("event", ["tool_call", "turn_start", "assistant_message"])
+@pytest.mark.parametrize("hello_at", ["once", "the end"])
+def test_a_slow_guard_holds_in_its_very_first_run(tmp_path, hello_at, event):
+    folder = slow_guard(tmp_path, hello_at)
+    main = folder / "main.py"
+    main.write_text(main.read_text().replace("tool_call", event))
+    (folder / "slow").touch()
+    with running_host(tmp_path, folder, limits=SLOW) as (host, _):
+        threading.Timer(1.0, (folder / "go").touch).start()
+        verdict = ask_guard(host, event)
+        assert verdict == Block("blocked by extension guard: never")
+
+
+def ask_guard(host, event):
+    context = hook_context()
+    match event:
+        case "tool_call":
+            return host.hook().before_tool(BASH, context)
+        case "turn_start":
+            return host.hook().before_turn(1, context)
+        case _:
+            return host.hook().before_reply(Message("assistant", (Text("x"),), 0.0), context)
+
+
+def test_an_extension_that_never_says_what_it_guards_holds_nothing_up_twice(tmp_path):
+    folder = slow_guard(tmp_path, "the end")
+    (folder / "slow").touch()
+    limits = ExtensionLimits(grace=0.1, undecided=0.8)
+    with running_host(tmp_path, folder, limits=limits) as (host, seen):
+        assert host.hook().before_tool(BASH, hook_context()) == ALLOW
+        seen.wait(lambda event: "did not say what it guards" in getattr(event, "message", ""))
+        started = time.monotonic()
+        assert host.hook().before_tool(BASH, hook_context()) == ALLOW
+        assert time.monotonic() - started < 0.5
+
+
+def test_an_extension_known_to_guard_nothing_is_not_waited_for_after_its_hello(tmp_path):
+    folder = slow_guard(tmp_path, "once")
+    (folder / "main.py").write_text((folder / "main.py").read_text().replace("tool_call", "none"))
+    with running_host(tmp_path, folder, limits=SLOW):
+        wait_for(lambda: (tmp_path / "home" / "guards" / "guard").exists())
+    (folder / "slow").touch()
+    with running_host(tmp_path, folder, limits=ExtensionLimits(undecided=60)) as (host, _):
+        assert only(host).live  # by its silence
+        assert host.hook().before_tool(BASH, hook_context()) == ALLOW
+
+
+def test_an_abort_ends_the_wait_for_what_an_extension_guards(tmp_path):
+    folder = slow_guard(tmp_path, "the end")
+    (folder / "slow").touch()
+    cancel = Cancel()
+    with running_host(tmp_path, folder, limits=ExtensionLimits(grace=0.1, undecided=60)) as (
+        host,
+        _,
+    ):
+        threading.Timer(0.3, cancel.set).start()
+        with pytest.raises(Cancelled):
+            host.hook().before_tool(BASH, hook_context(cancel))
+
+
 def test_what_no_longer_guards_is_forgotten(tmp_path):
     guards = tmp_path / "home" / "guards"
     folder = slow_guard(tmp_path, "once")
@@ -431,7 +491,7 @@ def test_what_no_longer_guards_is_forgotten(tmp_path):
     (folder / "main.py").write_text((folder / "main.py").read_text().replace("tool_call", "none"))
     with running_host(tmp_path, folder, limits=SLOW) as (host, _):
         assert host.hook().before_tool(BASH, hook_context()) == ALLOW
-        wait_for(lambda: not (guards / "guard").exists())
+        wait_for(lambda: (guards / "guard").read_text() == "")
 
 
 def test_abort_ends_a_wait_for_an_interceptor(tmp_path):
@@ -727,11 +787,11 @@ def test_everything_ends_when_zot_is_killed(tmp_path):
     stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(120)"
     folder = write_extension(tmp_path, "x", DAEMONS.replace("ENDS", stubborn))
     program = f"""
-import sys, time
+import os, sys, time
 from pathlib import Path
 from zot.extensions.host import ExtensionHost, HostSettings
 root = Path({str(tmp_path)!r})
-host = ExtensionHost(HostSettings(root, root / "home", "", (root / "x",), search=False))
+host = ExtensionHost(HostSettings(root, root / "home", os.environ, "", (root / "x",), search=False))
 host.start()
 host.wait_ready()
 print("ready", flush=True)

@@ -10,7 +10,14 @@ from support.extension import wait_for
 from zot.cancel import Cancel
 from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
-from zot.core.events import CompactFailed, Done, ToolReturned, UserMessage
+from zot.core.events import (
+    ApprovalRequest,
+    CompactFailed,
+    CompactStart,
+    Done,
+    ToolReturned,
+    UserMessage,
+)
 from zot.core.tool import ToolOutput
 from zot.errors import Cancelled, ToolError
 from zot.extensions import deliver, proto
@@ -108,15 +115,23 @@ def test_a_failed_compaction_says_how_it_failed():
     failed = deliver.fields(CompactFailed("manual", "no model"), "s-1")
     assert (failed["status"], failed["error"]) == ("failed", "no model")
     aborted = deliver.fields(CompactFailed("overflow", "aborted", aborted=True), "s-1")
-    assert (aborted["status"], aborted["compaction_id"]) == ("aborted", "s-1")
+    assert (aborted["status"], aborted["compaction_id"]) == ("cancelled", "s-1")
 
 
 def test_every_named_event_has_fields_and_others_have_none():
     call = ToolCall("1", "bash", None, raw="{")
-    returned = ToolReturned(call, ToolResult("1", (Text("x"),), is_error=True))
-    assert deliver.fields(returned, "")["status"] == "error"
+    result = ToolResult("1", (Text("x"),), is_error=True)
+    fields = deliver.fields(ToolReturned(call, result, 1.0, "failed", False), "")
+    assert (fields["status"], fields["executed"]) == ("failed", False)
+    assert fields["tool_args_raw"] == "{"
+    assert "tool_args" not in fields
     message = Message("user", (Text("a"), Text("b")), 0.0)
     assert deliver.fields(UserMessage(message), "") == {"text": "ab", "image_count": 0}
+    assert deliver.fields(UserMessage(message, queued=True), "")["queued"] is True
+    asked = deliver.fields(ApprovalRequest("a", call, "rm x", 1.0), "")
+    assert asked == {"tool_id": "1", "tool_name": "bash", "tool_preview": "rm x"}
+    counts = deliver.fields(CompactStart("manual", 12, 3000), "s-1")
+    assert (counts["message_count"], counts["token_estimate"]) == (12, 3000)
     with pytest.raises(TypeError, match="is not for extensions"):
         deliver.fields(Done(), "")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from support.local import place, small_model_file
 
+from tests.support.around import zot_home
 from zot.cancel import Cancel
+from zot.home import of_process
 from zot.local.models import SMALL, Weights, find_weights
 from zot.local.serve import ServerAddress
 from zot.local.server import LocalServer
@@ -25,7 +27,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def small(own_home: Path) -> Weights:
     place(small_model_file())
-    return find_weights(SMALL)
+    return find_weights(SMALL, zot_home())
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerAd
         patch.setenv("ZOT_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("ZOT_LOCAL_THREADS", "1")
         weights = Weights("small", file, file.stat().st_size)
-        server = LocalServer(weights, context=1024, linger=0.2, template=TOOL_TEMPLATE)
+        server = LocalServer(
+            weights, of_process(), context=1024, linger=0.2, template=TOOL_TEMPLATE
+        )
     try:
         yield server.acquire(Cancel())
     finally:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.around import zot_home
 from zot.cancel import Cancel
 from zot.cli.local import main
+from zot.home import of_process
 from zot.local.models import Weights, models_dir
 from zot.local.server import LocalServer
 
@@ -29,7 +31,7 @@ def test_list_shows_size_licence_hash_and_sources(capsys: pytest.CaptureFixture[
 
 def test_status_tells_what_runs(capsys: pytest.CaptureFixture[str], small: Weights) -> None:
     assert "running: nothing" in said(capsys, "status")[1]
-    server = LocalServer(small, context=512, linger=0.2)
+    server = LocalServer(small, of_process(), context=512, linger=0.2)
     address = server.acquire(Cancel())
     assert f"process {address.pid}, port {address.port}" in said(capsys, "status")[1]
     facts = json.loads(said(capsys, "status", "--json")[1])
@@ -73,7 +75,7 @@ def test_a_pull_that_cannot_be_had_fails_in_one_line(
     code, _, err = said(capsys, "pull", "smollm2-135m")
     assert code == 1
     assert "zot local: could not fetch smollm2-135m" in err
-    assert [each.name for each in models_dir().glob("*.gguf")] == []
+    assert [each.name for each in models_dir(zot_home()).glob("*.gguf")] == []
 
 
 def test_bad_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

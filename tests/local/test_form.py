@@ -5,13 +5,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.around import tools_at
 from zot.local.form import Form, flat_call, forms_for, grammar
 from zot.provider.types import ToolCall, ToolSpec
-from zot.tools.registry import builtin_tools
 
 
 def builtin() -> dict[str, Form]:
-    tools = builtin_tools("/")
+    tools = tools_at("/")
     return forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.around import tools_at
 from zot.local.examples import BANK, nearest
 from zot.local.form import forms_for
 from zot.local.prompt import (
@@ -22,9 +23,8 @@ from zot.provider.types import (
     ToolSpec,
 )
 from zot.runtime.prompt import system_prompt
-from zot.tools.registry import builtin_tools
 
-FORMS = forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))
+FORMS = forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools_at("/"))
 
 
 def user(text: str) -> Message:

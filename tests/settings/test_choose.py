@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.rpc import environment, make_folder
 
+from tests.support.around import zot_home
 from zot.errors import AuthError
 from zot.provider.address import host_and_port, is_loopback
 from zot.settings.choose import CANDIDATES, Candidate, choose, first_model
@@ -58,17 +59,19 @@ def no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_first_a_key_then_a_login() -> None:
-    choice = choose({"OPENAI_API_KEY": "x"}, candidates=NOBODY, stored=lambda: ["google"])
+    choice = choose(
+        {"OPENAI_API_KEY": "x"}, zot_home(), candidates=NOBODY, stored=lambda: ["google"]
+    )
     assert choice.line("gpt-5") == (
         "using openai with gpt-5 (OPENAI_API_KEY is set); --provider NAME chooses another"
     )
-    choice = choose({}, candidates=NOBODY, stored=lambda: ["google"])
+    choice = choose({}, zot_home(), candidates=NOBODY, stored=lambda: ["google"])
     assert (choice.info.name, choice.because) == ("google", "you are logged in")
 
 
 def test_then_a_server_on_this_machine(server: ModelServer) -> None:
     candidate = Candidate("ollama", "ollama", server.base_url)
-    choice = choose({}, candidates=(candidate,))
+    choice = choose({}, zot_home(), candidates=(candidate,))
     assert (choice.info.name, choice.model) == ("ollama", "qwen3:8b")
     assert choice.base_url == server.base_url
     assert "ollama answers on port" in choice.because
@@ -77,13 +80,15 @@ def test_then_a_server_on_this_machine(server: ModelServer) -> None:
 def test_a_server_may_have_been_moved(server: ModelServer) -> None:
     candidate = Candidate("ollama", "ollama", "http://127.0.0.1:1/v1")
     moved = {"OLLAMA_HOST": server.base_url.removesuffix("/v1")}
-    assert choose(moved, candidates=(candidate,)).model == "qwen3:8b"
+    assert choose(moved, zot_home(), candidates=(candidate,)).model == "qwen3:8b"
 
 
 def test_no_other_machine_is_asked() -> None:
     far = Candidate("custom", "far", "http://192.0.2.1:9/v1")
     with pytest.raises(AuthError):
-        choose({"OLLAMA_HOST": "http://192.0.2.1:11434"}, candidates=(far, *CANDIDATES[:1]))
+        choose(
+            {"OLLAMA_HOST": "http://192.0.2.1:11434"}, zot_home(), candidates=(far, *CANDIDATES[:1])
+        )
     assert not is_loopback(host_and_port("http://192.0.2.1:9/v1")[0])
     assert not is_loopback(host_and_port("http://127.0.0.1:what/v1")[0])
     assert not is_loopback(host_and_port("http://127.evil.example/v1")[0])
@@ -112,6 +117,7 @@ def test_looking_at_every_port_takes_no_time() -> None:
     with pytest.raises(AuthError):
         choose(
             {},
+            zot_home(),
             candidates=[Candidate("custom", "x", f"http://127.0.0.1:{n}/v1") for n in range(1, 10)],
         )
     assert time.monotonic() - began < 5
@@ -122,13 +128,13 @@ def test_then_the_pulled_model(tmp_path: Path) -> None:
     models.mkdir(parents=True)
     with (models / "smollm2-135m.gguf").open("wb") as file:
         file.truncate(98_362_432)
-    choice = choose({}, candidates=NOBODY)
+    choice = choose({}, zot_home(), candidates=NOBODY)
     assert (choice.info.name, choice.model) == ("local", "smollm2-135m")
 
 
 def test_with_nothing_the_three_ways_are_told() -> None:
     with pytest.raises(AuthError, match="Three ways to get one") as raised:
-        choose({}, candidates=NOBODY)
+        choose({}, zot_home(), candidates=NOBODY)
     for way in ("ANTHROPIC_API_KEY", "ollama", "zot local pull"):
         assert way in str(raised.value)
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.around import zot_home
 from zot.cli.config import main
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
-from zot.home import home, home_dir
+from zot.home import home_dir
 from zot.settings import config, trust
 from zot.settings.config import Configuration, Value, read_configuration
 from zot.settings.flags import Options, with_defaults
@@ -58,17 +59,17 @@ def options_of(place, options, environ=None) -> Options:
 def test_home_is_where_the_platform_keeps_state(monkeypatch, tmp_path):
     monkeypatch.setenv("ZOT_HOME", "~/z")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert home_dir() == str(tmp_path / "z")
+    assert home_dir(os.environ) == str(tmp_path / "z")
     monkeypatch.delenv("ZOT_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", "/x")
-    assert home_dir() == "/x/zot"
+    assert home_dir(os.environ) == "/x/zot"
     monkeypatch.delenv("XDG_STATE_HOME")
-    assert home_dir() == str(tmp_path / ".local" / "state" / "zot")
+    assert home_dir(os.environ) == str(tmp_path / ".local" / "state" / "zot")
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert home() == tmp_path / "Library" / "Application Support" / "zot"
+    assert home_dir(os.environ) == str(tmp_path / "Library" / "Application Support" / "zot")
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", "/local")
-    assert home_dir() == "/local/zot"
+    assert home_dir(os.environ) == "/local/zot"
 
 
 def test_a_file_is_replaced_whole_and_private(tmp_path):
@@ -171,22 +172,22 @@ def test_a_project_may_not_set_what_is_dangerous_unless_it_is_trusted(place):
     assert len(found.warnings) == 1
     assert "base_url, max_cost" in found.warnings[0]
     assert "zot config trust" in found.warnings[0]
-    trust.trust(str(place / "project"))
+    trust.trust(str(place / "project"), zot_home())
     found = settings_of(place)
     assert (found["base_url"], found.warnings) == ("http://evil", [])
-    trust.distrust(str(place / "project"))
+    trust.distrust(str(place / "project"), zot_home())
     assert settings_of(place)["base_url"] == ""
 
 
 def test_trust_is_for_one_directory_and_not_for_those_below_or_beside(place):
-    trust.trust(str(place / "project"))
-    assert trust.is_trusted(str(place / "project"))
+    trust.trust(str(place / "project"), zot_home())
+    assert trust.is_trusted(str(place / "project"), zot_home())
     for other in ("project/vendored", "project2", "."):
-        assert not trust.is_trusted(str(place / other))
+        assert not trust.is_trusted(str(place / other), zot_home())
 
 
 def test_a_project_below_a_trusted_directory_may_set_nothing_dangerous(place):
-    trust.trust(str(place))
+    trust.trust(str(place), zot_home())
     project_file(place, {"base_url": "http://evil"})
     assert settings_of(place)["base_url"] == ""
 
@@ -194,9 +195,9 @@ def test_a_project_below_a_trusted_directory_may_set_nothing_dangerous(place):
 def test_a_broken_trust_file_trusts_nothing_and_is_not_overwritten(place):
     ensure_dir(place / "home")
     (place / "home" / "trust.json").write_text('{"dirs": 1')
-    assert not trust.is_trusted(str(place))
+    assert not trust.is_trusted(str(place), zot_home())
     with pytest.raises(ConfigError, match=r"trust\.json"):
-        trust.trust(str(place))
+        trust.trust(str(place), zot_home())
     assert (place / "home" / "trust.json").read_text() == '{"dirs": 1'
 
 
@@ -295,9 +296,9 @@ def test_path_and_trust_from_the_command_line(place, capsys):
         str(place / "project" / ".zot" / "config.json"),
     ]
     assert main(["config", *where, "trust"]) == 0
-    assert trust.is_trusted(str(place / "project"))
+    assert trust.is_trusted(str(place / "project"), zot_home())
     assert main(["config", "untrust", str(place / "project")]) == 0
-    assert not trust.is_trusted(str(place / "project"))
+    assert not trust.is_trusted(str(place / "project"), zot_home())
 
 
 def test_mistakes_are_told_in_one_line(place, capsys):

@@ -11,11 +11,12 @@ from support.docs import ROOT, blocks, runnable
 from support.oauth import OAuthServer
 from support.rpc import Zot
 
+from tests.support.around import zot_home
 from zot.provider.auth.oauth import server_of
 from zot.provider.auth.store import AuthFile
 from zot.provider.types import Message, Text
 from zot.sessions.jsonl import Transcript
-from zot.sessions.open import open_session
+from zot.sessions.open import begin_session
 from zot.settings.config import read_configuration
 from zot.settings.flags import Options
 from zot.settings.models import KnownModels
@@ -41,7 +42,7 @@ def work(tmp_path, monkeypatch):
 
 
 def keep_session() -> None:
-    session = open_session(None, str(Path.cwd()), provider="anthropic", model="m")
+    session = begin_session(str(Path.cwd()), zot_home(), provider="anthropic", model="m")
     for role, text in (("user", "fix the parser"), ("assistant", "done"), ("user", "thanks")):
         session.append(Message(role, (Text(text),), 1.0))
     session.close()

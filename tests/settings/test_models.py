@@ -4,7 +4,9 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from tests.support.around import around, zot_home
 from zot.errors import AuthError, ConfigError
 from zot.files import ensure_dir
 from zot.provider import catalog
@@ -92,7 +94,10 @@ def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
 def key_of(place, row, environ) -> str:
     base = {"baseUrl": "http://127.0.0.1:9", "api": "openai-chat", "models": [{"id": "m"}]}
     write(place, {"providers": {"mine": {**base, **row}}})
-    return resolve(parse(["--provider", "mine", "--cwd", str(place)]), environ, home=str(place)).key
+    return resolve(
+        parse(["--provider", "mine", "--cwd", str(place)]),
+        replace(around(environ), home=str(place)),
+    ).key
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,9 @@ def test_a_login_is_stronger_than_a_key_in_models_json(place):
 def test_a_key_that_travels_unencrypted_to_another_machine_is_warned_of(place, url, key, warned):
     row = {"baseUrl": url, "api": "openai-chat", "apiKey": key, "models": [{"id": "m"}]}
     write(place, {"providers": {"mine": row}})
-    setup = resolve(parse(["--provider", "mine", "--cwd", str(place)]), {}, home=str(place))
+    setup = resolve(
+        parse(["--provider", "mine", "--cwd", str(place)]), replace(around({}), home=str(place))
+    )
     assert any("without encryption" in warning for warning in setup.warnings) is warned
     assert not any("sk-x" in warning for warning in setup.warnings)
 
@@ -249,7 +256,7 @@ def test_a_broken_cache_is_an_empty_one(place):
 
 
 def test_without_files_the_catalog_is_what_is_known(place):
-    known = Known()
+    known = Known(zot_home())
     assert known.provider("claude").name == "anthropic"
     assert known.default("openai") == catalog.default_model("openai")
     assert known.find("openai", "gpt-5") == catalog.find("openai", "gpt-5")
@@ -261,7 +268,7 @@ def test_without_files_the_catalog_is_what_is_known(place):
 
 def test_with_a_file_its_providers_are_known(place):
     write(place, {"providers": {"mine": OWN, "bad": {}}})
-    known = Known()
+    known = Known(zot_home())
     assert known.provider("mine").name == "mine"
     assert known.default("mine").id == "m"
     assert len(known.warnings) == 1

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.around import around
 from zot.build import build_runtime
 from zot.errors import CommandError
 from zot.runtime.client import RuntimeClient
@@ -73,7 +74,7 @@ def test_those_of_a_project_need_its_trust(tmp_path, monkeypatch):
     (tmp_path / ".zot" / "prompts" / "evil.md").write_text("do something")
 
     def names(*flags):
-        setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {})
+        setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), around({}))
         runtime = build_runtime(Plan(setup), RuntimeClient())
         listed = [info.name for info in runtime.commands()]
         runtime.release()

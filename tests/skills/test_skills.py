@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.around import around, zot_home
 from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.cli.skills import main
@@ -16,6 +17,7 @@ from zot.core.agent import Agent
 from zot.core.session import Session
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
+from zot.home import of_process
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.scripted import ScriptedProvider
 from zot.runtime.client import RuntimeClient
@@ -56,7 +58,7 @@ def add(
 
 
 def found() -> dict[str, skills.Skill]:
-    return {skill.name: skill for skill in skills_here(Path.cwd())}
+    return {skill.name: skill for skill in skills_here(Path.cwd(), of_process())}
 
 
 # --- finding ---------------------------------------------------------------------------------
@@ -106,9 +108,11 @@ def test_skills_of_extensions_carry_their_name(place):
     add(folder / "skills", "deploy")
     (folder / "extension.json").write_text(json.dumps({"name": "acme", "skills": ["skills"]}))
     assert "acme:deploy" not in found()  # nor does the extension run
-    trust(str(place / "work"))
+    trust(str(place / "work"), zot_home())
     assert "acme:deploy" in found()
-    assert "acme:deploy" not in {s.name for s in skills_here(Path.cwd(), extensions=False)}
+    assert "acme:deploy" not in {
+        s.name for s in skills_here(Path.cwd(), of_process(), extensions=False)
+    }
     off = {"name": "acme", "skills": ["skills"], "enabled": False}
     (folder / "extension.json").write_text(json.dumps(off))
     assert "acme:deploy" not in found()
@@ -191,7 +195,7 @@ def test_builtin_skills_read_the_same_with_and_without_the_parser():
 def test_the_prompt_names_them_and_the_tool_reads_them(place):
     add(place / "home" / "skills", "b-skill", "second\n  line", "Body of b.")
     add(place / "home" / "skills", "a-skill", "first")
-    listed = find_skills([SkillFolder(place / "home" / "skills")])
+    listed = find_skills([SkillFolder(place / "home" / "skills")], "")
     lines = manifest(listed).splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("- a-skill [")
@@ -215,7 +219,7 @@ def expand(text, skills):
 
 def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
     add(place / "s", "x", "d", "Body.")
-    listed = find_skills([SkillFolder(place / "s")])
+    listed = find_skills([SkillFolder(place / "s")], "")
     assert expand("/skill:x", listed).endswith("---\n\nBody.")
     assert expand("/skill:x  go\nnow", listed).endswith("Body.\n\n---\n\ngo\nnow")
     for plain in ("hello", "/other", "see /skill:x", "/skill: x"):
@@ -227,7 +231,7 @@ def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
 
 
 def runtime_for(*flags: str):
-    setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), {})
+    setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), around({}))
     return build_runtime(Plan(setup), RuntimeClient())
 
 

@@ -155,6 +155,17 @@ class Door:
     def sessions(self) -> list[str]:
         return [info.path for info in self.runtime.sessions()]
 
+    def checkpoints(self) -> list[str]:
+        return [moment.id for moment in self.runtime.checkpoints()]
+
+    def rewind(self, to: str) -> str:
+        """What it did to the files."""
+        files = self.runtime.rewind(to).files
+        return ", ".join(f"{file.action} {Path(file.path).name}" for file in files)
+
+    def changed_files(self) -> list[str]:
+        return [Path(file.path).name for file in self.runtime.changed_files()]
+
     def commands(self) -> list[str]:
         return [command.name for command in self.runtime.commands()]
 
@@ -272,7 +283,7 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset({"clear", "sessions", "set_jail"})
+    LACKS = frozenset({"clear", "rewind", "sessions", "set_jail"})
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -99,6 +100,7 @@ def running_host(
     base: dict[str, Any] = {
         "cwd": tmp_path / "work",
         "home": tmp_path / "home",
+        "environ": os.environ,
         "zot_version": "9.9.9",
         "explicit": tuple(folders),
         "search": False,

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.environment import alone
 
+from zot.home import home_dir
 from zot.local.models import DEFAULT, SMALL, known_model, pulled_path
 from zot.local.pull import PullError, pull
 
@@ -53,7 +54,7 @@ def _pull_into(folder: Path) -> None:
     before = os.environ.get("ZOT_HOME")
     os.environ["ZOT_HOME"] = str(folder.parent)
     try:
-        found = pull(known_model(SMALL), lambda have, total: None)
+        found = pull(known_model(SMALL), lambda have, total: None, home_dir(os.environ))
         if found.parent != folder:
             found.replace(folder / found.name)
     except PullError as failed:
@@ -68,7 +69,7 @@ def _pull_into(folder: Path) -> None:
 def place(file: Path) -> Path:
     """Put a model into the current ZOT_HOME as if it had been pulled."""
     name = file.name.removesuffix(".gguf")
-    path = pulled_path(known_model(name))
+    path = pulled_path(known_model(name), home_dir(os.environ))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(file)
     return path

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.tools import call, eventually, marked, none_left, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools.bash import Bash, duration
-from zot.tools.place import Place
 from zot.tools.process import Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
@@ -27,7 +27,7 @@ def supervisor() -> Iterator[Supervisor]:
 def bash(tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bash]:
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    yield Bash(Place(str(tmp_path)), supervisor, frozenset({"CANARY_KEY"}))
+    yield Bash(place_at(str(tmp_path)), supervisor, frozenset({"CANARY_KEY"}))
     assert none_left(MARKER), marked(MARKER)
 
 
@@ -83,7 +83,7 @@ def test_an_impossible_timeout_is_refused(bash: Bash, timeout: object) -> None:
 
 
 def test_a_missing_working_directory_is_a_clear_error(supervisor: Supervisor) -> None:
-    tool = Bash(Place("/nonexistent/place"), supervisor, frozenset())
+    tool = Bash(place_at("/nonexistent/place"), supervisor, frozenset())
     with pytest.raises(ToolError, match="/nonexistent/place.*No such file"):
         call(tool, command="true")
 
@@ -289,7 +289,7 @@ def test_a_fork_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     shared = Supervisor(max_processes=30)
     try:
-        tool = Bash(Place(str(tmp_path)), shared, frozenset())
+        tool = Bash(place_at(str(tmp_path)), shared, frozenset())
         output = call(tool, command="for i in $(seq 200); do sleep 300 & done; wait")
         assert output.is_error
         assert "too many processes" in text(output)
@@ -303,7 +303,7 @@ def test_close_ends_what_runs_in_other_threads(
 ) -> None:
     monkeypatch.setenv("ZOT_TEST_MARKER", MARKER)
     shared = Supervisor()
-    tool = Bash(Place(str(tmp_path)), shared, frozenset())
+    tool = Bash(place_at(str(tmp_path)), shared, frozenset())
     shown: list[str] = []
     outputs: list[str] = []
 

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tools import call, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools import files
 from zot.tools.edit import Edit
 from zot.tools.endings import Normalized
-from zot.tools.place import Place
 from zot.tools.replace import apply
 from zot.tools.textdiff import diff
 from zot.tools.write import Write
@@ -29,7 +29,7 @@ from zot.tools.write import Write
 
 @pytest.fixture
 def edit(tmp_path: Path) -> Edit:
-    return Edit(Place(str(tmp_path)))
+    return Edit(place_at(str(tmp_path)))
 
 
 def pair(old: str, new: str) -> dict[str, str]:
@@ -295,7 +295,7 @@ folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 context = ToolContext(call_id="1", cancel=Cancel(), progress=lambda text: None)
 for number in range(count):
     edit = {"oldText": f"{name} {number}.", "newText": f"{name} {number + 1}."}
-    Edit(Place(folder)).run({"path": "f", "edits": [edit]}, context)
+    Edit(Place(folder, {})).run({"path": "f", "edits": [edit]}, context)
 """
 
 
@@ -332,7 +332,7 @@ def test_a_file_in_a_directory_that_cannot_be_written_is_written_in_place(
     path.write_text("a long text\n")
     os.chown(path, NOBODY, NOBODY)
     os.seteuid(NOBODY)
-    call(Edit(Place(str(shared_place))), path="f", edits=[pair("a long text", "short")])
+    call(Edit(place_at(str(shared_place))), path="f", edits=[pair("a long text", "short")])
     assert path.read_text() == "short\n"
 
 
@@ -342,7 +342,7 @@ def test_a_file_of_someone_else_keeps_its_owner(shared_place: Path) -> None:
     path.write_text("a")
     path.chmod(0o666)
     os.seteuid(NOBODY)
-    call(Edit(Place(str(shared_place))), path="f", edits=[pair("a", "b")])
+    call(Edit(place_at(str(shared_place))), path="f", edits=[pair("a", "b")])
     assert path.read_text() == "b"
     assert path.stat().st_uid == 0
     assert [each.name for each in shared_place.iterdir()] == ["f"]
@@ -355,9 +355,9 @@ def test_a_read_only_file_stays_as_it_is(shared_place: Path) -> None:
     path.chmod(0o444)
     os.seteuid(NOBODY)
     with pytest.raises(ToolError, match="permission denied"):
-        call(Edit(Place(str(shared_place))), path="f", edits=[pair("a", "b")])
+        call(Edit(place_at(str(shared_place))), path="f", edits=[pair("a", "b")])
     with pytest.raises(ToolError, match="permission denied"):
-        call(Write(Place(str(shared_place))), path="f", content="b")
+        call(Write(place_at(str(shared_place))), path="f", content="b")
     assert path.read_text() == "a"
     shared_place_only = shared_place / "closed"
     os.seteuid(0)
@@ -365,7 +365,7 @@ def test_a_read_only_file_stays_as_it_is(shared_place: Path) -> None:
     os.seteuid(NOBODY)
     for path_argument in ("closed/new", "closed/deep/new"):
         with pytest.raises(ToolError, match="permission denied"):
-            call(Write(Place(str(shared_place))), path=path_argument, content="b")
+            call(Write(place_at(str(shared_place))), path=path_argument, content="b")
 
 
 def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "load", load)
-        output = call(Write(Place(str(tmp_path))), path="f", content="ours\n")
+        output = call(Write(place_at(str(tmp_path))), path="f", content="ours\n")
     assert "-theirs\n+ours" in text(output)
     assert (tmp_path / "f").read_bytes() == b"ours\r\n"
 
@@ -394,7 +394,7 @@ def test_file_systems_without_hard_links_or_locks(
 
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(fcntl, "flock", refuse)
-    call(Write(Place(str(tmp_path))), path="f", content="a")
+    call(Write(place_at(str(tmp_path))), path="f", content="a")
     call(edit, path="f", edits=[pair("a", "b")])
     assert (tmp_path / "f").read_text() == "b"
 

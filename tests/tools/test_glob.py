@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tools import call, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools import glob as glob_module
 from zot.tools.glob import Glob
-from zot.tools.place import Place
 
 NONE = "No files matched the pattern."
 
@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def found(tree: Path, pattern: str, **args: object) -> list[str]:
-    return text(call(Glob(Place(str(tree))), pattern=pattern, **args)).split("\n")
+    return text(call(Glob(place_at(str(tree))), pattern=pattern, **args)).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -111,23 +111,23 @@ def test_many_matches_are_cut(tmp_path: Path) -> None:
         (tmp_path / f"{number:04}.txt").write_text("")
         os.utime(tmp_path / f"{number:04}.txt", (1, 1))
     os.utime(tmp_path / "0500.txt", (2, 2))
-    output = text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
+    output = text(call(Glob(place_at(str(tmp_path))), pattern="*.txt"))
     assert output.startswith("0500.txt\n0000.txt\n")
     assert output.endswith("0498.txt\n\n(The newest 500 of 501 matches)")
     (tmp_path / "0500.txt").unlink()
-    assert "newest" not in text(call(Glob(Place(str(tmp_path))), pattern="*.txt"))
+    assert "newest" not in text(call(Glob(place_at(str(tmp_path))), pattern="*.txt"))
 
 
 def test_time_is_bounded(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glob_module, "SECONDS", -1.0)
-    assert "Stopped after" in text(call(Glob(Place(str(tree))), pattern="*.py"))
+    assert "Stopped after" in text(call(Glob(place_at(str(tree))), pattern="*.py"))
 
 
 def test_abort_ends_the_walk(tree: Path) -> None:
     cancel = Cancel()
     cancel.set()
     with pytest.raises(Cancelled):
-        call(Glob(Place(str(tree))), pattern="*.py", cancel=cancel)
+        call(Glob(place_at(str(tree))), pattern="*.py", cancel=cancel)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_abort_ends_the_walk(tree: Path) -> None:
 )
 def test_errors(tree: Path, args: dict[str, str], said: str) -> None:
     with pytest.raises(ToolError, match=said):
-        call(Glob(Place(str(tree))), **args)
+        call(Glob(place_at(str(tree))), **args)
 
 
 @settings(max_examples=60, deadline=None)
@@ -169,5 +169,5 @@ def test_as_a_naive_search_finds(
     # pathlib's trailing `**` means directories only
     naive = root.glob(pattern + "/*" if pattern.endswith("**") else pattern)
     expected = {path.relative_to(root).as_posix() for path in naive if path.is_file()}
-    said = text(call(Glob(Place(str(root))), pattern="/".join(parts)))
+    said = text(call(Glob(place_at(str(root))), pattern="/".join(parts)))
     assert set(said.split("\n")) == (expected or {NONE})

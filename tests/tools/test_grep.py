@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tools import call, none_left, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools import grep as grep_module
 from zot.tools import paths, search
 from zot.tools.grep import Grep
-from zot.tools.place import Place
 from zot.tools.process import Supervisor
 
 RG = shutil.which("rg")
@@ -57,7 +57,7 @@ def grep(
 ) -> Grep:
     if request.param == "python":
         without_rg(monkeypatch)
-    return Grep(Place(str(tree)), supervisor)
+    return Grep(place_at(str(tree)), supervisor)
 
 
 def without_rg(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_an_expression_that_never_ends_is_stopped(
     without_rg(monkeypatch)
     monkeypatch.setattr(grep_module, "SECONDS", 0.5)
     (tree / "evil").write_text("a" * 60 + "\n")
-    output = text(call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil"))
+    output = text(call(Grep(place_at(str(tree)), supervisor), pattern="(a+)+$b", path="evil"))
     assert output.startswith("No matches found.\n\n(stopped after")
     assert none_left("zot.tools.search")
 
@@ -204,7 +204,7 @@ def test_abort_stops_an_expression_that_never_ends(
     timer = threading.Timer(0.3, cancel.set)
     timer.start()
     with pytest.raises(Cancelled):
-        call(Grep(Place(str(tree)), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
+        call(Grep(place_at(str(tree)), supervisor), pattern="(a+)+$b", path="evil", cancel=cancel)
     timer.join()
     assert none_left("zot.tools.search")
 
@@ -217,11 +217,11 @@ def test_a_program_in_the_working_directory_is_never_used(
     fake.write_text("#!/bin/sh\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tree / 'bin'}:bin::.:{os.environ['PATH']}")
-    assert paths.executable("rg", tree) in (RG, None)
+    assert paths.executable("rg", tree, os.environ) in (RG, None)
     (tree.parent / "outside").mkdir()
     (tree.parent / "outside/rg").symlink_to(fake)
     monkeypatch.setenv("PATH", str(tree.parent / "outside"))
-    assert paths.executable("rg", tree) is None
+    assert paths.executable("rg", tree, os.environ) is None
 
 
 WORDS = st.sampled_from(["def", "x", "déf", "DEF", "\t", "a b", "def def", "\r", "é", ""])
@@ -259,7 +259,7 @@ def test_both_engines_say_the_same(
         (root / name).parent.mkdir(exist_ok=True)
         # rg lets no pattern match a carriage return, also not one in the middle of a line.
         (root / name).write_bytes(re.sub(r"\r(?!\n)", "", content).encode())
-    tool = Grep(Place(str(root)), supervisor)
+    tool = Grep(place_at(str(root)), supervisor)
     args = {"pattern": pattern, "context": context, "limit": limit, "ignore_case": ignore_case}
     with_rg = text(call(tool, **args))
     with pytest.MonkeyPatch.context() as patch:
@@ -297,7 +297,7 @@ def test_a_search_that_is_killed_is_an_error(
     without_rg(monkeypatch)
     monkeypatch.setattr(grep_module, "LAUNCH", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ToolError, match="the search was killed"):
-        call(Grep(Place(str(tree)), supervisor), pattern="def")
+        call(Grep(place_at(str(tree)), supervisor), pattern="def")
 
 
 def test_a_file_that_is_too_large_is_refused(
@@ -305,4 +305,4 @@ def test_a_file_that_is_too_large_is_refused(
 ) -> None:
     monkeypatch.setattr(search, "MAX_FILE", 3)
     with pytest.raises(ToolError, match="too large for grep"):
-        call(Grep(Place(str(tree)), supervisor), pattern="def", path="a.py")
+        call(Grep(place_at(str(tree)), supervisor), pattern="def", path="a.py")

@@ -65,11 +65,11 @@ def supervisor() -> Iterator[SharedSupervisor]:
 
 
 def jail_of(root: Path, home: Path) -> SharedPlace:
-    return SharedPlace(str(root), jail=True, home=str(home))
+    return SharedPlace(str(root), os.environ, jail=True, home=str(home))
 
 
 def jailed(root: Path, zot_home: Path, supervisor: SharedSupervisor) -> Tools:
-    tools = builtin_tools(str(root), supervisor=supervisor, place=jail_of(root, zot_home))
+    tools = builtin_tools(jail_of(root, zot_home), supervisor=supervisor)
     return {tool.name: tool for tool in tools}
 
 
@@ -231,24 +231,24 @@ def test_a_write_that_races_with_a_symlink_stays_inside(
 def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) -> None:
     for wrong in (home, home.parent):
         with pytest.raises(ConfigError, match="holds your home directory"):
-            builtin_tools(str(wrong), place=jail_of(wrong, zot_home))
+            builtin_tools(jail_of(wrong, zot_home))
     for wrong in (Path("/"), Path("/etc")):
         with pytest.raises(ConfigError, match="belongs to the system"):
-            builtin_tools(str(wrong), place=jail_of(wrong, zot_home))
+            builtin_tools(jail_of(wrong, zot_home))
     for own in (root, root / "state"):
         with pytest.raises(ConfigError, match="must not lie in each other"):
-            builtin_tools(str(root), place=jail_of(root, own))
+            builtin_tools(jail_of(root, own))
     subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
     with pytest.raises(ConfigError, match="is a bare repository"):
-        builtin_tools(str(root / "bare"), place=jail_of(root / "bare", zot_home))
+        builtin_tools(jail_of(root / "bare", zot_home))
     check(str(root), str(zot_home))
 
 
 def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
     code = (
-        "import sys; from zot.tools.registry import builtin_tools\n"
+        "import sys; from zot.tools.registry import SharedPlace, builtin_tools\n"
         "from zot.cancel import Cancel; from zot.core.tool import ToolContext\n"
-        "read = builtin_tools(sys.argv[1])[0]\n"
+        "read = builtin_tools(SharedPlace(sys.argv[1], {}))[0]\n"
         "read.run({'path': 'f'}, ToolContext(call_id='1', cancel=Cancel(), progress=print))\n"
         "print(*[name for name in ('jail', 'beneath', 'process')"
         " if f'zot.tools.{name}' in sys.modules])"
@@ -570,7 +570,7 @@ def test_hidden_are_only_secrets_that_exist_and_do_not_hold_the_project(
     project = home / ".claude/project"
     project.mkdir(parents=True)
     (home / ".aws").mkdir()
-    place = Jail(str(project), str(zot_home))
+    place = Jail(str(project), os.environ, str(zot_home))
     real = str(home.parent / "real")
     Path(real, ".ssh").mkdir(parents=True)
     entry = list(pwd.getpwuid(os.getuid()))
@@ -763,7 +763,7 @@ def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> No
 def test_covers_of_a_killed_zot_are_removed_at_the_next_start(root: Path, zot_home: Path) -> None:
     (root / ".git").mkdir(jail.COVER)
     (root / ".zot").mkdir()
-    Jail(str(root), str(zot_home))
+    Jail(str(root), os.environ, str(zot_home))
     assert sorted(each.name for each in root.iterdir()) == [".zot", "f"]
 
 

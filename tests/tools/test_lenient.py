@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tools import call, text
 
+from tests.support.around import place_at
 from zot.errors import ToolError
 from zot.tools.edit import Edit
 from zot.tools.lenient import PLAIN, columns, key
-from zot.tools.place import Place
 from zot.tools.replace import apply
 
 FILE = """\
@@ -69,7 +69,7 @@ def test_plain_characters_for_typographic_ones_keep_those_of_the_file() -> None:
 def test_the_result_says_what_was_tolerated(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(FILE)
     edits = [{"oldText": "def stop(self):\n    pass", "newText": "def stop(self):\n    go()"}]
-    output = call(Edit(Place(str(tmp_path))), path="f", edits=edits)
+    output = call(Edit(place_at(str(tmp_path))), path="f", edits=edits)
     note = "edit 1: applied at lines 9-10 in spite of: indentation"
     assert text(output).endswith(f"+        go()\n\n[{note}]")
     assert output.details is not None

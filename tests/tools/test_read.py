@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tools import call, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.provider.types import Image
 from zot.tools import read as read_module
 from zot.tools.glob import Glob
 from zot.tools.grep import Grep
-from zot.tools.place import Place
 from zot.tools.process import Supervisor
 from zot.tools.read import Read
 
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    return Read(Place(str(tmp_path)))
+    return Read(place_at(str(tmp_path)))
 
 
 def test_a_file_is_returned_line_by_line(read: Read, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_file_one_may_not_read(read: Read, tmp_path: Path) -> None:
         for path in ("d/x", "d/x/../y"):
             with pytest.raises(ToolError, match="permission denied"):
                 call(read, path=path)
-        for tool in (Glob(Place(str(tmp_path))), Grep(Place(str(tmp_path)), Supervisor())):
+        for tool in (Glob(place_at(str(tmp_path))), Grep(place_at(str(tmp_path)), Supervisor())):
             with pytest.raises(ToolError, match="permission denied"):
                 call(tool, pattern="x", path="d/x")
     finally:
@@ -282,7 +282,7 @@ def test_any_window_is_the_lines_of_the_file(
         patch.setattr(read_module, "CHUNK", chunk)
         patch.setattr(read_module, "SNIFF", 4)
         try:
-            output = text(call(Read(Place(str(tmp_path))), path="f", offset=offset, limit=limit))
+            output = text(call(Read(place_at(str(tmp_path))), path="f", offset=offset, limit=limit))
         except ToolError as error:
             assert "past the end" in str(error)
             assert f"has {len(expected)} lines" in str(error)

@@ -7,30 +7,31 @@ from pathlib import Path
 import pytest
 from support.tools import call, none_left, text
 
+from tests.support.around import tools_at
 from zot.core.check import problem
 from zot.errors import ConfigError, ToolError
 from zot.runtime.prompt import system_prompt
-from zot.tools.registry import SharedSupervisor, builtin_tools
+from zot.tools.registry import SharedSupervisor
 
 ALL = ["read", "write", "edit", "bash", "glob", "grep"]
 
 
 def test_all_tools_in_the_order_of_their_definition() -> None:
-    assert [tool.name for tool in builtin_tools("/")] == ALL
+    assert [tool.name for tool in tools_at("/")] == ALL
 
 
 def test_chosen_tools_keep_that_order() -> None:
-    assert [tool.name for tool in builtin_tools("/", ["grep", "read"])] == ["read", "grep"]
-    assert builtin_tools("/", []) == []
+    assert [tool.name for tool in tools_at("/", ["grep", "read"])] == ["read", "grep"]
+    assert tools_at("/", []) == []
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="unknown tool 'reed'; the built-in tools are: read, wri"):
-        builtin_tools("/", ["read", "reed"])
+        tools_at("/", ["read", "reed"])
 
 
 def test_every_schema_is_a_plain_object_and_every_description_short() -> None:
-    for tool in builtin_tools("/"):
+    for tool in tools_at("/"):
         assert tool.schema["type"] == "object"
         assert set(tool.schema["required"]) <= set(tool.schema["properties"])
         assert len(tool.description) < 220
@@ -39,7 +40,7 @@ def test_every_schema_is_a_plain_object_and_every_description_short() -> None:
 
 def test_each_tool_works_from_the_registry(tmp_path: Path) -> None:
     supervisor = SharedSupervisor()
-    tools = {tool.name: tool for tool in builtin_tools(str(tmp_path), supervisor=supervisor)}
+    tools = {tool.name: tool for tool in tools_at(str(tmp_path), supervisor=supervisor)}
     try:
         assert "created f" in text(call(tools["write"], path="f", content="hello\n"))
         assert text(call(tools["read"], path="f")) == "hello\n"
@@ -56,14 +57,15 @@ def test_each_tool_works_from_the_registry(tmp_path: Path) -> None:
 def test_after_closing_no_command_runs() -> None:
     supervisor = SharedSupervisor()
     supervisor.close()
-    [bash] = builtin_tools("/", ["bash"], supervisor=supervisor)
+    [bash] = tools_at("/", ["bash"], supervisor=supervisor)
     with pytest.raises(ToolError, match="closed"):
         call(bash, command="true")
 
 
 def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
     code = (
-        "import sys; from zot.tools.registry import builtin_tools; builtin_tools('/');"
+        "import sys; from zot.tools.registry import SharedPlace, builtin_tools\n"
+        "builtin_tools(SharedPlace('/', {}))\n"
         "print(*sorted(sys.modules))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -96,7 +98,7 @@ def test_the_documentation_names_every_tool_and_argument() -> None:
     page = (Path(__file__).parents[2] / "docs/tools.md").read_text()
     rows = {line.split("`")[1]: line for line in page.split("\n") if line.startswith("| `")}
     assert list(rows) == ALL
-    for tool in builtin_tools("/"):
+    for tool in tools_at("/"):
         for name in tool.schema["properties"]:
             required = name in tool.schema["required"]
             assert f"`{name}`{'*' if required else ''}" in rows[tool.name]
@@ -106,7 +108,7 @@ def test_the_documentation_names_every_tool_and_argument() -> None:
 def test_prompt_and_tools_stay_below_five_kilobytes(tmp_path: Path) -> None:
     tools = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-        for tool in builtin_tools("/")
+        for tool in tools_at("/")
     ]
     prompt = system_prompt(cwd="/work", home=tmp_path, context_files=False)
     assert len(json.dumps([prompt, tools])) < 5000

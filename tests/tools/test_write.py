@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from support.tools import call, text
 
+from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
-from zot.tools.place import Place
 from zot.tools.write import Write
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    return Write(Place(str(tmp_path)))
+    return Write(place_at(str(tmp_path)))
 
 
 def test_a_new_file_and_its_directories_are_created(write: Write, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ old = "old\\n" * 10_000
 for size in (300_000, 270_000, 60_000):
     try:
         context = ToolContext("1", Cancel(), lambda text: None)
-        Write(Place(str(folder))).run({"path": "f", "content": "new!" * (size // 4)}, context)
+        Write(Place(str(folder), {})).run({"path": "f", "content": "new!" * (size // 4)}, context)
         print("written", (folder / "g").stat().st_size)
     except ToolError as error:
         print(error, (folder / "g").read_text() == old)

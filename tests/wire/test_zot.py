@@ -21,11 +21,12 @@ from zot.provider.types import (
     Usage,
 )
 from zot.runtime.runtime import State
+from zot.text import encode_json
 from zot.wire import frames, zot, zot_replies
 from zot.wire.commands import FEATURES, AnyCommand
 from zot.wire.frames import EventFrame
 from zot.wire.zot_events import frame, message_shape, timestamp, usage_shape
-from zot.wire.zot_replies import least_size, messages
+from zot.wire.zot_replies import KeptMessages, least_size
 
 ALL = FEATURES
 CALL = ToolCall("c", "bash", {"command": "ls"})
@@ -229,7 +230,12 @@ def test_results_nest_in_messages():
 @given(st.text(max_size=50))
 def test_the_least_size_is_never_more_than_the_real_one(text):
     said = (Message("user", (Text(text), RESULT), 0.0), Message("tool", (RESULT,), 0.0))
-    assert least_size(said) <= len(zot.encode(messages(said)))
+    kept = KeptMessages()
+    whole = encode_json(frames.Messages(tuple(map(message_shape, said))))
+    assert least_size(said) <= kept.least_size(said) <= len(whole)
+    assert bytes(kept.answer(said)) == whole
+    assert kept.least_size(said) <= len(whole)
+    assert bytes(kept.answer(said)) == whole
 
 
 # --- lines to commands -------------------------------------------------------------------------

@@ -66,14 +66,14 @@ def _login(argv: Sequence[str]) -> int:
     parser.add_argument("--keyring", action="store_true", help="keep the key in the keyring")
     arguments = parser.parse_args(argv)
     info = _provider(arguments.provider)
-    file = AuthFile(home_dir())
+    file = AuthFile(home_dir(os.environ))
     if arguments.command:
         program, *rest = arguments.command
         if not arguments.no_probe:
-            _try(info, key_from_command((program, *rest), COMMAND_SECONDS, info.name))
+            _try(info, key_from_command((program, *rest), COMMAND_SECONDS, info.name, os.environ))
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
     elif arguments.oauth or arguments.device:
-        server = oauth.server_of(info.name, home_dir())
+        server = oauth.server_of(info.name, home_dir(os.environ))
         if arguments.device:
             file.put(info.name, _device(server))
         else:
@@ -85,7 +85,7 @@ def _login(argv: Sequence[str]) -> int:
 
 
 def _provider(name: str) -> ProviderInfo:
-    known = KnownModels(home_dir())
+    known = KnownModels(home_dir(os.environ))
     if not name and sys.stdin.isatty():
         names = [each.name for each in known.providers().values() if each.auth != "none"]
         sys.stderr.write(f"providers: {', '.join(names)}\nlog in to: ")
@@ -210,7 +210,7 @@ def _logout(argv: Sequence[str]) -> int:
     parser.add_argument("provider", nargs="?", default="")
     parser.add_argument("--all", action="store_true", help="of every provider")
     arguments = parser.parse_args(argv)
-    file = AuthFile(home_dir())
+    file = AuthFile(home_dir(os.environ))
     stored = file.all()
     names = list(stored) if arguments.all else [arguments.provider]
     if names == [""]:
@@ -239,10 +239,10 @@ def _auth(argv: Sequence[str]) -> int:
     parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args(argv)
-    AuthFile(home_dir()).check()  # once, not once for every provider
+    AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
     found = [
         status
-        for info in KnownModels(home_dir()).providers().values()
+        for info in KnownModels(home_dir(os.environ)).providers().values()
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
     for status in found:
@@ -260,7 +260,7 @@ def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
-        found = find_credential(info, "", os.environ, home_dir(), run_commands=ask)
+        found = find_credential(info, "", os.environ, home_dir(os.environ), run_commands=ask)
     except AuthError as error:
         return AuthStatus(info.name, "broken", "", "", str(error))
     if found is None:

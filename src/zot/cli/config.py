@@ -68,7 +68,7 @@ def _cwd(arguments: argparse.Namespace) -> str:
 
 
 def _configuration(arguments: argparse.Namespace) -> Configuration:
-    read = config.read_configuration(Options(), os.environ, _cwd(arguments), home_dir())
+    read = config.read_configuration(Options(), os.environ, _cwd(arguments), home_dir(os.environ))
     for warning in read.warnings:
         sys.stderr.write(f"zot: warning: {warning}\n")
     return read
@@ -77,7 +77,7 @@ def _configuration(arguments: argparse.Namespace) -> Configuration:
 def _file(arguments: argparse.Namespace) -> str:
     if arguments.project:
         return config.project_path(_cwd(arguments))
-    return config.user_path(home_dir())
+    return config.user_path(home_dir(os.environ))
 
 
 def _get(arguments: argparse.Namespace) -> int:
@@ -130,9 +130,9 @@ def _trust(arguments: argparse.Namespace) -> int:
     if arguments.action == "trust":
         if not Path(directory).is_dir():
             raise ConfigError(f"cannot trust {directory!r}: it is not a directory")
-        trust.trust(directory)
+        trust.trust(directory, home_dir(os.environ))
     else:
-        trust.distrust(directory)
+        trust.distrust(directory, home_dir(os.environ))
     return 0
 
 

@@ -21,12 +21,12 @@ from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
 from zot.extensions.manifest import FILE, Installed, discover, global_dir, log_path, read
-from zot.home import home
+from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings.known import Known
 from zot.settings.trust import is_trusted
 from zot.text import for_terminal
-from zot.tools.registry import builtin_tools
+from zot.tools.registry import NAMES
 
 TAIL_LINES = 200
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     action = add("install", _install, "copy a folder or clone a repository")
     action.add_argument("source", metavar="PATH|GIT-URL")
     action.add_argument("--force", action="store_true", help="replace one that is installed")
-    action = add("remove", _remove, "delete an extension; its data is kept", "rm")
+    action = add("remove", _remove, "delete an extension's folder; its log is kept", "rm")
     action.add_argument("name")
     action.add_argument("-y", "--yes", action="store_true", help="do not ask")
     for word, run in (("enable", _enable), ("disable", _disable)):
@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     action.add_argument("name")
     action.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
     action.add_argument("-n", "--lines", type=int, default=TAIL_LINES, help="from the end (200)")
-    action = add("doctor", _doctor, "start extensions, and say what is wrong with them")
+    action = add(
+        "doctor", _doctor, "start extensions, and say what is wrong with them; a slow one has 60 s"
+    )
     action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
     action = add("new", _new, "a small extension that works, to begin with")
     action.add_argument("name")
@@ -86,8 +88,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     cwd = Path.cwd()
-    found = discover(cwd, home())
-    trusted = is_trusted(str(cwd))
+    found = discover(cwd, _home())
+    trusted = is_trusted(str(cwd), home_dir(os.environ))
     if options.json:
         _print_json([_described(each, trusted) for each in found.extensions])
     elif not found.extensions:
@@ -132,7 +134,7 @@ def _described(each: Installed, trusted: bool) -> dict[str, Json]:
 
 
 def _install(options: argparse.Namespace) -> int:
-    done = install.install(options.source, home(), force=options.force)
+    done = install.install(options.source, _home(), os.environ, force=options.force)
     if options.json:
         _print_json(_described(done, trusted=True))
         return 0
@@ -148,7 +150,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    folder = install.find(options.name, Path.cwd(), home())
+    folder = install.find(options.name, Path.cwd(), _home())
     if not options.yes:
         sys.stderr.write(f"remove {folder} ? [y/N] ")
         sys.stderr.flush()
@@ -169,7 +171,7 @@ def _disable(options: argparse.Namespace) -> int:
 
 
 def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
-    folder = install.find(options.name, Path.cwd(), home())
+    folder = install.find(options.name, Path.cwd(), _home())
     install.set_enabled(folder, enabled)
     word = "enabled" if enabled else "disabled"
     text = f"{word} {options.name} ({folder / FILE}); it counts from the next start or reload"
@@ -198,9 +200,9 @@ def _as_path(folder: Path) -> str:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    path = log_path(home(), options.name)
+    path = log_path(_home(), options.name)
     if not path.exists():
-        install.find(options.name, Path.cwd(), home())
+        install.find(options.name, Path.cwd(), _home())
         if not options.follow:
             raise ExtensionError(f"{options.name!r} has no log yet: it was never started")
     lines = _last_lines(path, max(0, options.lines))
@@ -261,29 +263,34 @@ def _doctor(options: argparse.Namespace) -> int:
     chosen = tuple(_folder(name, cwd) for name in options.names)
     settings = HostSettings(
         cwd=cwd,
-        home=home(),
+        home=_home(),
+        environ=os.environ,
         zot_version=__version__,
         explicit=chosen,
         search=not chosen,
-        trusted=is_trusted(str(cwd)),
-        secrets=Known().key_variables(os.environ),
-        reserved_tools=frozenset(tool.name for tool in builtin_tools(str(cwd))),
+        trusted=is_trusted(str(cwd), home_dir(os.environ)),
+        secrets=Known(home_dir(os.environ)).key_variables(os.environ),
+        reserved_tools=frozenset(NAMES),
     )
     findings = examine(settings)
     if options.json:
         _print_json(findings)
     elif not findings:
-        sys.stderr.write(f"no extensions to examine in {global_dir(home())}\n")
+        sys.stderr.write(f"no extensions to examine in {global_dir(_home())}\n")
     else:
         sys.stdout.write("\n".join(_report(finding) for finding in findings))
     return 1 if any(finding.problems for finding in findings) else 0
+
+
+def _home() -> Path:
+    return Path(home_dir(os.environ))
 
 
 def _folder(name: str, cwd: Path) -> Path:
     folder = Path(name)
     if (folder / FILE).is_file():
         return read(folder.absolute()).directory
-    return install.find(name, cwd, home())
+    return install.find(name, cwd, _home())
 
 
 def _report(finding: Finding) -> str:

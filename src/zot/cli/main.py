@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from zot.errors import UsageError, ZotError
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, of_process
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
 
@@ -25,6 +25,7 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 SUBCOMMANDS = {
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
+    "mcp": "zot.cli.mcp",
     "sessions": "zot.cli.sessions",
     "config": "zot.cli.config",
     "login": "zot.cli.auth",
@@ -192,11 +193,12 @@ def _planned(options: Options) -> Plan:
 
 
 def _plan(options: Options) -> Plan:
+    around = of_process()
     if options.replay:
-        replayed: Plan = _module("zot.testing.record").replayed(options)
+        replayed: Plan = _module("zot.testing.record").replayed(options, around)
         return replayed
     plan = _module("zot.pi.models").plan_pi if options.mode else _module("zot.settings.plan").plan
-    planned: Plan = plan(options, os.environ)
+    planned: Plan = plan(options, around)
     return _module("zot.testing.record").recorded(planned) if options.record else planned
 
 

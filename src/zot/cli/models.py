@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from zot.errors import AuthError, ConfigError, ProviderError
+from zot.home import of_process
 from zot.lines import encode_line
 from zot.local.provider import local_models
 from zot.provider.catalog import price_date
@@ -48,16 +49,17 @@ def _price_dates(models: Sequence[Model]) -> dict[str, str]:
 
 
 def _models(options: Options) -> Sequence[Model]:
-    known = Known()
+    around = of_process()
+    known = Known(around.home)
     try:
-        cwd = working_directory(options.cwd)
+        cwd = working_directory(options.cwd, around)
         wanted, _ = configured(options, os.environ, cwd, known.home)
-        choice = choose_provider(wanted, os.environ, known)
+        choice = choose_provider(wanted, around, known)
     except AuthError:  # the list needs no key
         return known.all(DEFAULT_PROVIDER)
     info = choice.info
     if info.name == LOCAL:
-        return local_models()
+        return local_models(around.home)
     base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
     try:
         return _told(known, info, wanted.api_key, base_url) or known.all(info.name)

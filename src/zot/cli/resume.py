@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from zot.core.session import SessionInfo
 from zot.errors import SessionError, UsageError
+from zot.home import of_process
 from zot.sessions.library import summaries
 from zot.settings.flags import Options
 from zot.settings.resolve import working_directory
@@ -27,8 +28,9 @@ def choose_session(options: Options) -> Options:
         SessionError: there is none, or nobody to choose.
         UsageError: the choice was none of the list.
     """
-    cwd = working_directory(options.cwd)
-    found = list(islice(summaries(cwd), SHOWN))
+    around = of_process()
+    cwd = working_directory(options.cwd, around)
+    found = list(islice(summaries(cwd, around.home), SHOWN))
     if not found:
         raise SessionError(f"there is no session of {cwd}; leave out --resume to start one")
     for number, summary in enumerate(found, 1):

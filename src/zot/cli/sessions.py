@@ -22,6 +22,7 @@ from zot.core.session import (
     UsageNote,
 )
 from zot.errors import SessionError, ZotError
+from zot.home import home_dir
 from zot.provider.types import Message, ToolCall
 from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
@@ -97,7 +98,7 @@ def _scope(arguments: argparse.Namespace) -> str | None:
 
 
 def _path(arguments: argparse.Namespace) -> str:
-    return library.find(arguments.session, _scope(arguments))
+    return library.find(arguments.session, _scope(arguments), home_dir(os.environ))
 
 
 def _say(text: str) -> None:
@@ -122,7 +123,7 @@ def _json(value: object) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     found = False
-    for summary in library.summaries(_scope(arguments)):
+    for summary in library.summaries(_scope(arguments), home_dir(os.environ)):
         found = True
         if arguments.json:
             _json(summary)
@@ -154,7 +155,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _search(arguments: argparse.Namespace) -> int:
     found = 1
-    for hit in library.search(arguments.text, _scope(arguments)):
+    for hit in library.search(arguments.text, _scope(arguments), home_dir(os.environ)):
         found = 0
         if arguments.json:
             _json(hit)
@@ -231,13 +232,13 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    _say_path(import_file(arguments.file, _here(arguments)))
+    _say_path(import_file(arguments.file, _here(arguments), home_dir(os.environ)))
     return 0
 
 
 def _prune(arguments: argparse.Namespace) -> int:
     age = seconds(arguments.older_than) if arguments.older_than else None
-    doomed = library.prunable(_scope(arguments), age)
+    doomed = library.prunable(_scope(arguments), home_dir(os.environ), age)
     for path in doomed:
         _say_path(path)
     if not doomed:

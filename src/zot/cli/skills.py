@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from zot.home import of_process
 from zot.settings.skills import skills_here
 from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
 from zot.text import for_terminal
@@ -17,8 +18,8 @@ from zot.text import for_terminal
 def main(argv: Sequence[str]) -> int:
     """Run `zot skills ...`; the exit code. `argv[0]` is `skills`."""
     arguments = _parser().parse_args(argv[1:])
-    cwd = Path(arguments.cwd).absolute()
-    skills = skills_here(cwd)
+    around = of_process()
+    skills = skills_here(around.absolute(arguments.cwd), around)
     if arguments.action == "list":
         return _list(skills, as_json=arguments.json)
     if arguments.action == "show":

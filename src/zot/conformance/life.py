@@ -99,6 +99,30 @@ def compact_nothing(kit: Kit) -> None:
         kit.equal("done", "it ends with done", count_of(peer.frames, "done"), 1, "should")
 
 
+def rewind(kit: Kit) -> None:
+    with kit.peer() as peer:
+        for number in (1, 2):
+            peer.send(prompt(f"say:answer {number}", str(number)))
+            peer.events_until_done(number)
+        peer.send({"id": "c", "type": "checkpoints"})
+        listed = (peer.response("c").get("data") or {}).get("checkpoints") or []
+        text = "checkpoints lists the prompts"
+        counts = [moment.get("message_count") for moment in listed]
+        if not kit.equal("checkpoints", text, counts, [0, 2], "should"):
+            return
+        back = {"type": "rewind", "to": listed[1].get("id"), "files": False}
+        peer.send({"id": "p", **back, "preview": True}, {"id": "s", "type": "get_state"})
+        shown = (peer.response("p").get("data") or {}).get("message_count")
+        kit.equal("preview", "a preview says how many messages go", shown, 2, "should")
+        count = (peer.response("s").get("data") or {}).get("message_count")
+        kit.equal("unchanged", "and changes nothing", count, 4, "should")
+        peer.send({"id": "r", **back}, {"id": "t", "type": "get_state"})
+        said = (peer.response("r").get("data") or {}).get("text")
+        kit.equal("text", "rewind gives the prompt back", said, "say:answer 2", "should")
+        count = (peer.response("t").get("data") or {}).get("message_count")
+        kit.equal("gone", "and the conversation ends before it", count, 2, "should")
+
+
 def end_of_input(kit: Kit) -> None:
     with kit.peer() as peer:
         peer.send(prompt("text:5 delay:50"), prompt("say:queued", "2"))
@@ -144,6 +168,6 @@ def only_frames(kit: Kit) -> None:
 
 
 LIFE = (
-    *(auth, wrong_token, no_hello, queue, busy, compact, compact_nothing),
+    *(auth, wrong_token, no_hello, queue, busy, compact, compact_nothing, rewind),
     *(end_of_input, end_of_input_idle, terminated, only_frames),
 )

@@ -36,7 +36,7 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.failure import ImageRefused
-from zot.provider.repair import repaired
+from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.types import (
     Finished,
@@ -97,6 +97,10 @@ class RunIO(Protocol):
         """Add to the transcript. Raises Cancelled when the run was given up."""
         ...
 
+    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        """A tool is about to change a file. Raises Cancelled when the run was given up."""
+        ...
+
     def take_steering(self) -> list[UserInput]:
         """Messages the user wants heard before the next model call."""
         ...
@@ -133,6 +137,7 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = Usage()
         self._refused_images = RefusedImages()
+        self._repair = Repair()
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -206,7 +211,7 @@ class Agent:
             step += 1
             self._check_limits(limits, step, started, before)
             for steering in io.take_steering():
-                self._add_user(steering, io)
+                self._add_user(steering, io, queued=True)
             self._compact_if_full(io)
             calls = self._turn(step, io)
             if calls:
@@ -228,7 +233,8 @@ class Agent:
             ZotError: there is nothing to compact, or the model did not summarise.
             Cancelled: it was aborted.
         """
-        io.emit(events.CompactStart(reason))
+        count, tokens = len(self.session.messages()), self._context_tokens
+        io.emit(events.CompactStart(reason, count, tokens))
         compactor = self._compactor()
         try:
             plan = compactor.plan(self.session.context(), reason)
@@ -236,27 +242,27 @@ class Agent:
         except ZotError as error:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, str(error)))
+            io.emit(events.CompactFailed(reason, str(error), False, count, tokens))
             raise
         except Cancelled:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, "aborted", aborted=True))
+            io.emit(events.CompactFailed(reason, "aborted", True, count, tokens))
             raise
         before = self._context_tokens or plan.tokens
         self._pay(usage, io)
         io.append(plan.entry(summary, before, usage))
-        self._context_tokens = estimate(self.session.messages())
-        done = events.CompactDone(
-            summary, reason, before, self._context_tokens, usage, plan.first_kept or ""
-        )
+        messages = self.session.messages()
+        after = self._context_tokens = estimate(messages)
+        kept = plan.first_kept or ""
+        done = events.CompactDone(summary, reason, before, after, usage, kept, len(messages))
         io.emit(done)
         return summary
 
     def _follow_up(self, io: RunIO) -> bool:
         waiting = io.take_follow_up()
         for user in waiting:
-            self._add_user(user, io)
+            self._add_user(user, io, queued=True)
         return bool(waiting)
 
     # --- one model call ----------------------------------------------------------------------
@@ -307,7 +313,7 @@ class Agent:
 
     def _messages(self) -> tuple[Message, ...]:
         """The transcript as the model is sent it."""
-        messages = repaired(self.session.messages(), self.model.images)
+        messages = self._repair.of(self.session.messages(), self.model.images)
         return self._refused_images.left_out(messages)
 
     def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
@@ -374,7 +380,7 @@ class Agent:
 
     # --- bookkeeping -------------------------------------------------------------------------
 
-    def _add_user(self, user: UserInput, io: RunIO) -> None:
+    def _add_user(self, user: UserInput, io: RunIO, *, queued: bool = False) -> None:
         text = (Text(user.text),) if user.text else ()
         message = Message(
             "user", (*text, *user.images, *user.documents), time.time(), extra=user.extra
@@ -382,7 +388,7 @@ class Agent:
         io.append(message)
         self.session.sync()
         self._grow((message,))
-        io.emit(events.UserMessage(message))
+        io.emit(events.UserMessage(message, queued))
 
     def _system_prompt(self, context: HookContext) -> str:
         if self._system is None:

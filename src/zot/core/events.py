@@ -28,6 +28,8 @@ from zot.provider.types import ToolCallStart as ToolCallStart
 
 class UserMessage(Struct, frozen=True):
     message: Message
+    queued: bool = False
+    """It came while the run was at work, and waited."""
 
 
 class TurnStart(Struct, frozen=True):
@@ -74,10 +76,18 @@ class ToolProgress(Struct, frozen=True):
     text: str
 
 
+ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
+
+
 class ToolReturned(Struct, frozen=True):
     call: ToolCall
     result: ToolResult
     seconds: float = 0.0
+    status: ToolStatus = "completed"
+    executed: bool = True
+    """The tool itself was entered, whatever it did then."""
+    args: dict[str, Json] | None = None
+    """What it ran with after the guards, or would have; None: as in the call."""
 
 
 class ErrorRaised(Struct, frozen=True):
@@ -93,6 +103,9 @@ class Done(Struct, frozen=True):
 
 class CompactStart(Struct, frozen=True):
     reason: Literal["manual", "threshold", "overflow"]
+    messages: int = 0
+    """How many there are in the context."""
+    tokens: int = 0
 
 
 class CompactDone(Struct, frozen=True):
@@ -103,12 +116,16 @@ class CompactDone(Struct, frozen=True):
     usage: Usage = Usage()
     first_kept: str = ""
     """Id of the first session entry that was kept verbatim."""
+    messages: int = 0
+    """How many there are in the context now."""
 
 
 class CompactFailed(Struct, frozen=True):
     reason: Literal["manual", "threshold", "overflow"]
     error: str
     aborted: bool = False
+    messages: int = 0
+    tokens: int = 0
 
 
 class QueueUpdate(Struct, frozen=True):

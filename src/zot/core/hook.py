@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -12,13 +12,18 @@ from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.provider.types import Json, Message, ToolCall
 
+Decider = Literal["user", "remembered", "policy", "yolo"]
+"""Who decided about a call: a person, a person before, a rule or a guard, nobody."""
+
 
 class Allow(Struct, frozen=True):
-    pass
+    source: Decider | None = None
+    """Who allowed it, where somebody was asked."""
 
 
 class Block(Struct, frozen=True):
     reason: str
+    source: Decider = "policy"
 
 
 class ReplaceArgs(Struct, frozen=True):
@@ -37,6 +42,16 @@ class HookContext(Struct, frozen=True):
     cancel: Cancel
     emit: Callable[[Event], None]
     """Tell the client something (an approval request); in order with all other events."""
+
+
+class Permission(Struct, frozen=True):
+    """What was decided about one tool call."""
+
+    decision: Literal["approved", "denied", "cancelled"]
+    source: Decider
+    stage: Literal["pre_execution", "tool_execution"] = "pre_execution"
+    """The second one: the tool itself refused, after the call was allowed."""
+    reason: str = ""
 
 
 class Hook:
@@ -59,6 +74,10 @@ class Hook:
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         """Before an assistant message enters the transcript. Its deltas were already streamed."""
         return ALLOW
+
+    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+        """What all guards together decided about a call; too late to change it."""
+        return
 
 
 def asked(ask: Callable[[], Verdict]) -> Verdict | Block:

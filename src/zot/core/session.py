@@ -105,8 +105,25 @@ class Entry(Struct, frozen=True, gc=False):
     body: Body
 
 
+class Contents(Protocol):
+    """Keeps contents of files beside a session, each under its hash; as many as there is room."""
+
+    def keep(self, hash: str, content: bytes) -> None:
+        """Keep it if that can be done; never fails."""
+        ...
+
+    def load(self, hash: str) -> bytes | None:
+        """None: it is not kept, or not any more."""
+        ...
+
+
 class Store(Protocol):
     """Keeps entries. Nothing is acknowledged before `append` has returned."""
+
+    @property
+    def contents(self) -> Contents | None:
+        """None: it keeps entries only."""
+        ...
 
     def append(self, entry: Entry) -> None:
         """Write one entry.
@@ -196,6 +213,11 @@ class Session:
         return self._store
 
     @property
+    def contents(self) -> Contents | None:
+        """Where the files that its tools change are kept; None: nowhere."""
+        return None if self._store is None else self._store.contents
+
+    @property
     def title(self) -> str:
         """The name it was given last, on whatever branch; empty: none."""
         return self._title
@@ -203,7 +225,7 @@ class Session:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees: the current branch, with the latest compaction applied."""
         with self._lock:
-            return tuple(message for _, message in self._context.messages())
+            return tuple([message for _, message in self._context.messages()])
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""

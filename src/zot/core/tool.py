@@ -8,7 +8,15 @@ from typing import Protocol
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.core.events import ToolStatus
 from zot.provider.types import Image, Json, Text
+
+ChangingFile = Callable[[str, bytes | None, bytes | None], None]
+"""Told of a path, its content and what it will be, before the file is written."""
+
+
+def _untold(path: str, before: bytes | None, after: bytes | None) -> None:
+    """Nobody keeps what files were."""
 
 
 class ToolContext(Struct, frozen=True):
@@ -18,12 +26,15 @@ class ToolContext(Struct, frozen=True):
     cancel: Cancel
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; never splits a character."""
+    changing: ChangingFile = _untold
 
 
 class ToolOutput(Struct, frozen=True):
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details: dict[str, Json] | None = None
+    status: ToolStatus | None = None
+    """How it ended, where `is_error` does not say it all."""
 
 
 class Tool(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,11 +16,20 @@ from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.check import problem
-from zot.core.events import Event
-from zot.core.hook import Block, Hook, HookContext, ReplaceArgs, asked
+from zot.core.events import Event, ToolStatus
+from zot.core.hook import (
+    Allow,
+    Block,
+    Decider,
+    Hook,
+    HookContext,
+    Permission,
+    ReplaceArgs,
+    asked,
+)
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import Cancelled, ToolError
+from zot.core.tool import ChangingFile, Tool, ToolContext, ToolOutput
+from zot.errors import Cancelled, ToolBlocked, ToolError, ToolTimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
 
 ABORTED = "aborted"
@@ -33,6 +42,8 @@ class CallIO(Protocol):
     def cancel(self) -> Cancel: ...
     @property
     def emit(self) -> Callable[[Event], None]: ...
+    @property
+    def changing_file(self) -> ChangingFile: ...
 
 
 class BatchIO(CallIO, Protocol):
@@ -40,11 +51,22 @@ class BatchIO(CallIO, Protocol):
     def has_steering(self) -> bool: ...
 
 
+class _Attempt:
+    """How far a call came."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.args = call.args
+        """After the guards that were asked so far."""
+        self.executed = False
+
+
 class _Alone(Struct, frozen=True):
     """What a call needs around it when there is no turn."""
 
     cancel: Cancel
     emit: Callable[[Event], None]
+    changing_file: ChangingFile
 
 
 class Toolbox:
@@ -73,72 +95,114 @@ class Toolbox:
         """
         results: list[ToolResult] = []
         for number, call in enumerate(calls, 1):
-            started = time.monotonic()
-            result = self._result(call, io, steered=bool(results) and io.has_steering())
+            started, attempt = time.monotonic(), _Attempt(call)
+            steered = bool(results) and io.has_steering()
+            output, status = self._outcome(attempt, io, steered=steered)
+            result = ToolResult(call.id, output.content, output.is_error, call.name, output.details)
             results.append(result)
             # Written before anyone hears of it: what a client has seen survives a crash.
             last = number == len(calls)
             io.append(Message("tool", tuple(results), time.time()) if last else ResultNote(result))
-            io.emit(events.ToolReturned(call, result, time.monotonic() - started))
+            seconds = time.monotonic() - started
+            executed, args = attempt.executed, attempt.args
+            io.emit(events.ToolReturned(call, result, seconds, status, executed, args))
         io.cancel.check()
 
-    def call(self, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]) -> ToolOutput:
+    def call(
+        self,
+        call: ToolCall,
+        cancel: Cancel,
+        emit: Callable[[Event], None],
+        changing_file: ChangingFile,
+    ) -> ToolOutput:
         """One call outside of a turn, with the same checks and guards; not in the transcript.
 
         Raises:
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        return self._output(call, _Alone(cancel, emit))
+        return self._output(_Attempt(call), _Alone(cancel, emit, changing_file))
 
-    def _result(self, call: ToolCall, io: BatchIO, *, steered: bool) -> ToolResult:
+    def _outcome(
+        self, attempt: _Attempt, io: BatchIO, *, steered: bool
+    ) -> tuple[ToolOutput, ToolStatus]:
         if io.cancel.is_set():
-            output = _failure(NOT_RUN_ABORTED)
-        elif steered:
-            output = _failure(NOT_RUN_STEERED)
-        else:
-            io.emit(events.ToolStarted(call))
-            output = self._supervised(call, io)
-        return ToolResult(call.id, output.content, output.is_error, call.name, output.details)
+            return _failure(NOT_RUN_ABORTED), "cancelled"
+        if steered:
+            return _failure(NOT_RUN_STEERED), "cancelled"
+        io.emit(events.ToolStarted(attempt.call))
+        return self._supervised(attempt, io)
 
-    def _supervised(self, call: ToolCall, io: BatchIO) -> ToolOutput:
+    def _supervised(self, attempt: _Attempt, io: BatchIO) -> tuple[ToolOutput, ToolStatus]:
         try:
-            return self._output(call, io)
+            output = self._output(attempt, io)
         except Cancelled:
-            return _failure(ABORTED)
+            return _failure(ABORTED), "cancelled"
+        except ToolBlocked as error:
+            return _failure(str(error)), "blocked"
+        except ToolTimedOut as error:
+            return _failure(str(error)), "timed_out"
         except ToolError as error:
-            return _failure(str(error))
+            return _failure(str(error)), "failed"
         except BaseException as error:
             # A bug in a tool: the model gets one line, the developer the traceback on stderr.
             # SystemExit too: a tool must not be able to end the run's thread.
             report_bug(error)
-            return _failure(f"the tool crashed: {type(error).__name__}: {error}")
+            return _failure(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
+        return output, output.status or ("failed" if output.is_error else "completed")
 
-    def _output(self, call: ToolCall, io: CallIO) -> ToolOutput:
+    def _output(self, attempt: _Attempt, io: CallIO) -> ToolOutput:
+        call = attempt.call
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
-        args = self._guarded(call, tool, io)
+        args = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io))
-        output = tool.run(args, context)
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
+        attempt.executed = True
+        try:
+            output = tool.run(args, context)
+        except ToolBlocked as error:
+            self._tell(call, Permission("denied", "policy", "tool_execution", str(error)))
+            raise
         if isinstance(output, str):
             output = ToolOutput((Text(output),))
         return replace(output, content=_never_empty(output.content))
 
-    def _guarded(self, call: ToolCall, tool: Tool, io: CallIO) -> dict[str, object]:
+    def _guarded(self, attempt: _Attempt, tool: Tool, io: CallIO) -> dict[str, object]:
         """The arguments, checked against the schema and passed by every guard."""
-        args = _checked(call, tool)
+        call, args = attempt.call, _checked(attempt.call, tool)
         context = HookContext(io.cancel, io.emit)
+        source: Decider = "yolo"
         for hook in self._hooks:
             seen = replace(call, args=args)
-            verdict = asked(partial(hook.before_tool, seen, context))
-            if isinstance(verdict, Block):
-                raise ToolError(verdict.reason or "the call was refused by a guard")
-            if isinstance(verdict, ReplaceArgs):
-                args = _checked(replace(call, args=verdict.args), tool)
+            try:
+                verdict = asked(partial(hook.before_tool, seen, context))
+            except Cancelled:
+                self._tell(call, Permission("cancelled", source))
+                raise
+            match verdict:
+                case Block(reason=reason):
+                    reason = reason or "the call was refused by a guard"
+                    self._tell(call, Permission("denied", verdict.source, reason=reason))
+                    raise ToolBlocked(reason)
+                case ReplaceArgs():
+                    args = _checked(replace(call, args=verdict.args), tool)
+                    attempt.args = args
+                case Allow():
+                    source = verdict.source or source
+                case _:
+                    assert_never(verdict)
+        self._tell(call, Permission("approved", source))
         return args
+
+    def _tell(self, call: ToolCall, permission: Permission) -> None:
+        for hook in self._hooks:
+            try:
+                hook.tool_decided(call, permission)
+            except Exception as error:  # whoever only listens must not decide
+                report_bug(error)
 
 
 def _checked(call: ToolCall, tool: Tool) -> dict[str, object]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import binascii
 
+from msgspec.structs import replace
+
 from zot.core.events import (
+    ApprovalRequest,
     AssistantMessage,
     CompactDone,
     CompactFailed,
@@ -16,6 +19,7 @@ from zot.core.events import (
     TurnStart,
     UserMessage,
 )
+from zot.core.hook import Permission
 from zot.extensions.proto import Content, Result
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
 
@@ -27,6 +31,7 @@ NAMES: dict[type, str] = {
     TurnStart: "turn_start",
     TurnEnd: "turn_end",
     ToolCalled: "tool_call",
+    ApprovalRequest: "tool_confirmation_requested",
     ToolReturned: "tool_result",
     AssistantMessage: "assistant_message",
     CompactStart: "pre_compact",
@@ -38,9 +43,10 @@ NAMES: dict[type, str] = {
 def fields(event: Event, compaction_id: str) -> dict[str, Json]:
     """The fields of the event's frame. Only for events that have a name in NAMES."""
     match event:
-        case UserMessage(message=message):
+        case UserMessage(message=message, queued=queued):
             images = sum(isinstance(block, Image) for block in message.content)
-            return {"text": text_of(message), "image_count": images}
+            waited = {"queued": True} if queued else {}
+            return {"text": text_of(message), "image_count": images, **waited}
         case TurnStart(step=step):
             return {"step": step}
         case TurnEnd(stop=stop, error=error):
@@ -48,29 +54,56 @@ def fields(event: Event, compaction_id: str) -> dict[str, Json]:
         case ToolCalled(call=call):
             return call_fields(call)
         case ToolReturned(call=call, result=result):
-            status = "error" if result.is_error else "ok"
-            return {**call_fields(call), "status": status, "result": _result(result)}
+            return {
+                **call_fields(call if event.args is None else replace(call, args=event.args)),
+                "status": event.status,
+                "executed": event.executed,
+                "result": _result(result),
+            }
+        case ApprovalRequest(call=call, preview=preview):
+            return {"tool_id": call.id, "tool_name": call.name, "tool_preview": preview}
         case AssistantMessage(message=message):
             return {"text": text_of(message)}
-        case CompactStart(reason=reason):
-            return {"compaction_id": compaction_id, "reason": reason}
+        case CompactStart():
+            return _compaction(event, compaction_id, event.tokens)
         case CompactDone():
-            return {
-                "compaction_id": compaction_id,
-                "reason": event.reason,
-                "status": "completed",
-                "token_estimate": event.tokens_after,
-            }
+            base = _compaction(event, compaction_id, event.tokens_after)
+            return {**base, "status": "completed"}
         case CompactFailed():
-            status = "aborted" if event.aborted else "failed"
-            base = {"compaction_id": compaction_id, "reason": event.reason}
+            base = _compaction(event, compaction_id, event.tokens)
+            status = "cancelled" if event.aborted else "failed"
             return {**base, "status": status, "error": event.error}
         case _:
             raise TypeError(f"{event!r} is not for extensions")
 
 
+def _compaction(
+    event: CompactStart | CompactDone | CompactFailed, id: str, tokens: int
+) -> dict[str, Json]:
+    return {
+        "compaction_id": id,
+        "reason": event.reason,
+        "message_count": event.messages,
+        "token_estimate": tokens,
+    }
+
+
 def call_fields(call: ToolCall) -> dict[str, Json]:
-    return {"tool_id": call.id, "tool_name": call.name, "tool_args": call.args}
+    fields: dict[str, Json] = {"tool_id": call.id, "tool_name": call.name}
+    if call.args is None:
+        return {**fields, "tool_args_raw": call.raw}
+    return {**fields, "tool_args": call.args}
+
+
+def permission_fields(call: ToolCall, permission: Permission) -> dict[str, Json]:
+    fields: dict[str, Json] = {
+        "tool_id": call.id,
+        "tool_name": call.name,
+        "decision": permission.decision,
+        "source": permission.source,
+        "stage": permission.stage,
+    }
+    return {**fields, "reason": permission.reason} if permission.reason else fields
 
 
 def text_of(message: Message) -> str:

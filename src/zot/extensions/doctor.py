@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.core.events import Event, ExtensionNotify
 from zot.extensions import proto
@@ -35,23 +36,27 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
 
 def examine(settings: HostSettings) -> list[Finding]:
-    """Start all extensions of the settings, and look."""
+    """Start all extensions of the settings, and look. A slow one has the time that a run gives it
+    after it went on without."""
     notes: list[ExtensionNotify] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, ExtensionNotify):
             notes.append(event)
 
-    host = ExtensionHost(settings)
+    limits = settings.limits
+    host = ExtensionHost(replace(settings, limits=replace(limits, grace=limits.late)))
     host.attach(listen)
     try:
         host.start()
         host.wait_ready()
-        found = [_finding(each, host, notes) for each in host.extensions()]
+        findings = [
+            _finding(extension, host, notes, limits.grace) for extension in host.extensions()
+        ]
     finally:
         host.close()
-    known = {finding.name for finding in found}
-    return found + [
+    known = {finding.name for finding in findings}
+    return findings + [
         Finding(note.extension, "", "not started", problems=(note.message,))
         for note in notes
         if note.extension not in known
@@ -59,7 +64,10 @@ def examine(settings: HostSettings) -> list[Finding]:
 
 
 def _finding(
-    extension: HostedExtension, host: ExtensionHost, notes: Sequence[ExtensionNotify]
+    extension: HostedExtension,
+    host: ExtensionHost,
+    notes: Sequence[ExtensionNotify],
+    grace: float,
 ) -> Finding:
     registered = extension.registered
     hello = extension.hello
@@ -82,9 +90,18 @@ def _finding(
             for note in notes
             if note.extension == extension.name and note.level == "warn"
         ),
-        hints=tuple(_hints(extension, host)),
+        hints=(*_slow(extension, grace), *_hints(extension, host)),
         log=str(extension.log.path),
     )
+
+
+def _slow(extension: HostedExtension, grace: float) -> Iterator[str]:
+    seconds = extension.ready_seconds
+    if seconds is not None and seconds > grace:
+        yield (
+            f"needs {seconds:.1f} s to start; the first prompt waits {grace:g} s and goes on "
+            "without its tools and commands (ZOT_EXT_GRACE=SECONDS gives all of them longer)"
+        )
 
 
 def _hints(extension: HostedExtension, host: ExtensionHost) -> list[str]:

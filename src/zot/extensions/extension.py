@@ -6,10 +6,9 @@ were. What the frames of several extensions add up to is in host.py.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol, assert_never
@@ -59,6 +58,7 @@ class Registered:
         self.events: frozenset[str] = frozenset()
         self.intercepts: frozenset[str] = frozenset()
         self.fail_closed = False
+        self.subscribed = False
 
 
 class Owner(Protocol):
@@ -83,6 +83,7 @@ class HostedExtension:
         *,
         log: LogFile,
         limits: ExtensionLimits,
+        environ: Mapping[str, str],
         secrets: frozenset[str],
     ) -> None:
         self.installed = installed
@@ -101,14 +102,19 @@ class HostedExtension:
         self.registered = Registered()
         self.expected: frozenset[str] = frozenset()
         """What an earlier run saw it guard, or its manifest says; none once it has started."""
+        self.is_new = False
+        """No earlier run saw it: that it is quiet after its hello says nothing about it."""
         self.session_announced = False
         self._owner = owner
+        self._environ = environ
         self._secrets = secrets
         self._coming = self.registered
         self._peer: ExtensionProcess | None = None
         self._questions: dict[str, Question] = {}
         self._changed = threading.Condition()
         self._closing = threading.Event()
+        self._decided = False
+        self._decides_by: float | None = None
         self._life = 0
         self._restarts = 0
         self._background: list[threading.Thread] = []
@@ -122,13 +128,15 @@ class HostedExtension:
         with self._changed:
             self._life += 1
             self._started = self._last_frame = time.monotonic()
+            if self._decides_by is None:
+                self._decides_by = self._started + self.limits.undecided
         self._set_state("starting")
         self.hello = None
         self.session_announced = False
         self._new_buckets()
         self.log.note(f"starting {self.installed.manifest.exec!r} in {self.installed.directory}")
         try:
-            env = environment(os.environ, self._secrets, self.installed.manifest.env)
+            env = environment(self._environ, self._secrets, self.installed.manifest.env)
             process = ChildProcess(self.installed.command(), self.installed.directory, env)
         except (ExtensionError, OSError, ValueError) as error:
             reason = f"cannot be started: {error}"
@@ -329,6 +337,37 @@ class HostedExtension:
         return self.live
 
     @property
+    def undecided(self) -> bool:
+        """Whether it may yet say that it guards something. Not for long, and not a second time."""
+        if not self._decided:
+            stated = self.said_ready or self.registered.subscribed or not self.is_new
+            self._decided = self.state == "stopped" or (self.live and stated)
+        return not self._decided
+
+    def wait_decided(self, cancel: Cancel) -> None:
+        """Wait until it has said what it guards, for the time that is left for that."""
+
+        def wake() -> None:
+            with self._changed:
+                self._changed.notify_all()
+
+        with cancel.calling(wake), self._changed:
+            while self.undecided:
+                cancel.check()
+                seconds = (self._decides_by or 0.0) - time.monotonic()
+                if seconds <= 0:
+                    break
+                self._changed.wait(seconds)
+            self._decided = True
+        if self.live:
+            self._owner.changed(self)
+        elif self.state != "stopped":
+            self._report(
+                f"did not say what it guards within {self.limits.undecided:g} s of its start; zot "
+                'goes on without it (with `"guard": true` in its manifest tools wait longer)'
+            )
+
+    @property
     def fails_closed(self) -> bool:
         """No answer of this extension means no."""
         return self.installed.manifest.fail_closed or self.registered.fail_closed
@@ -445,6 +484,7 @@ class HostedExtension:
             case proto.RegisterTool():
                 self._register_tool(coming, frame)
             case proto.Subscribe():
+                coming.subscribed = True
                 coming.events |= set(frame.events)
                 coming.intercepts |= set(frame.intercept)
                 coming.fail_closed |= frame.fail_closed

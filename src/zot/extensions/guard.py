@@ -30,25 +30,23 @@ class GuardMemory:
     def __init__(self, home: Path) -> None:
         self._folder = home / "guards"
 
-    def expected(self, installed: Installed) -> frozenset[str]:
+    def expected(self, installed: Installed) -> frozenset[str] | None:
+        """What it is going to guard; None: nobody knows, it never ran here."""
         try:
             events = (self._folder / installed.name).read_text("utf-8").split()
         except (OSError, UnicodeDecodeError):
-            events = []
+            return frozenset({"tool_call"}) if installed.manifest.guard else None
         if installed.manifest.guard:
             events.append("tool_call")
         return GUARDED & set(events)
 
     def remember(self, extension: HostedExtension) -> None:
-        """Called when it is ready, and when it registers something more after that."""
+        """Called when it has said what it guards, and again when it says more."""
         events = GUARDED & extension.registered.intercepts
-        path = self._folder / extension.name
         try:
-            if events:
-                if self.expected(extension.installed) != events:
-                    write_atomic(path, " ".join(sorted(events)).encode())
-            elif extension.said_ready:
-                path.unlink(missing_ok=True)
+            if self.expected(extension.installed) != events:
+                path = self._folder / extension.name
+                write_atomic(path, " ".join(sorted(events)).encode())
         except OSError as error:
             extension.log.note(f"what it guards could not be remembered: {error.strerror}")
 
@@ -114,6 +112,8 @@ class ExtensionHook(Hook):
         self, extension: HostedExtension, event: str, fields: dict[str, Json], context: HookContext
     ) -> Block | proto.EventInterceptResponse:
         limits, cancel = extension.limits, context.cancel
+        if event not in extension.expected and extension.undecided:
+            extension.wait_decided(cancel)
         if event in extension.expected and not extension.wait_guard(
             event, time.monotonic() + limits.guard, cancel
         ):

@@ -5,10 +5,12 @@ The rest of zot needs this file only, and does not know that an extension is a p
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -23,20 +25,20 @@ from zot.core.events import (
     ExtensionNotify,
     ExtensionPanel,
 )
-from zot.core.hook import Hook
+from zot.core.hook import Hook, Permission
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import CommandError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import HostCalls, RunTool
 from zot.extensions.dialogs import Dialogs
 from zot.extensions.extension import HostedExtension, panel_dict
-from zot.extensions.guard import ExtensionHook, GuardMemory
+from zot.extensions.guard import GUARDED, ExtensionHook, GuardMemory
 from zot.extensions.limits import ExtensionLimits
 from zot.extensions.manifest import Discovery, Installed, discover, log_path
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
-from zot.provider.types import Json
+from zot.provider.types import Json, ToolCall
 
 MAX_BUFFERED = 10_000
 EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
@@ -45,6 +47,8 @@ EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
 class HostSettings(Struct, frozen=True):
     cwd: Path
     home: Path
+    environ: Mapping[str, str]
+    """What extensions get of it: without the secrets."""
     zot_version: str = ""
     explicit: tuple[Path, ...] = ()
     """Folders given with `--ext`; loaded first, and also when `search` is off."""
@@ -161,17 +165,17 @@ class ExtensionHost:
             with self._life:
                 if self._closed:
                     return
-                found = self.discover()
+                installed = self.discover()
                 extensions = [
-                    self._new_extension(each)
-                    for each in found.extensions
-                    if each.manifest.enabled and each.manifest.exec
+                    self._new_extension(extension)
+                    for extension in installed.extensions
+                    if extension.manifest.enabled and extension.manifest.exec
                 ]
                 with self._lock:
                     self._extensions = extensions
                 for extension in extensions:
                     extension.start()
-            for problem in found.problems:
+            for problem in installed.problems:
                 self.problem(problem.name, problem.message)
             for extension in extensions:
                 extension.settle()
@@ -181,9 +185,12 @@ class ExtensionHost:
     def _new_extension(self, installed: Installed) -> HostedExtension:
         limits = self.settings.limits
         log = LogFile(log_path(self.settings.home, installed.name), limits.log_bytes)
-        secrets = self.settings.secrets
-        extension = HostedExtension(installed, self, log=log, limits=limits, secrets=secrets)
-        extension.expected = self._guards.expected(installed)
+        environ, secrets = self.settings.environ, self.settings.secrets
+        extension = HostedExtension(
+            installed, self, log=log, limits=limits, environ=environ, secrets=secrets
+        )
+        expected = self._guards.expected(installed)
+        extension.expected, extension.is_new = expected or frozenset(), expected is None
         return extension
 
     def _stop_all(self, reason: EndReason) -> None:
@@ -226,36 +233,36 @@ class ExtensionHost:
 
     def tools(self) -> list[ExtensionTool]:
         """Each name once: zot's own tools win, then the extension that was loaded first."""
-        found: dict[str, ExtensionTool] = {}
+        tools: dict[str, ExtensionTool] = {}
         for extension in self.extensions():
             for name, info in list(extension.registered.tools.items()):
-                if self._is_free("tool", name, extension, found, self.settings.reserved_tools):
-                    found[name] = ExtensionTool(
+                if self._is_free("tool", name, extension, tools, self.settings.reserved_tools):
+                    tools[name] = ExtensionTool(
                         extension, info, interactive=self.settings.interactive
                     )
-        return list(found.values())
+        return list(tools.values())
 
     def commands(self) -> list[CommandInfo]:
         return [command for command, _ in self._commands().values()]
 
     def _commands(self) -> dict[str, tuple[CommandInfo, HostedExtension]]:
-        found: dict[str, tuple[CommandInfo, HostedExtension]] = {}
+        commands: dict[str, tuple[CommandInfo, HostedExtension]] = {}
         reserved = self.settings.reserved_commands
         for extension in self.extensions():
             for name, description in list(extension.registered.commands.items()):
-                if self._is_free("command", name, extension, found, reserved):
-                    found[name] = (CommandInfo(name, description, extension.name), extension)
-        return found
+                if self._is_free("command", name, extension, commands, reserved):
+                    commands[name] = (CommandInfo(name, description, extension.name), extension)
+        return commands
 
     def _is_free(
         self,
         kind: str,
         name: str,
         extension: HostedExtension,
-        found: Mapping[str, object],
+        taken: Mapping[str, object],
         reserved: frozenset[str],
     ) -> bool:
-        if name not in found and name not in reserved:
+        if name not in taken and name not in reserved:
             return True
         key = (kind, extension.name, name)
         if key not in self._noted:
@@ -276,10 +283,10 @@ class ExtensionHost:
         """
         cancel = cancel or Cancel()
         self.wait_ready(cancel)
-        found = self._commands().get(name.removeprefix("/"))
-        if found is None:
+        registered = self._commands().get(name.removeprefix("/"))
+        if registered is None:
             raise CommandError(f"unknown extension command {name!r}", code="not_found")
-        command, extension = found
+        command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit
         with extension.question() as question, question.woken_by(cancel):
@@ -336,7 +343,8 @@ class ExtensionHost:
         return self._send(extension, proto.PanelClose(panel_id))
 
     def _send(self, name: str, frame: proto.ToExtension) -> bool:
-        return any(each.send(frame) for each in self.extensions() if each.name == name)
+        named = (extension for extension in self.extensions() if extension.name == name)
+        return any(extension.send(frame) for extension in named)
 
     # --- events to extensions ----------------------------------------------------------------
 
@@ -351,6 +359,11 @@ class ExtensionHost:
             self._session_id = session_id
             fields = deliver.fields(event, f"{session_id}-{self._compactions}")
             self._deliver(name, fields, self.extensions())
+
+    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+        if "permission_decision" in self._wanted:
+            fields = deliver.permission_fields(call, permission)
+            self._deliver("permission_decision", fields, self.extensions())
 
     def session_started(self, session_id: str) -> None:
         """A conversation begins (or another one goes on): `session_start` to those that ask."""
@@ -403,13 +416,7 @@ class ExtensionHost:
 
     def interceptors(self, event: str) -> list[HostedExtension]:
         """Whom to ask, in load order. A guard that does not run still counts: it says no."""
-        return [
-            each
-            for each in self.extensions()
-            if event in each.registered.intercepts
-            or event in each.expected
-            or (each.installed.manifest.fail_closed and event == "tool_call" and not each.live)
-        ]
+        return [extension for extension in self.extensions() if _may_stop(extension, event)]
 
     def intercept_frame(self, id: str, event: str, fields: dict[str, Json]) -> proto.EventIntercept:
         with self._lock:
@@ -440,14 +447,14 @@ class ExtensionHost:
 
     def changed(self, extension: HostedExtension) -> None:
         with self._lock:
-            self._wanted = frozenset().union(*(each.registered.events for each in self._extensions))
+            subscribed = (running.registered.events for running in self._extensions)
+            self._wanted = frozenset().union(*subscribed)
         self._announce_session(extension)
-        if extension.live:
+        if extension.live and not extension.undecided:
             self._guards.remember(extension)
 
     def hello_ack(self, extension: HostedExtension) -> proto.HelloAck:
-        data_dir = self.settings.home / "extension-data" / extension.name
-        ensure_dir(data_dir)
+        data_dir = self._data_dir(extension.installed)
         return proto.HelloAck(
             zot_version=self.settings.zot_version,
             provider=self._provider,
@@ -456,6 +463,18 @@ class ExtensionHost:
             extension_dir=str(extension.installed.directory),
             data_dir=str(data_dir),
         )
+
+    def _data_dir(self, installed: Installed) -> Path:
+        """The extension's own folder; where that cannot be written to, or files of it are there
+        already, one in zot's home."""
+        apart = self.settings.home / "extension-data" / installed.name
+        with suppress(OSError):
+            if any(apart.iterdir()):
+                return apart
+        if os.access(installed.directory, os.W_OK):
+            return installed.directory
+        ensure_dir(apart)
+        return apart
 
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
         self._calls.start(extension, call)
@@ -474,3 +493,14 @@ class ExtensionHost:
             extension.log.note("submit was ignored: this host does not start runs for extensions")
         else:
             self._submit(text)
+
+
+def _may_stop(extension: HostedExtension, event: str) -> bool:
+    """Whether it is to be asked: also a guard that does not run, which says no, and one that has
+    not said yet what it guards."""
+    if event in extension.registered.intercepts or event in extension.expected:
+        return True
+    if event in GUARDED and extension.undecided:
+        return True
+    closed = extension.installed.manifest.fail_closed
+    return closed and event == "tool_call" and not extension.live

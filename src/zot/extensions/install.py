@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,15 +33,18 @@ _GIT = (
 )
 
 
-def install(source: str, home: Path, *, force: bool = False) -> Installed:
-    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`.
+def install(
+    source: str, home: Path, environ: Mapping[str, str], *, force: bool = False
+) -> Installed:
+    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force` what the
+    installed one has besides, its state, stays.
 
     Raises:
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
     if is_git_url(source) and not Path(source).is_dir():
-        with _cloned(source) as folder:
+        with _cloned(source, environ) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -54,7 +57,7 @@ def is_git_url(source: str) -> bool:
 
 
 def remove(extension: Path) -> None:
-    """Delete an extension's folder; of a link, the link only. Its data and log are kept."""
+    """Delete an extension's folder with all that is in it; of a link, the link only."""
     if extension.is_symlink():
         extension.unlink()
         return
@@ -122,13 +125,13 @@ def _name_of(folder: Path) -> str | None:
 
 
 @contextmanager
-def _cloned(url: str) -> Iterator[Path]:
+def _cloned(url: str, environ: Mapping[str, str]) -> Iterator[Path]:
     git = shutil.which("git")
     if git is None:
         raise ExtensionError("git is not installed; clone the repository and install its folder")
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
-        env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        env = {**environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         try:
             done = subprocess.run(
                 [str(Path(git).absolute()), *_GIT, url, str(folder)],
@@ -160,12 +163,34 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
     try:
         shutil.copytree(folder, fresh, symlinks=True, ignore=_SKIPPED)
         read(fresh)
+        if target.is_dir():
+            _carry_over(target, fresh)
         _swap(fresh, target)
     except (OSError, shutil.Error) as error:
         raise ExtensionError(f"{folder} could not be copied: {error}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return read(target, "global")
+
+
+def _carry_over(old: Path, fresh: Path) -> None:
+    """Files that only the old folder has: an extension keeps its state in its own folder."""
+    shutil.copytree(old, fresh, symlinks=True, ignore=_taken_in(old, fresh), dirs_exist_ok=True)
+
+
+def _taken_in(old: Path, fresh: Path) -> Callable[[str, list[str]], set[str]]:
+    def taken(folder: str, names: list[str]) -> set[str]:
+        there = fresh / Path(folder).relative_to(old)
+        skipped = set(_SKIPPED(folder, names))
+        return skipped | {name for name in names if _differs(Path(folder, name), there / name)}
+
+    return taken
+
+
+def _differs(old: Path, fresh: Path) -> bool:
+    """Whether the new version has something of this name that is not a folder in both."""
+    both = old.is_dir() and fresh.is_dir() and not (old.is_symlink() or fresh.is_symlink())
+    return os.path.lexists(fresh) and not both
 
 
 def _swap(fresh: Path, target: Path) -> None:

@@ -16,6 +16,9 @@ class ExtensionLimits(LineLimits, frozen=True):
     """Silence after `hello` that counts as `ready`, for extensions that never say it."""
     guard: float = 30.0
     """What a guard guards waits so long for its start; then it is blocked."""
+    undecided: float = 10.0
+    """Seconds after its start in which nobody knows yet what an extension guards: a guard may come,
+    so what one could stop waits."""
     intercept: float = 5.0
     command: float = 60.0
     tool: float = 60.0

@@ -25,6 +25,8 @@ EVENTS = (
     "turn_start",
     "turn_end",
     "tool_call",
+    "tool_confirmation_requested",
+    "permission_decision",
     "tool_result",
     "assistant_message",
     "pre_compact",
@@ -235,7 +237,7 @@ class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
     cwd: str
     extension_dir: str
     data_dir: str
-    """A directory of the extension's own that outlives updates of the extension."""
+    """Where the extension keeps its files: its own folder, where that can be written to."""
     protocol_version: int = PROTOCOL_VERSION
     capabilities: tuple[str, ...] = CAPABILITIES
 
@@ -281,11 +283,29 @@ class Payload(Struct, frozen=True, kw_only=True):
     error: str | UnsetType = UNSET
     tool_id: str | UnsetType = UNSET
     tool_name: str | UnsetType = UNSET
-    tool_args: dict[str, Json] | None | UnsetType = UNSET
+    tool_args: dict[str, Json] | UnsetType = UNSET
+    """tool_result: as the guards left them."""
+    tool_args_raw: str | UnsetType = UNSET
+    """In the place of `tool_args`: what the model wrote is not a JSON object."""
+    tool_preview: str | UnsetType = UNSET
+    """tool_confirmation_requested: the call as the person sees it."""
+    queued: bool | UnsetType = UNSET
+    """user_prompt_submit: it came while a run was at work, and waited."""
+    decision: str | UnsetType = UNSET
+    """permission_decision: approved, denied or cancelled."""
+    source: str | UnsetType = UNSET
+    """permission_decision: user, remembered, policy or yolo (nobody was asked)."""
+    stage: str | UnsetType = UNSET
+    """permission_decision: pre_execution, or tool_execution where the tool itself refused."""
     status: str | UnsetType = UNSET
-    """tool_result: ok or error. post_compact: completed, failed or aborted."""
+    """tool_result: completed, failed, blocked, cancelled or timed_out. post_compact: the first
+    two, or cancelled."""
+    executed: bool | UnsetType = UNSET
+    """tool_result: the tool was entered."""
     result: Result | UnsetType = UNSET
     compaction_id: str | UnsetType = UNSET
+    message_count: int | UnsetType = UNSET
+    """pre_compact, post_compact: messages in the context."""
     token_estimate: int | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
 

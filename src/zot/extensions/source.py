@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zot import __version__
 from zot.cancel import Cancel
 from zot.core.events import Event
-from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.hook import (
+    ALLOW,
+    Allow,
+    Block,
+    Hook,
+    HookContext,
+    Permission,
+    ReplaceArgs,
+    ReplaceText,
+)
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.limits import ExtensionLimits
+from zot.home import Surroundings
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -40,7 +50,7 @@ class ExtensionOptions:
     def __init__(
         self,
         cwd: str,
-        home: str,
+        around: Surroundings,
         *,
         explicit: Sequence[str] = (),
         search: bool = True,
@@ -55,7 +65,8 @@ class ExtensionOptions:
         `trusted`: whether those of the project may run; `hide` is called before the first program
         is started."""
         self.cwd = cwd
-        self.home = home
+        self.around = around
+        self.home = around.home
         self.explicit = tuple(explicit)
         self.search = search
         self.trusted = trusted
@@ -196,6 +207,10 @@ class Extensions(Hook):
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         return ALLOW if self._hook is None else self._hook.before_reply(message, context)
 
+    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+        if self._host is not None:
+            self._host.tool_decided(call, permission)
+
     # --- inside ------------------------------------------------------------------------------
 
     def _make_host(self, runtime: SourceHost) -> ExtensionHost:
@@ -209,13 +224,14 @@ class Extensions(Hook):
             cwd=Path(options.cwd),
             home=Path(options.home),
             zot_version=__version__,
-            explicit=tuple(Path(folder).absolute() for folder in options.explicit),
+            environ=options.around.environ,
+            explicit=tuple(Path(options.around.absolute(word)) for word in options.explicit),
             search=options.search,
             trusted=options.trusted(),
             secrets=options.secrets,
             reserved_tools=options.reserved,
             reserved_commands=BUILTIN_COMMANDS,
-            limits=ExtensionLimits(grace=_grace()),
+            limits=ExtensionLimits(grace=_grace(options.around.environ)),
         )
         host = ExtensionHost(
             settings,
@@ -262,9 +278,9 @@ def _face(tool: Tool) -> tuple[str, str, dict[str, Json]]:
     return tool.name, tool.description, tool.schema
 
 
-def _grace() -> float:
+def _grace(environ: Mapping[str, str]) -> float:
     """Seconds that extensions may take to be ready; a slow machine can give them more."""
     try:
-        return max(0.1, float(os.environ.get("ZOT_EXT_GRACE", "") or 3.0))
+        return max(0.1, float(environ.get("ZOT_EXT_GRACE", "") or 3.0))
     except ValueError:
         return 3.0

@@ -7,7 +7,7 @@ import time
 
 from zot.core.image import checked_image
 from zot.core.tool import ToolContext, ToolOutput
-from zot.errors import Cancelled, CommandError, ToolError
+from zot.errors import Cancelled, CommandError, ToolError, ToolTimedOut
 from zot.extensions import proto
 from zot.extensions.extension import HostedExtension, ToolInfo
 from zot.extensions.question import NoAnswer, TimedOut
@@ -63,7 +63,7 @@ class ExtensionTool:
                     return self._output(answer)
                 case TimedOut():
                     self._extension.send(proto.ToolCancel(question.id))
-                    raise self._failed(f"no result within {timeout} s")
+                    raise ToolTimedOut(str(self._failed(f"no result within {timeout} s")))
                 case NoAnswer(reason=reason):
                     raise self._failed(reason)
                 case _:

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
-from zot.home import home
 
 DEFAULT = "qwen2.5-coder-1.5b"
 SMALL = "smollm2-135m"
@@ -83,28 +82,28 @@ def known_model(name: str) -> LocalModel:
     )
 
 
-def models_dir() -> Path:
-    return home() / "models"
+def models_dir(home: str) -> Path:
+    return Path(home, "models")
 
 
-def pulled_path(model: LocalModel) -> Path:
-    return models_dir() / f"{model.name}.gguf"
+def pulled_path(model: LocalModel, home: str) -> Path:
+    return models_dir(home) / f"{model.name}.gguf"
 
 
-def is_pulled(model: LocalModel) -> bool:
-    path = pulled_path(model)
+def is_pulled(model: LocalModel, home: str) -> bool:
+    path = pulled_path(model, home)
     return path.is_file() and path.stat().st_size == model.bytes
 
 
-def pulled_models() -> tuple[LocalModel, ...]:
-    return tuple(model for model in known_models() if is_pulled(model))
+def pulled_models(home: str) -> tuple[LocalModel, ...]:
+    return tuple(model for model in known_models() if is_pulled(model, home))
 
 
 def looks_like_path(name: str) -> bool:
     return name.endswith(".gguf") or "/" in name
 
 
-def find_weights(name: str) -> Weights:
+def find_weights(name: str, home: str) -> Weights:
     """The file behind `--model NAME|PATH.gguf`.
 
     Raises:
@@ -116,10 +115,10 @@ def find_weights(name: str) -> Weights:
             raise ConfigError(f"no model file at {str(path)!r}: check the path after --model")
         return Weights(path.stem, path, path.stat().st_size)
     model = known_model(name)
-    if not is_pulled(model):
+    if not is_pulled(model, home):
         size = f"{model.bytes / 1e9:.1f} GB" if model.bytes > 1e9 else f"{model.bytes // 10**6} MB"
         raise ConfigError(
             f"the local model {name!r} is not on this machine yet: "
             f"run `zot local pull {name}` ({size})"
         )
-    return Weights(model.name, pulled_path(model), model.bytes, model)
+    return Weights(model.name, pulled_path(model, home), model.bytes, model)

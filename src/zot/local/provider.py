@@ -12,12 +12,13 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, NetworkError, ZotError
+from zot.home import Surroundings
 from zot.local.call import MAX_OUTPUT, TINY_BYTES, LocalCall
 from zot.local.form import forms_for
-from zot.local.models import DEFAULT, Weights, find_weights, looks_like_path, pulled_models
+from zot.local.models import DEFAULT, find_weights, looks_like_path, pulled_models
 from zot.local.prefix import PrefixStore
 from zot.local.serve import ServerAddress
-from zot.local.server import CONTEXT, LocalServer, Progress, quiet
+from zot.local.server import CONTEXT, LocalServer
 from zot.provider.providers import PROVIDERS, connect
 from zot.provider.types import (
     Finished,
@@ -36,14 +37,14 @@ IDLE_RELEASE_SECONDS = 300.0
 """A process that has asked nothing for so long lets go of the server's memory."""
 
 
-def find_local(name: str = "") -> Model:
+def find_local(name: str, home: str) -> Model:
     """The model behind `--provider local --model NAME|PATH.gguf`; the best one here for no name.
 
     Raises:
         ConfigError: no such model, or it was not pulled.
     """
-    name = name or next((model.name for model in pulled_models()), DEFAULT)
-    weights = find_weights(name)
+    name = name or next((model.name for model in pulled_models(home)), DEFAULT)
+    weights = find_weights(name, home)
     title = weights.known.title if weights.known else weights.path.name
     return Model(
         id=str(weights.path) if looks_like_path(name) else weights.name,
@@ -59,14 +60,15 @@ def find_local(name: str = "") -> Model:
     )
 
 
-def local_models() -> tuple[Model, ...]:
+def local_models(home: str) -> tuple[Model, ...]:
     """Those that can be used now."""
-    return tuple(find_local(model.name) for model in pulled_models())
+    return tuple(find_local(model.name, home) for model in pulled_models(home))
 
 
-def open_local(model: Model) -> LocalProvider:
+def open_local(model: Model, around: Surroundings) -> LocalProvider:
     """A provider whose server starts now, while the prompt is being prepared."""
-    provider = LocalProvider(find_weights(model.id), progress=StderrProgress())
+    server = LocalServer(find_weights(model.id, around.home), around, progress=StderrProgress())
+    provider = LocalProvider(server)
     provider.warm()
     return provider
 
@@ -97,14 +99,12 @@ class LocalProvider:
 
     def __init__(
         self,
-        weights: Weights,
+        server: LocalServer,
         *,
-        progress: Progress = quiet,
-        server: LocalServer | None = None,
         idle_release: float = IDLE_RELEASE_SECONDS,
     ) -> None:
-        self._server = server or LocalServer(weights, progress=progress)
-        self._tiny = weights.bytes < TINY_BYTES
+        self._server = server
+        self._tiny = server.weights.bytes < TINY_BYTES
         self._prefixes = PrefixStore(self._server.directory)
         self._client: tuple[ServerAddress, Provider] | None = None
         self._warming = Cancel()

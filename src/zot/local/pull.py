@@ -58,14 +58,14 @@ class MachineLimits:
         self.disk, self.memory = disk, memory
 
 
-def check_room(model: LocalModel, limits: MachineLimits) -> None:
+def check_room(model: LocalModel, home: str, limits: MachineLimits) -> None:
     """Raises PullError when the model would not fit on the disk or run in the memory."""
-    partial = _partial_path(model)
+    partial = _partial_path(model, home)
     have = partial.stat().st_size if partial.is_file() else 0
-    needed, free = model.bytes - have + DISK_MARGIN, limits.disk(models_dir())
+    needed, free = model.bytes - have + DISK_MARGIN, limits.disk(models_dir(home))
     if free < needed:
         raise PullError(
-            f"{model.name} needs {size_text(needed)} of disk in {str(models_dir())!r} and "
+            f"{model.name} needs {size_text(needed)} of disk in {str(models_dir(home))!r} and "
             f"{size_text(free)} are free: make room, or set ZOT_HOME to another disk"
         )
     memory = limits.memory()
@@ -77,7 +77,12 @@ def check_room(model: LocalModel, limits: MachineLimits) -> None:
 
 
 def pull(
-    model: LocalModel, report: Report, *, url: str = "", limits: MachineLimits | None = None
+    model: LocalModel,
+    report: Report,
+    home: str,
+    *,
+    url: str = "",
+    limits: MachineLimits | None = None,
 ) -> Path:
     """Fetch the model and return where it is; goes on where an earlier pull was cut.
 
@@ -86,34 +91,34 @@ def pull(
     Raises:
         PullError: no room, no source worked, or the checksum is wrong.
     """
-    if is_pulled(model):
-        return pulled_path(model)
-    check_room(model, limits or MachineLimits())
-    ensure_dir(models_dir())
-    with _only_one(model):
-        if not is_pulled(model):
-            _fetch(model, report, url)
-    return pulled_path(model)
+    if is_pulled(model, home):
+        return pulled_path(model, home)
+    check_room(model, home, limits or MachineLimits())
+    ensure_dir(models_dir(home))
+    with _only_one(model, home):
+        if not is_pulled(model, home):
+            _fetch(model, report, url, home)
+    return pulled_path(model, home)
 
 
-def remove(model: LocalModel) -> bool:
+def remove(model: LocalModel, home: str) -> bool:
     """Delete a pulled model and what is left of an unfinished pull; True if there was anything."""
     found = False
-    for path in (pulled_path(model), _partial_path(model)):
+    for path in (pulled_path(model, home), _partial_path(model, home)):
         if path.exists():
             path.unlink()
             found = True
     return found
 
 
-def _partial_path(model: LocalModel) -> Path:
-    return pulled_path(model).with_suffix(".gguf.part")
+def _partial_path(model: LocalModel, home: str) -> Path:
+    return pulled_path(model, home).with_suffix(".gguf.part")
 
 
 @contextmanager
-def _only_one(model: LocalModel) -> Iterator[None]:
+def _only_one(model: LocalModel, home: str) -> Iterator[None]:
     """Two pulls of one model would write into the same file."""
-    path = models_dir() / f".{model.name}.lock"
+    path = models_dir(home) / f".{model.name}.lock"
     fd = lock_file(path)
     if fd is None:
         raise PullError(f"{model.name} is being pulled by another process")
@@ -123,13 +128,13 @@ def _only_one(model: LocalModel) -> Iterator[None]:
         os.close(fd)
 
 
-def _fetch(model: LocalModel, report: Report, url: str) -> None:
-    partial = _partial_path(model)
+def _fetch(model: LocalModel, report: Report, url: str, home: str) -> None:
+    partial = _partial_path(model, home)
     failures: list[str] = []
     for fetch in _sources(model, url):
         try:
             fetch(partial, report)
-            _finish(model, partial)
+            _finish(model, partial, home)
             return
         except WrongChecksum:
             raise
@@ -148,7 +153,7 @@ def _sources(model: LocalModel, url: str) -> Iterator[Callable[[Path, Report], N
         yield lambda partial, report: fetch_url(model.url, model.bytes, partial, report)
 
 
-def _finish(model: LocalModel, partial: Path) -> None:
+def _finish(model: LocalModel, partial: Path, home: str) -> None:
     """Give the file its name if it is the publisher's, and delete it if it is not."""
     digest = hashlib.sha256()
     with partial.open("rb") as file:
@@ -160,7 +165,7 @@ def _finish(model: LocalModel, partial: Path) -> None:
             f"what was fetched for {model.name} is not the publisher's file: its SHA-256 is "
             f"{digest.hexdigest()}, not {model.sha256}; it was deleted"
         )
-    partial.replace(pulled_path(model))
+    partial.replace(pulled_path(model, home))
 
 
 # --- registry packages -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -23,7 +23,7 @@ from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
 from zot.files import ensure_dir, lock_file
-from zot.home import home
+from zot.home import Surroundings
 from zot.local.gguf import read_header
 from zot.local.limits import free_memory, server_threads, size_text
 from zot.local.models import Weights
@@ -52,6 +52,7 @@ class LocalServer:
     def __init__(
         self,
         weights: Weights,
+        around: Surroundings,
         *,
         context: int = CONTEXT,
         progress: Progress = quiet,
@@ -67,7 +68,8 @@ class LocalServer:
         self._context = context
         self._lease: int | None = None
         self._lock = threading.Lock()
-        self.directory = home() / "local" / self._key()
+        self.directory = Path(around.home, "local", self._key())
+        self._environ = around.environ
 
     def _key(self) -> str:
         """Servers that would answer differently do not share a directory."""
@@ -180,7 +182,7 @@ class LocalServer:
             directory=str(self.directory),
             model=str(self.weights.path),
             key=secrets.token_hex(24),
-            port=_fixed_port(),
+            port=_fixed_port(self._environ),
             threads=server_threads(),
             context=min(self._context, header.context or self._context),
             slim=self._must_be_slim(),
@@ -205,7 +207,8 @@ class LocalServer:
         log = os.open(
             self.directory / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
         )
-        environment = {name: os.environ[name] for name in CHILD_ENVIRONMENT if name in os.environ}
+        environ = self._environ
+        environment = {name: environ[name] for name in CHILD_ENVIRONMENT if name in environ}
         try:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "zot.local.serve"],
@@ -277,8 +280,8 @@ def is_alive(directory: Path) -> bool:
     return False
 
 
-def _fixed_port() -> int:
-    text = os.environ.get(PORT_VARIABLE, "").strip()
+def _fixed_port(environ: Mapping[str, str]) -> int:
+    text = environ.get(PORT_VARIABLE, "").strip()
     if not text:
         return 0
     if not text.isdigit() or not 0 < int(text) < 65536:

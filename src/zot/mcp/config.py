@@ -86,7 +86,7 @@ class _Entry(Struct):
     env: dict[str, str] = {}
     cwd: str = ""
     url: str = ""
-    httpUrl: str = ""  # noqa: N815  # the name in the file
+    httpUrl: str = ""  # the name in the file
     headers: dict[str, str] = {}
     oauth: OAuthConfig = OAuthConfig()
     enabled: bool = True

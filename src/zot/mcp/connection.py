@@ -197,9 +197,7 @@ class McpConnection:
             pass  # many servers have no templates, and say so by an error
         return {"lines": lines}
 
-    def _pages(
-        self, method: str, field: str, patience: Patience, cancel: Cancel
-    ) -> Iterator[Json]:
+    def _pages(self, method: str, field: str, patience: Patience, cancel: Cancel) -> Iterator[Json]:
         """The items of every page of a list; a server that repeats itself is not followed."""
         cursor: str | None = None
         cursors: set[str] = set()

@@ -24,7 +24,7 @@ Shorten = Callable[[str], str]
 
 class _Resource(Struct):
     uri: str = ""
-    mimeType: str | None = None  # noqa: N815  # the wire's name
+    mimeType: str | None = None  # the wire's name
     text: str | None = None
     blob: str | None = None
 
@@ -33,7 +33,7 @@ class _Block(Struct):
     type: str = ""
     text: str = ""
     data: str = ""
-    mimeType: str = ""  # noqa: N815  # the wire's name
+    mimeType: str = ""  # the wire's name
     uri: str = ""
     name: str = ""
     description: str | None = None

@@ -145,7 +145,7 @@ class ServerDialogs:
         return {"action": "accept", "content": content}
 
     def _field(self, message: str, field: Field, cancel: Cancel) -> Json:
-        """The value of one field; asked again when it is wrong. Raises ValueError: there is none."""
+        """The value of one field, asked again when it is wrong. Raises ValueError for none."""
         question = f"{message}\n{field.label}"
         for _ in range(MAX_TRIES):
             answer = self._ask(

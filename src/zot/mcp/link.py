@@ -185,7 +185,7 @@ def gone(reason: str) -> RpcFault:
 
 
 class _ProgressParams(Struct):
-    progressToken: str | int  # noqa: N815  # the wire's name
+    progressToken: str | int  # the wire's name
 
 
 _decode_progress = msgspec.json.Decoder(_ProgressParams).decode

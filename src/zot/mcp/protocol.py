@@ -116,14 +116,14 @@ def common_version(versions: Any) -> str | None:
 
 
 class _Annotations(Struct):
-    readOnlyHint: bool = False  # noqa: N815  # the wire's name
+    readOnlyHint: bool = False  # the wire's name
 
 
 class _Tool(Struct):
     name: str
     title: str | None = None
     description: str | None = None
-    inputSchema: dict[str, Json] = {"type": "object"}  # noqa: N815  # the wire's name
+    inputSchema: dict[str, Json] = {"type": "object"}  # the wire's name
     annotations: Json = None
 
 

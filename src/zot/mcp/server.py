@@ -166,6 +166,10 @@ class McpServer:
         self._wait(lambda: self.listed is None and self._starting, deadline, cancel)
         return self.listed is not None
 
+    def wait_done(self, deadline: float, cancel: Cancel) -> None:
+        """Wait until its start is over, well or not. Raises Cancelled."""
+        self._wait(lambda: self._starting, deadline, cancel)
+
     def connection(self, cancel: Cancel) -> McpConnection:
         """The open connection, after a start if need be.
 

@@ -162,7 +162,9 @@ class McpResources:
         server = self.server_of(args)
         if server is None:
             known = ", ".join(sorted(self._servers))
-            raise ToolError(f"there is no server {args.get('server')!r:.80} with resources: {known}")
+            raise ToolError(
+                f"there is no server {args.get('server')!r:.80} with resources: {known}"
+            )
         uri = args.get("uri")
         try:
             if not uri:

@@ -170,6 +170,8 @@ class Encoder:
                 return self._ask(event)
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
+            case events.ServerChanged():
+                return []  # pi has no word for it
             case _:
                 assert_never(event)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
+from zot.home import Surroundings
 from zot.provider.models import Models
 from zot.provider.types import Model
 from zot.settings.flags import Options
@@ -28,31 +28,31 @@ def scoped(models: Models, patterns: str) -> list[Model]:
     return list(matching.values())
 
 
-def plan_pi(options: Options, environ: Mapping[str, str]) -> Plan:
+def plan_pi(options: Options, around: Surroundings) -> Plan:
     """The plan of a pi mode; its session is pi's own, opened by the mode."""
-    return Plan(resolve_pi(options, environ))
+    return Plan(resolve_pi(options, around))
 
 
-def resolve_pi(options: Options, environ: Mapping[str, str]) -> Setup:
+def resolve_pi(options: Options, around: Surroundings) -> Setup:
     """As `resolve`; a model may also be named by a part of its id, as pi allows.
 
     Raises:
         ConfigError: it cannot be found, or there is no credential.
     """
     try:
-        return resolve(options, environ)
+        return resolve(options, around)
     except AuthError:
         raise
     except ConfigError:
-        found = near(options) if options.model else None
+        found = near(options, around.home) if options.model else None
         if found is None:
             raise
-        return resolve(replace(options, provider=found.provider, model=found.id), environ)
+        return resolve(replace(options, provider=found.provider, model=found.id), around)
 
 
-def near(options: Options) -> Model | None:
+def near(options: Options, home: str) -> Model | None:
     """The model whose id holds what the user wrote: the shortest, and of those the newest."""
-    known = Known()
+    known = Known(home)
     provider = known.provider(options.provider or DEFAULT_PROVIDER).name
     found = [each for each in known.all(provider) if matches(options.model, each)]
     found.sort(key=lambda each: each.id, reverse=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import UNSET
 
@@ -22,7 +22,7 @@ from zot.core.session import (
     new_session_id,
 )
 from zot.errors import SessionError
-from zot.home import home_dir
+from zot.home import Surroundings
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.kept import info_of, path_of
 from zot.sessions.open import open_session, session_paths
@@ -41,7 +41,7 @@ class PiSessions:
     @classmethod
     def of(cls, setup: Setup) -> PiSessions:
         """Where the flags and pi's variables say."""
-        directory = sessions_directory(setup.cwd, os.environ, setup.options.session_dir)
+        directory = sessions_directory(setup.cwd, setup.around, setup.options.session_dir)
         return cls(setup.cwd, None if setup.options.no_session else directory)
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = (), id: str = "") -> Session:
@@ -172,18 +172,18 @@ def same_file(path: str, other: str) -> bool:
     return bool(other) and os.path.realpath(path) == os.path.realpath(other)
 
 
-def agent_directory(environ: Mapping[str, str]) -> str:
+def agent_directory(around: Surroundings) -> str:
     """pi's own variable, else a folder of ours: zot does not write into pi's home unasked."""
-    named = environ.get("PI_CODING_AGENT_DIR", "").strip()
-    return os.path.expanduser(named) if named else os.path.join(home_dir(), "pi-agent")
+    named = around.environ.get("PI_CODING_AGENT_DIR", "").strip()
+    return os.path.expanduser(named) if named else os.path.join(around.home, "pi-agent")
 
 
-def sessions_directory(cwd: str, environ: Mapping[str, str], flag: str = "") -> str:
-    named = flag or environ.get("PI_CODING_AGENT_SESSION_DIR", "").strip()
+def sessions_directory(cwd: str, around: Surroundings, flag: str = "") -> str:
+    named = flag or around.environ.get("PI_CODING_AGENT_SESSION_DIR", "").strip()
     if named:
         return os.path.abspath(os.path.expanduser(named))
     safe = cwd.lstrip("/\\").translate(str.maketrans("/\\:", "---"))
-    return os.path.join(agent_directory(environ), "sessions", f"--{safe}--")
+    return os.path.join(agent_directory(around), "sessions", f"--{safe}--")
 
 
 def file_name(id: str, started: float) -> str:

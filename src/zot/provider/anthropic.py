@@ -83,9 +83,10 @@ class MessagesWire:
             "messages": encode_turns(conversation, request, quirks, kept),
         }
         if request.system.strip():
-            body["system"] = [{"type": "text", "text": request.system, "cache_control": MARK}]
+            body["system"] = kept.part("system", request.system, lambda: encode_system(request))
         if request.tools:
-            body["tools"] = encode_tools(request, quirks)
+            source = request.tools, quirks.cache_tools
+            body["tools"] = kept.part("tools", source, lambda: encode_tools(request, quirks))
             if request.tool_choice == "none":
                 body["tool_choice"] = {"type": "none"}
             elif request.tool_choice == "required" and not thinks(request):
@@ -117,6 +118,10 @@ def thinking(request: Request, quirks: Quirks, max_tokens: int) -> dict[str, Jso
         "max_tokens": max(limit, budget + 1),
         "thinking": {"type": "enabled", "budget_tokens": budget},
     }
+
+
+def encode_system(request: Request) -> list[dict[str, Json]]:
+    return [{"type": "text", "text": request.system, "cache_control": MARK}]
 
 
 def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:

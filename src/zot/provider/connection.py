@@ -171,7 +171,9 @@ class Connection:
 
     def limit_wait(self, seconds: float) -> None:
         """How long one read or write may take from now on."""
-        self._socket().settimeout(max(seconds, 0.001))  # 0 would mean: do not wait at all
+        sock, limit = self._socket(), max(seconds, 0.001)  # 0 would mean: do not wait at all
+        if sock.gettimeout() != limit:  # setting it is a system call
+            sock.settimeout(limit)
 
     def is_quiet(self) -> bool:
         """Whether nothing came since: a readable idle connection was closed by the server, or

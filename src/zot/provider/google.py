@@ -88,15 +88,7 @@ class GenerateContent:
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
-            declared = [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": clean_schema(object_schema(tool.schema)),
-                }
-                for tool in request.tools
-            ]
-            body["tools"] = [{"functionDeclarations": declared}]
+            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
             mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
         settings: dict[str, Json] = {}
@@ -169,6 +161,18 @@ def nullable(schema: dict[str, Json]) -> dict[str, Json]:
         if not schema["required"]:
             del schema["required"]
     return schema
+
+
+def encode_tools(request: Request) -> list[dict[str, Json]]:
+    declared = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": clean_schema(object_schema(tool.schema)),
+        }
+        for tool in request.tools
+    ]
+    return [{"functionDeclarations": declared}]
 
 
 def encode_turns(request: Request, quirks: Quirks, kept: Kept) -> list[dict[str, Json]]:

@@ -61,14 +61,18 @@ class Line:
         if time.monotonic() - self.kept_at > KEEP_SECONDS:
             return False
         try:
-            self.connection.limit_wait(LAST_BYTES)
-            for _ in range(LAST_PIECES):
-                if self.parser.is_complete or not (data := self.connection.receive(PIECE)):
-                    break
-                self.parser.feed(data)
+            if not self.parser.is_complete:
+                self._read_end()
             return self.parser.keeps_alive and self.connection.is_quiet()
         except OSError:
             return False
+
+    def _read_end(self) -> None:
+        self.connection.limit_wait(LAST_BYTES)
+        for _ in range(LAST_PIECES):
+            if self.parser.is_complete or not (data := self.connection.receive(PIECE)):
+                break
+            self.parser.feed(data)
 
 
 class HttpAnswer:
@@ -198,6 +202,7 @@ class Http:
             tls_context()  # now, while the client still thinks: it takes longer than connecting
         self._lock = threading.Lock()
         self._kept: Line | None = None
+        self._last_head: tuple[tuple[str, str, Mapping[str, str]], bytes] | None = None
 
     @contextmanager
     def exchange(
@@ -222,7 +227,10 @@ class Http:
             Cancelled: aborted.
         """
         cancel.check()
-        data = self._head(method, path, headers, body) + (body or b"")
+        head = self._head(method, path, headers)
+        if body is not None:
+            head = b"%scontent-length: %d\r\n" % (head, len(body))
+        data = b"\r\n".join((head, body or b""))
         line, start = self._start(data, cancel)
         try:
             with cancel.calling(line.connection.abort):
@@ -340,9 +348,15 @@ class Http:
             return self.not_http("the head was cut")
         return NetworkError(f"{self.name}: the server closed the connection without an answer")
 
-    def _head(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> bytes:
+    def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
+        """The head up to what depends on the body. The last one is kept: the next is mostly it."""
+        asked = method, path, headers
+        last = self._last_head
+        if last is None or last[0] != asked:
+            last = self._last_head = asked, self._new_head(method, path, headers)
+        return last[1]
+
+    def _new_head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         address, target = self.address, path or "/"
         fields = {
             "host": address.host_header,
@@ -353,14 +367,12 @@ class Http:
         if self._proxy is not None and address.scheme == "http":
             target = f"http://{address.netloc}{target}"
             fields.update(self._proxy.headers)
-        if body is not None:
-            fields["content-length"] = str(len(body))
-        if not target.isascii() or any(char <= " " or char == "\x7f" for char in target):
+        if not is_plain(target) or " " in target:
             raise ConfigError(f"the path {target!r} cannot be asked for")
         for name, value in fields.items():
             check_header(name, value)
         lines = [f"{name}: {value}" for name, value in fields.items()]
-        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "", ""]).encode("ascii")
+        return "\r\n".join([f"{method} {target} HTTP/1.1", *lines, ""]).encode("ascii")
 
 
 @contextmanager
@@ -393,7 +405,12 @@ def check_header(name: str, value: str) -> None:
     Raises:
         ConfigError: it holds a line break or characters beyond ASCII.
     """
-    if not name.isascii() or any(char <= " " or char in ":\x7f" for char in name) or not name:
+    if not name or not is_plain(name) or " " in name or ":" in name:
         raise ConfigError(f"{name!r} cannot be the name of a header")
-    if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
+    if not is_plain(value):
         raise ConfigError(f"the value of {name} holds characters that no header can carry")
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is ASCII without control characters."""
+    return text.isascii() and text.isprintable()

@@ -5,6 +5,7 @@ turns, and only those are encoded. No API's words here; speed only, the bytes ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -37,6 +38,14 @@ class Kept:
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
         self._encoded: list[Encoded] = []
+        self._parts: dict[str, tuple[object, Raw]] = {}
+
+    def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
+        """A part of the body that seldom changes, as JSON: made anew for another source only."""
+        known = self._parts.get(name)
+        if known is None or known[0] != source:
+            known = self._parts[name] = source, Raw(encode_json(make()))
+        return known[1]
 
     def turns(self, request: Request) -> list[Turn]:
         """The turns; those of messages that were there the last time are not made anew."""
@@ -45,7 +54,7 @@ class Kept:
         rest = turns(replace(request, messages=messages[start:]) if start else request)
         if start and messages[start].role == "assistant":
             del rest[0]  # the user's turn that every conversation has to start with
-        if start and _ids(self._turns[:start]) & _ids(rest):
+        if (ids := _ids(rest)) and ids & _ids(self._turns[:start]):
             start, rest = 0, turns(request)  # a call's id is used again: it gets another one
         conversation = self._turns[:start] + rest
         is_aligned = len(conversation) == len(messages) and all(
@@ -67,11 +76,7 @@ class Kept:
         """How many messages are the same as last time, up to one where a turn begins."""
         if request.model != self._model:
             return 0
-        count = 0
-        for old, new in zip(self._messages, request.messages, strict=False):
-            if old is not new:
-                break
-            count += 1
+        count = same_at_start(self._messages, request.messages)
         start = max(count - 1, 0)  # the last one's results may have been missing
         while start and request.messages[start].role == "tool":
             start -= 1
@@ -86,13 +91,13 @@ class Kept:
         encoding depends on; it is kept for the same ones only.
         """
         known = self._encoded if settings == self._settings else []
-        kept: list[Encoded] = []
-        size = 0
-        for turn, old in zip(conversation[:-1], known, strict=False):
-            if turn is not old.turn and turn != old.turn:
+        count = same_at_start([row.turn for row in known], conversation[:-1])
+        for turn, row in zip(conversation[count:-1], known[count:], strict=False):
+            if turn != row.turn:
                 break
-            kept.append(old)
-            size += old.size
+            count += 1
+        kept = known[:count]
+        size = sum([row.size for row in kept])
         items = [row.items for row in kept]
         for turn in conversation[len(kept) : -1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
@@ -103,6 +108,14 @@ class Kept:
                 kept.append(row)
         self._settings, self._encoded = settings, kept
         return [*items, encode_turn(conversation[-1])]
+
+
+def same_at_start(old: Sequence[object], new: Sequence[object]) -> int:
+    """How many of the first ones are the very same."""
+    length = min(len(old), len(new))
+    if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
+        return length
+    return next(at for at in range(length) if old[at] is not new[at])
 
 
 def _ids(conversation: Sequence[Turn]) -> set[str]:

@@ -72,9 +72,7 @@ class Chat:
         if quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = [
-                encode_tool(tool.name, tool.description, tool.schema) for tool in request.tools
-            ]
+            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
             if request.tool_choice != "auto":  # the default, and unknown to some servers
                 body["tool_choice"] = request.tool_choice
             if quirks.tool_stream:
@@ -120,6 +118,10 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
             return {}
         case _:
             assert_never(quirks.thinking)
+
+
+def encode_tools(request: Request) -> list[dict[str, Json]]:
+    return [encode_tool(tool.name, tool.description, tool.schema) for tool in request.tools]
 
 
 def encode_tool(name: str, description: str, schema: dict[str, Json]) -> dict[str, Json]:

@@ -67,16 +67,7 @@ class Responses:
             "store": False,
         }
         if request.tools:
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": object_schema(tool.schema),
-                    "strict": False,
-                }
-                for tool in request.tools
-            ]
+            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
             body["tool_choice"] = request.tool_choice
             body["parallel_tool_calls"] = True
         if request.max_output:
@@ -104,6 +95,19 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     if word:
         wanted["reasoning"] = {"effort": word, "summary": "auto"}
     return wanted
+
+
+def encode_tools(request: Request) -> list[dict[str, Json]]:
+    return [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": object_schema(tool.schema),
+            "strict": False,
+        }
+        for tool in request.tools
+    ]
 
 
 def encode_turns(request: Request, kept: Kept) -> list[Json]:

@@ -5,8 +5,9 @@ It changes what is sent, never what is stored. Nothing else repairs.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from operator import is_
+from threading import Lock
 
 from msgspec.structs import replace
 
@@ -26,34 +27,73 @@ def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message,
     A call whose id is empty or was used before gets a fresh one, and its result with it. A result
     that comes late is moved to its call, a lost one is made up, one without a call is dropped.
     """
-    out: list[Message] = []
-    ids = _Ids()
-    asked: _Asked | None = None
-    for message in messages:
+    return Repair().of(tuple(messages), images)
+
+
+class Repair:
+    """Repairs a conversation as it grows: of what it saw the last time, nothing is done again."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._images = True
+        self._seen: tuple[Message, ...] = ()
+        self._out: list[Message] = []
+        self._ids = _Ids()
+        self._asked: _Asked | None = None
+
+    def of(self, messages: tuple[Message, ...], images: bool = True) -> tuple[Message, ...]:
+        """See `repaired`."""
+        with self._lock:
+            if images != self._images or not self._goes_on(messages):
+                self._forget(images)
+            for message in messages[len(self._seen) :]:
+                self._add(message)
+            self._seen = messages
+            return self._whole()
+
+    def _goes_on(self, messages: tuple[Message, ...]) -> bool:
+        return len(self._seen) <= len(messages) and all(map(is_, self._seen, messages))
+
+    def _forget(self, images: bool) -> None:
+        self._images = images
+        self._seen = ()
+        self._out = []
+        self._ids = _Ids()
+        self._asked = None
+
+    def _add(self, message: Message) -> None:
         if message.role == "tool":
-            if asked is not None:
-                asked.take(message)
-            continue
+            if self._asked is not None:
+                self._asked.take(message)
+            return
         content = _sayable(message)
         if not content:
-            continue
+            return
+        calls: list[Named] = []
         if message.role == "assistant":
-            if asked is not None:
-                out[asked.place] = asked.settled()
-            content, calls = ids.given_to(content)
-            asked = _Asked(calls, len(out) + 1, message.time) if calls else None
-        out.append(_with(message, content))
-        if asked is not None and asked.place == len(out):
-            out.append(message)  # keeps the place of the results until all are known
-    if asked is not None:
-        out[asked.place] = asked.settled()
-    if not out or out[0].role != "user":
-        out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
-    if out[-1].role == "assistant":
-        out.append(Message("user", (Text(CONTINUE),), out[-1].time))
-    if not images:
-        return tuple(_with(message, tuple(map(_unseen, message.content))) for message in out)
-    return tuple(out)
+            self._settle(self._out)
+            content, calls = self._ids.given_to(content)
+            self._asked = None
+        self._out.append(self._seen_by_model(_with(message, content)))
+        if calls:
+            self._asked = _Asked(calls, len(self._out), message.time)
+            self._out.append(message)  # keeps the place of the results until all are known
+
+    def _settle(self, out: list[Message]) -> None:
+        if self._asked is not None:
+            out[self._asked.place] = self._seen_by_model(self._asked.settled())
+
+    def _seen_by_model(self, message: Message) -> Message:
+        return message if self._images else _with(message, tuple(map(_unseen, message.content)))
+
+    def _whole(self) -> tuple[Message, ...]:
+        out = self._out.copy()
+        self._settle(out)
+        if not out or out[0].role != "user":
+            out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
+        if out[-1].role == "assistant":
+            out.append(Message("user", (Text(CONTINUE),), out[-1].time))
+        return tuple(out)
 
 
 class _Asked:
@@ -64,27 +104,28 @@ class _Asked:
         self.place = place
         self._message: Message | None = None
         self._time = time
-        self._results: dict[str, deque[ToolResult]] = {}
+        self._results: dict[str, list[ToolResult]] = {}
 
     def take(self, message: Message) -> None:
         self._message = self._message or message
         for block in message.content:
             if isinstance(block, ToolResult):
-                self._results.setdefault(block.call_id, deque()).append(block)
+                self._results.setdefault(block.call_id, []).append(block)
 
     def settled(self) -> Message:
         """One result for each call, in call order: of several with its id, the next one."""
-        content = tuple(self._result(old, call) for old, call in self._calls)
+        waiting = {id: iter(results) for id, results in self._results.items()}
+        content = tuple(_result(waiting.get(old), call) for old, call in self._calls)
         return _with(self._message or Message("tool", (), self._time), content)
 
-    def _result(self, old: str, call: ToolCall) -> ToolResult:
-        waiting = self._results.get(old)
-        if not waiting:
-            return ToolResult(call.id, (Text(NOT_RECORDED),), is_error=True, name=call.name)
-        result = waiting.popleft()
-        if (result.call_id, result.name) == (call.id, call.name):
-            return result
-        return replace(result, call_id=call.id, name=call.name)
+
+def _result(waiting: Iterator[ToolResult] | None, call: ToolCall) -> ToolResult:
+    result = next(waiting, None) if waiting is not None else None
+    if result is None:
+        return ToolResult(call.id, (Text(NOT_RECORDED),), is_error=True, name=call.name)
+    if (result.call_id, result.name) == (call.id, call.name):
+        return result
+    return replace(result, call_id=call.id, name=call.name)
 
 
 class _Ids:

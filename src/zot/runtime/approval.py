@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
-from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext
+from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext
 from zot.errors import Cancelled, CommandError
 from zot.provider.types import Model, ToolCall
 from zot.runtime.client import RuntimeClient
@@ -38,6 +38,8 @@ class Verdict(Struct, frozen=True):
 Subject = Callable[[ToolCall], str | None]
 """The tool that a person is asked about for a call, when it is of a kind that can change something;
 empty: nobody needs to be asked; None: this one does not know the call."""
+GONE = Verdict("deny", "the client is gone")
+
 AskTerminal = Callable[[ToolCall, str, float, Cancel], Verdict | None]
 """Put the call and its preview to a person for at most so many seconds; None: no answer."""
 
@@ -97,7 +99,7 @@ class Approval(Hook):
         with self._lock:
             self._gone = True
             if self._open is not None and self._verdict is None:
-                self._verdict = Verdict("deny", "the client is gone")
+                self._verdict = GONE
                 self._open[1].set()
 
     # --- the guard ---------------------------------------------------------------------------
@@ -109,11 +111,13 @@ class Approval(Hook):
         id = self._next_id()
         if (subject or call.name) in self._remembered:
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
-            return ALLOW
+            return Allow("remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(id, call, context)
         if self._terminal is not None:
-            verdict = self._terminal(call, preview(call), self._seconds, context.cancel)
+            shown = preview(call)
+            context.emit(ApprovalRequest(id, call, shown, self._seconds))
+            verdict = self._terminal(call, shown, self._seconds, context.cancel)
             context.cancel.check()
             return self._settle(id, call, verdict, context)
         return Block(
@@ -146,7 +150,7 @@ class Approval(Hook):
         with self._lock:
             self._open, self._verdict = (id, answered), None
             if self._gone:
-                self._verdict = Verdict("deny", "the client is gone")
+                self._verdict = GONE
                 answered.set()
         try:
             context.emit(ApprovalRequest(id, call, preview(call), self._seconds))
@@ -165,14 +169,16 @@ class Approval(Hook):
     ) -> Allow | Block:
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
-            return Block(f"not allowed: nobody answered within {self._seconds:g} s")
+            return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
         context.emit(ApprovalResolved(id, call.id, decision, "client"))
         if decision == "deny":
-            return Block(f"the user did not allow this: {verdict.reason or 'no reason given'}")
+            because = verdict.reason or "no reason given"
+            source: Decider = "policy" if verdict is GONE else "user"
+            return Block(f"the user did not allow this: {because}", source)
         if verdict.decision == "allow_session":
             self._remembered.add(self._subject(call) or call.name)
-        return ALLOW
+        return Allow("user")
 
 
 def preview(call: ToolCall) -> str:

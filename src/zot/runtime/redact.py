@@ -183,7 +183,8 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        pieces.use(self._redactor.secrets())  # a token may just have been renewed
+                        if told is not None:  # asked again: a token may just have been renewed
+                            pieces.use(self._redactor.secrets())
                     if told is None:
                         yield self._redacted(event)
                         continue
@@ -201,16 +202,19 @@ class RedactingProvider:
     def _redacted(self, event: StreamEvent) -> StreamEvent:
         if not isinstance(event, Finished):
             return event
-        return replace(event, content=tuple(map(self._block, event.content)))
+        secrets = self._redactor.secrets()
+        content = tuple([_redacted_block(block, secrets) for block in event.content])
+        return replace(event, content=content)
 
-    def _block(self, block: Block) -> Block:
-        if not isinstance(block, Text | Reasoning):
-            return block
-        text = self._redactor.text(block.text)
-        if text == block.text:
-            return block
-        # What the server signed is not what it gets back: without a signature, it is left out.
-        return Text(text) if isinstance(block, Text) else replace(block, text=text, opaque=None)
+
+def _redacted_block(block: Block, secrets: Sequence[str]) -> Block:
+    if not isinstance(block, Text | Reasoning):
+        return block
+    text = _without(block.text, secrets)
+    if text == block.text:
+        return block
+    # What the server signed is not what it gets back: without a signature, it is left out.
+    return Text(text) if isinstance(block, Text) else replace(block, text=text, opaque=None)
 
 
 def _with_text(delta: Delta, text: str) -> Delta:
@@ -243,7 +247,7 @@ class RedactingTool:
         try:
             output = self._tool.run(args, replace(context, progress=stream.feed))
         except ToolError as error:
-            raise ToolError(self._redactor.text(str(error))) from error
+            raise type(error)(self._redactor.text(str(error))) from error
         finally:
             stream.finish()
         if isinstance(output, str):

@@ -71,6 +71,12 @@ class Run:
                 raise Cancelled
             return self._runtime.session.append(body)
 
+    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        with self._lock:
+            if self._given_up:
+                raise Cancelled
+            self._runtime.keep_file(path, before, after)
+
     def take_steering(self) -> list[UserInput]:
         return self._runtime.take("steering", self)
 

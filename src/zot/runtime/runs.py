@@ -17,7 +17,7 @@ from zot.core.compact import Reason
 from zot.core.events import Event
 from zot.core.image import checked_images
 from zot.core.session import Session
-from zot.errors import BusyError, ClosedError, CommandError, ZotError
+from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
 from zot.provider.types import Image, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
@@ -65,6 +65,18 @@ class Runs:
     def expand(self, text: str) -> str:
         """What the model reads of what a user typed; may raise ZotError."""
         return text
+
+    def keep_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
+        """A tool is about to change a file: keep what it was, where the session keeps such."""
+        contents = self.session.contents
+        if contents is None:
+            return
+        from zot.core.changes import kept_change  # start-up budget: with the first change
+
+        try:
+            self.session.append(kept_change(contents, path, before, after))
+        except SessionError:
+            pass  # the tool's result cannot be written either, and that will be told
 
     # --- runs --------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
 """The Runtime is the whole API: all that a client can ask of an agent, whatever door it came
-through. Runs are in runs.py; here is the rest: sessions, models, commands, the shell, state.
+through. Runs are in runs.py, the shell and going back in workplace.py; here is the rest:
+sessions, models, questions, commands, state.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from zot.core.agent import Agent, AgentSettings
 from zot.core.events import Event
 from zot.core.image import check_messages
 from zot.core.session import (
-    Body,
     Cleared,
     Entry,
     Exported,
@@ -28,7 +28,7 @@ from zot.core.session import (
     SessionInfo,
     Title,
 )
-from zot.core.shell import Shell, ShellOutput, entry_of
+from zot.core.shell import Shell
 from zot.core.source import (
     CommandInfo,
     CommandResult,
@@ -38,16 +38,20 @@ from zot.core.source import (
     ToolSource,
 )
 from zot.core.tool import ToolOutput
-from zot.errors import BusyError, CommandError, ConfigError, ZotError
+from zot.errors import BusyError, CommandError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.approval import Approval, Decision
 from zot.runtime.client import RuntimeClient
-from zot.runtime.redact import RedactedStream, Redactor
+from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE
-from zot.runtime.runs import Listener, Runs
+from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
+from zot.runtime.workplace import Workplace
+
+if TYPE_CHECKING:
+    from zot.core.changes import Files
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -79,27 +83,33 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     sessions: Callable[[], Sessions] | None = None
     """Made when first asked for; None: there is only the session it was made with."""
     shell: Shell | None = None
+    files: Files | None = None
+    """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
 
 
-class Runtime(Runs):
+class Runtime(Workplace):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
     def __init__(self, agent: Agent, parts: RuntimeParts) -> None:
-        super().__init__(agent, parts.client, parts.listeners)
+        super().__init__(
+            agent,
+            parts.client,
+            parts.listeners,
+            shell=parts.shell,
+            files=parts.files,
+            redactor=parts.redactor,
+        )
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
-        self._shell = parts.shell
-        self._redactor = parts.redactor
         self._approval = parts.approval
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
-        self._shell_runs: set[Cancel] = set()
         self._tell_approval(agent.model)
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
@@ -128,7 +138,7 @@ class Runtime(Runs):
     def call_tool(
         self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
     ) -> ToolOutput:
-        return self._sources.call_tool(asker, call, cancel, emit)
+        return self._sources.call_tool(asker, call, cancel, emit, self.keep_file)
 
     # --- life --------------------------------------------------------------------------------
 
@@ -488,79 +498,7 @@ class Runtime(Runs):
     def panel_close(self, extension: str, panel_id: str) -> None:
         _check_sent(extension, self._sources.panel_close(extension, panel_id))
 
-    # --- the shell ---------------------------------------------------------------------------
-
-    def run_shell(
-        self,
-        command: str,
-        *,
-        hidden: bool = False,
-        show: Callable[[str], None] = lambda text: None,
-        entry: Callable[[ShellOutput], Body] | None = None,
-        cancel: Cancel | None = None,
-    ) -> ShellOutput:
-        """Run a shell command of the user's, and put it into the transcript when no run is in
-        the middle of something. The model does not see a `hidden` one.
-
-        Raises:
-            CommandError: there is nothing to run.
-            ToolError: it could not be started.
-        """
-        if self._shell is None:
-            raise CommandError("this runtime has no shell", code="not_found")
-        cancel = cancel or Cancel()
-        redactor = self._redactor
-        stream = RedactedStream(redactor, show) if redactor is not None else None
-
-        def take(text: str) -> None:
-            self.client.wait(cancel)
-            (show if stream is None else stream.feed)(text)
-
-        with self._lock:
-            self._shell_runs.add(cancel)
-        try:
-            ran = self._shell.run(command, take, cancel)
-        finally:
-            if stream is not None:
-                stream.finish()
-            with self._lock:
-                self._shell_runs.discard(cancel)
-        if redactor is not None:
-            ran = replace(ran, command=redactor.text(command), output=redactor.text(ran.output))
-        body = entry_of(ran, hidden=hidden) if entry is None else entry(ran)
-
-        def add() -> None:
-            self.session.append(body)
-
-        self.when_idle(add)
-        return ran
-
-    def abort_shell(self) -> None:
-        """End all shell commands that run, without waiting for it."""
-        with self._lock:
-            running = list(self._shell_runs)
-        for cancel in running:
-            cancel.set()
-
-    def set_jail(self, on: bool) -> None:
-        """Keep the tools inside the working directory, or let them out.
-
-        Raises:
-            BusyError: a run is in flight; nothing changes.
-            ConfigError: the directory cannot be a jail; nothing changes.
-        """
-        if self._shell is None:
-            raise ConfigError("there are no built-in tools to keep in a jail")
-        with self._idle("set_jail"):
-            self._shell.set_jail(on)
-            self._sources.refresh()
-
     # --- inside ------------------------------------------------------------------------------
-
-    def _end_background(self) -> None:
-        """What runs in the background belongs to a session."""
-        if self._shell is not None:
-            self._shell.end_background()
 
     def _check_idle(self, what: str) -> None:
         with self._idle(what):

@@ -20,7 +20,7 @@ from zot.core.source import (
     SourceHost,
     ToolSource,
 )
-from zot.core.tool import Tool, ToolOutput
+from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
 from zot.errors import CommandError
 from zot.provider.types import ToolCall
@@ -72,12 +72,17 @@ class Sources:
             self._agent.set_tools(tools)
 
     def call_tool(
-        self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
+        self,
+        asker: ToolSource,
+        call: ToolCall,
+        cancel: Cancel,
+        emit: Callable[[Event], None],
+        changing_file: ChangingFile,
     ) -> ToolOutput:
         """See SourceHost."""
         others = [source for source in self._sources if source is not asker]
         tools = [tool for source in others for tool in source.tools()]
-        return Toolbox(tools, self._agent.hooks).call(call, cancel, emit)
+        return Toolbox(tools, self._agent.hooks).call(call, cancel, emit, changing_file)
 
     def close(self) -> None:
         for source in reversed(self._sources):  # what was there first is needed longest

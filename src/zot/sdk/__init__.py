@@ -31,6 +31,7 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, EventStream, Runtime
@@ -39,6 +40,7 @@ from zot.wire.frames import (
     ContentBlock,
     EventFrame,
     ImageBlock,
+    McpServerShape,
     MessageShape,
     ModelShape,
     State,
@@ -61,6 +63,8 @@ __all__ = [
     "AuthError",
     "Block",
     "BusyError",
+    "ChangedFile",
+    "Checkpoint",
     "ClosedError",
     "CommandError",
     "CommandInfo",
@@ -78,6 +82,7 @@ __all__ = [
     "Image",
     "ImageBlock",
     "Limits",
+    "McpServerShape",
     "Message",
     "MessageShape",
     "Model",
@@ -87,6 +92,7 @@ __all__ = [
     "ReplaceArgs",
     "ReplaceText",
     "Response",
+    "Rewound",
     "Runtime",
     "SessionError",
     "SessionInfo",

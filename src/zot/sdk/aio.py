@@ -19,6 +19,7 @@ from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.provider.types import Image, Level, Message
 from zot.runtime.approval import Decision
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
@@ -220,6 +221,31 @@ class AsyncRuntime:
         path: str | os.PathLike[str] = "",
     ) -> str:
         return await asyncio.to_thread(self._runtime.export_session, session, format, path)
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        return self._runtime.checkpoints()
+
+    async def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        work = partial(
+            self._runtime.rewind,
+            to,
+            conversation=conversation,
+            files=files,
+            preview=preview,
+            force=force,
+        )
+        return await asyncio.to_thread(work)
+
+    async def changed_files(self) -> Sequence[ChangedFile]:
+        return await asyncio.to_thread(self._runtime.changed_files)
 
     # --- commands, questions, the shell ------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack
 
 from msgspec import Struct, defstruct
@@ -11,6 +11,7 @@ from msgspec import Struct, defstruct
 from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
+from zot.home import of_process
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
@@ -22,7 +23,7 @@ from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
-FEATURES = ("approvals", "codes", "dialogs", "queue", "retries", "thinking")
+FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking")
 """Those of the wire's features that make sense in one process. With `approvals` and `dialogs` the
 embedder says that it answers: `Runtime.approve`, `Runtime.answer`."""
 
@@ -48,6 +49,7 @@ class Settings(TypedDict, total=False):
     jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]
+    mcp_servers: Mapping[str, Mapping[str, Json]]
     session: str | os.PathLike[str] | None
     max_steps: int | None
     max_cost: float | None
@@ -66,6 +68,7 @@ _OWN_HELP = {
     "provider": "a provider's name, or an object that is one",
     "tools": "exactly these: names of built-in tools, Tool objects, typed functions",
     "extensions": "directories of extensions to load; none are searched for",
+    "mcp_servers": "MCP servers by name, each as in the `mcpServers` of a file; none of files",
     "session": "a session file to go on with, or to begin; None: the transcript lives in memory",
     "api_key": "default: the provider's variable, or what `zot login` stored",
 }
@@ -74,7 +77,7 @@ _ROWS = {setting.keyword or name: setting for name, setting in SETTINGS.items() 
 _DEFAULTS: dict[str, Any] = {
     **{word: getattr(Options(), row.name) for word, row in _ROWS.items() if row.kind != "switch"},
     **{word: bool(row.default) for word, row in _ROWS.items() if row.kind == "switch"},
-    **{"hooks": (), "features": (), "session": None},
+    **{"hooks": (), "features": (), "mcp_servers": {}, "session": None},
 }
 _DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without flags.\n\n" + "".join(
     f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in Settings.__annotations__
@@ -109,13 +112,13 @@ def plan_of(config: Config) -> Plan:
         return _plan(config, options)
     from zot.testing.record import recorded, replayed  # only for tests of an embedder's own
 
-    return replayed(options) if options.replay else recorded(_plan(config, options))
+    return replayed(options, of_process()) if options.replay else recorded(_plan(config, options))
 
 
 def _plan(config: Config, options: Options) -> Plan:
     if isinstance(config.provider, str):
-        return plan(options, os.environ)
-    return Plan(_own_setup(config, config.provider, options), resumed_by(options))
+        return plan(options, of_process())
+    return Plan(_own_setup(config, config.provider, options), resumed_by(options, of_process()))
 
 
 def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
@@ -123,8 +126,9 @@ def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
     if isinstance(model, str):
         model = Model(id=model, provider=provider.name, api="scripted")
     info = ProviderInfo(name=provider.name, api=model.api, auth="none", open_models=True)
-    cwd = working_directory(options.cwd)
-    return OwnSetup(options, info, model, "", "", cwd, Known(), own=provider, flags=options)
+    around = of_process()
+    cwd, known = working_directory(options.cwd, around), Known(around.home)
+    return OwnSetup(options, info, model, "", "", cwd, known, around, own=provider, flags=options)
 
 
 class OwnSetup(Setup, frozen=True, kw_only=True):
@@ -189,7 +193,7 @@ def _options(config: Config) -> Options:
         raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
     if config.no_tools and config.tools:
         raise ConfigError("no_tools and tools contradict each other: leave one of them out")
-    said: dict[str, Json] = {"extensions": False}
+    said: dict[str, Json] = {"extensions": False, "mcp": False}
     for word, setting in _ROWS.items():
         value = getattr(config, word)
         if value is None or value == _DEFAULTS[word]:

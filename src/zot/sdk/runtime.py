@@ -23,11 +23,12 @@ from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.approval import Approval, Decision
 from zot.runtime.client import RuntimeClient
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
 from zot.wire import frames, zot_replies
-from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import EventFrame, McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.zot_events import frame, message_shape, usage_shape
 
 MAX_UNREAD = 10_000
@@ -174,6 +175,7 @@ class Runtime:
             approval=approval,
             own_tools=own_tools(config),
             own_hooks=hooks_of(config),
+            mcp_servers=config.mcp_servers,
         )
         self._lock = threading.Lock()
         self._closed = False
@@ -232,6 +234,10 @@ class Runtime:
 
     def state(self) -> State:
         return zot_replies.state(self._open().state())
+
+    def servers(self) -> tuple[McpServerShape, ...]:
+        """The MCP servers it was given, as they are now; none is started by asking."""
+        return zot_replies.servers(self._open().servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
         """The transcript, as `get_messages` of the wire shows it: images as a count of bytes."""
@@ -343,6 +349,36 @@ class Runtime:
         target = os.fspath(path)
         exported = self._open().export_session(os.fspath(session), format, target)
         return exported.path if target else exported.content
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
+        return self._open().checkpoints()
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both. Files that someone else changed too are left alone, unless
+        `force`. `preview`: only say what would be done.
+
+        Raises:
+            BusyError: a prompt or compact runs; nothing changes.
+            CommandError: there is no such checkpoint, or no session file to keep files with.
+        """
+        with self._lock:
+            return self._idle().rewind(
+                to, conversation=conversation, files=files, preview=preview, force=force
+            )
+
+    def changed_files(self) -> Sequence[ChangedFile]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        return self._open().changed_files()
 
     # --- commands, questions, the shell ------------------------------------------------------
 

@@ -20,7 +20,6 @@ from zot import __version__
 from zot.bugs import internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
-from zot.home import home_dir
 from zot.lines import LineTooLong
 from zot.settings.plan import Plan
 from zot.wire import commands, zot
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_commands import SlowCommands
     from zot.settings.resolve import Setup
+    from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
 Change = (
@@ -55,7 +55,7 @@ Change = (
 
 def may_have_extensions(setup: Setup) -> bool:
     options = setup.options
-    folders = (f"{setup.cwd}/.zot/extensions", f"{home_dir()}/extensions")
+    folders = (f"{setup.cwd}/.zot/extensions", f"{setup.around.home}/extensions")
     return bool(options.ext) or (
         options.extensions is not False and any(map(os.path.isdir, folders))
     )
@@ -91,6 +91,7 @@ class RpcServer(LineServer):
         self._load_error: Exception | None = None
         self._frame: Callable[..., Any] | None = None
         self._slow: SlowCommands | None = None
+        self._messages: KeptMessages | None = None
 
     # --- lines -------------------------------------------------------------------------------
 
@@ -168,6 +169,9 @@ class RpcServer(LineServer):
                 | commands.LoadSession()
                 | commands.ForkSession()
                 | commands.ExportSession()
+                | commands.Checkpoints()
+                | commands.Rewind()
+                | commands.GetChanges()
                 | commands.SetMessages()
             ):
                 from zot.serve import rpc_sessions  # deferred: few clients ask
@@ -268,7 +272,7 @@ class RpcServer(LineServer):
         match command:
             case commands.GetState():
                 state = zot_replies.state(runtime.state())
-                if self._features & {"budgets", "sessions"}:
+                if self._features & {"budgets", "mcp", "sessions"}:
                     from zot.serve import rpc_sessions  # deferred: few clients ask
 
                     state = rpc_sessions.with_features(state, runtime, self._features)
@@ -278,10 +282,12 @@ class RpcServer(LineServer):
                 self._answer(incoming, zot_replies.models(models))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
+                if self._messages is None:
+                    self._messages = zot_replies.KeptMessages()
                 messages = runtime.session.messages()[offset:end]
-                if (size := zot_replies.least_size(messages)) > MAX_ANSWER:
+                if (size := self._messages.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
-                self._answer(incoming, zot_replies.messages(messages), limit=MAX_ANSWER)
+                self._answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
             case _:
                 assert_never(command)
 

@@ -16,7 +16,7 @@ from zot.core.session import SessionInfo
 from zot.provider.types import Block, Image, Message, Text, ToolCall, ToolResult
 from zot.runtime.runtime import Runtime
 from zot.sessions.rows import rfc3339, unix
-from zot.wire import commands, frames
+from zot.wire import commands, frames, zot_replies
 
 SessionCommand = (
     commands.NewSession
@@ -24,9 +24,20 @@ SessionCommand = (
     | commands.LoadSession
     | commands.ForkSession
     | commands.ExportSession
+    | commands.Checkpoints
+    | commands.Rewind
+    | commands.GetChanges
     | commands.SetMessages
 )
-Answer = frames.Sessions | frames.SessionLoaded | frames.SessionExported | frames.MessagesSet
+Answer = (
+    frames.Sessions
+    | frames.SessionLoaded
+    | frames.SessionExported
+    | frames.CheckpointList
+    | frames.Rewound
+    | frames.Changes
+    | frames.MessagesSet
+)
 
 
 def answer(runtime: Runtime, command: SessionCommand) -> Answer:
@@ -51,6 +62,16 @@ def answer(runtime: Runtime, command: SessionCommand) -> Answer:
             if target:
                 return frames.SessionExported(format, exported.path)
             return frames.SessionExported(format, content=exported.content)
+        case commands.Checkpoints():
+            return zot_replies.checkpoints(runtime.checkpoints())
+        case commands.Rewind(to, conversation, files, preview, force):
+            return zot_replies.rewound(
+                runtime.rewind(
+                    to, conversation=conversation, files=files, preview=preview, force=force
+                )
+            )
+        case commands.GetChanges():
+            return frames.Changes(zot_replies.changed(runtime.changed_files()))
         case commands.SetMessages(messages):
             runtime.set_messages([message(data) for data in messages])
             return frames.MessagesSet(runtime.session.message_count())
@@ -83,6 +104,8 @@ def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> 
             limits.max_steps, limits.max_cost, limits.max_tokens, limits.max_seconds
         )
         state = replace(state, limits=shown)
+    if "mcp" in features:
+        state = replace(state, mcp=zot_replies.servers(runtime.servers()))
     return (
         replace(state, session=shape(runtime.session_info())) if "sessions" in features else state
     )

@@ -19,7 +19,7 @@ from zot.sessions.export_markdown import to_markdown
 from zot.sessions.files import Loaded, load
 from zot.sessions.format import lines
 from zot.sessions.library import describe, new_meta, write_session
-from zot.sessions.open import automatic_path
+from zot.sessions.open import automatic_path, sessions_dir
 from zot.sessions.rows import Meta
 
 ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
@@ -116,7 +116,7 @@ def as_json(path: str, loaded: Loaded) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
-def import_file(path: str, cwd: str) -> str:
+def import_file(path: str, cwd: str, home: str) -> str:
     """Take a session file of any known format into the library of a directory; its new path.
 
     Raises:
@@ -128,6 +128,6 @@ def import_file(path: str, cwd: str) -> str:
     if not loaded.entries:
         raise SessionError(f"import: there is nothing in {path!r}")
     meta = new_meta(cwd, loaded.meta)
-    target = automatic_path(cwd, meta.id, time.time())
+    target = automatic_path(sessions_dir(cwd, home), meta.id, time.time())
     write_session(target, meta, [*loaded.entries.values()])
     return target

@@ -22,6 +22,7 @@ from zot.errors import SessionError
 from zot.files import ensure_dir, lock, sync_dir
 from zot.formats import format_named, format_of, formats
 from zot.provider.types import Message
+from zot.sessions.contents import SessionContents
 from zot.sessions.format import Format, SessionReader
 from zot.sessions.rows import Meta, rfc3339
 
@@ -61,6 +62,11 @@ class FileStore:
         """There is something in the file worth keeping."""
         self._session = Session()
         self._failed: str | None = None
+        self._contents = SessionContents(path) if format == "zot" else None
+
+    @property
+    def contents(self) -> SessionContents | None:
+        return self._contents
 
     @classmethod
     def create(

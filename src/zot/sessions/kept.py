@@ -10,9 +10,10 @@ from itertools import islice
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
+from zot.sessions.contents import SessionContents
 from zot.sessions.export import export_loaded, render_loaded
 from zot.sessions.files import FileStore, Loaded, load
-from zot.sessions.open import latest_path, open_session, sessions_dir
+from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 
 MAX_LISTED = 100_000
@@ -22,9 +23,12 @@ MAX_LISTED = 100_000
 class KeptSessions:
     """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
 
-    def __init__(self, cwd: str, *, keep: bool, provider: str = "", model: str = "") -> None:
+    def __init__(
+        self, cwd: str, home: str, *, keep: bool, provider: str = "", model: str = ""
+    ) -> None:
         """`provider` and `model`: what a new session says it begins with."""
         self._cwd = cwd
+        self._home = home
         self._keep = keep
         self._provider = provider
         self._model = model
@@ -34,18 +38,18 @@ class KeptSessions:
         if not self._keep:
             return Session(entries=copied, model=(self._provider, self._model))
         if not copied:
-            return open_session(None, self._cwd, provider=self._provider, model=self._model)
+            return begin_session(self._cwd, self._home, provider=self._provider, model=self._model)
         loaded = Loaded(self._meta(""), {entry.id: entry for entry in copied}, ())
         return open_session(self._written(loaded, None, parent), self._cwd)
 
     def open(self, name: str, current: Session) -> Session:
-        path = library.find(name, self._cwd)
+        path = library.find(name, self._cwd, self._home)
         if _is_same(path, path_of(current)):
             return current  # the file that is open is locked, by us
         return open_session(path, self._cwd)
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
-        summaries = library.summaries(None if everywhere else self._cwd)
+        summaries = library.summaries(None if everywhere else self._cwd, self._home)
         return list(islice(summaries, min(limit, MAX_LISTED)))
 
     def info(self, session: Session) -> SessionInfo:
@@ -53,7 +57,10 @@ class KeptSessions:
 
     def fork(self, name: str, at: str | int | None, current: Session) -> Session:
         path, loaded = self._chosen(name, current)
-        return open_session(self._written(loaded, at, beside=path), self._cwd)
+        copy = self._written(loaded, at, beside=path)
+        if path:
+            SessionContents(path).copy_to(copy)
+        return open_session(copy, self._cwd)
 
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
         path, loaded = self._chosen(name, current)
@@ -64,14 +71,15 @@ class KeptSessions:
     def _written(
         self, loaded: Loaded, at: str | int | None, parent: str = "", *, beside: str = ""
     ) -> str:
-        folder = os.path.dirname(os.path.abspath(beside)) if beside else sessions_dir(self._cwd)
+        usual = sessions_dir(self._cwd, self._home)
+        folder = os.path.dirname(os.path.abspath(beside)) if beside else usual
         cwd = loaded.meta.cwd or self._cwd
         return library.fork_into(folder, loaded, at, cwd=cwd, parent=parent)
 
     def _chosen(self, name: str, current: Session) -> tuple[str, Loaded]:
         """Path and content of the session that is meant; an empty path for one in memory."""
         if name:
-            path = library.find(name, self._cwd)
+            path = library.find(name, self._cwd, self._home)
             return path, load(path)
         store, entries = current.store, dict(current.entries)
         if isinstance(store, FileStore):
@@ -83,13 +91,13 @@ class KeptSessions:
         return Meta(id, self._cwd, name, provider, rfc3339(time.time()), zot.__version__)
 
 
-def resumed(session: str, cwd: str) -> Session | None:
+def resumed(session: str, cwd: str, home: str) -> Session | None:
     """The session to go on with: of this path, else the latest one here; None: there is none yet.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
-    path = session or latest_path(cwd)
+    path = session or latest_path(cwd, home)
     if not path or not os.path.lexists(path):
         return None
     return open_session(path, cwd)

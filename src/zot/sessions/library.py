@@ -22,9 +22,9 @@ from zot.core.session import (
 from zot.errors import SessionError
 from zot.files import ensure_dir, sync_dir
 from zot.formats import format_named
-from zot.home import home_dir
 from zot.provider.types import Message, Text, ToolResult
 from zot.sessions import jsonl
+from zot.sessions.contents import SessionContents
 from zot.sessions.files import Loaded, load, open_to_append
 from zot.sessions.format import BadRow, lines
 from zot.sessions.open import (
@@ -53,26 +53,26 @@ class Hit(Struct, frozen=True):
 # --- finding ---------------------------------------------------------------------------------
 
 
-def directories() -> list[str]:
+def directories(home: str) -> list[str]:
     """The directories with sessions, one for each working directory."""
-    root = os.path.join(home_dir(), "sessions")
+    root = os.path.join(home, "sessions")
     try:
         return sorted(entry.path for entry in os.scandir(root) if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def paths(cwd: str | None) -> list[str]:
+def paths(cwd: str | None, home: str) -> list[str]:
     """The sessions of a directory, or of all; latest written first."""
     if cwd is not None:
-        return session_paths(sessions_dir(cwd))
-    found = [path for directory in directories() for path in session_paths(directory)]
+        return session_paths(sessions_dir(cwd, home))
+    found = [path for directory in directories(home) for path in session_paths(directory)]
     return sorted(found, key=_modified, reverse=True)
 
 
-def summaries(cwd: str | None) -> Iterator[SessionInfo]:
+def summaries(cwd: str | None, home: str) -> Iterator[SessionInfo]:
     """Sessions at a glance, latest first; those that cannot be read are left out."""
-    for path in paths(cwd):
+    for path in paths(cwd, home):
         try:
             loaded = load(path)
         except SessionError:
@@ -108,7 +108,7 @@ def describe(path: str, loaded: Loaded) -> SessionInfo:
     )
 
 
-def find(reference: str, cwd: str | None) -> str:
+def find(reference: str, cwd: str | None, home: str) -> str:
     """The path of a session: a path, the beginning or end of an id, or `latest`.
 
     Raises:
@@ -116,13 +116,14 @@ def find(reference: str, cwd: str | None) -> str:
     """
     if os.path.isfile(reference):
         return reference
-    here = paths(cwd)
+    here = paths(cwd, home)
     if reference == "latest":
         if not here:
             raise SessionError("there is no session here; --all looks in all directories")
         return here[0]
     # A session may be named from anywhere by its id.
-    found = [path for path in paths(None) if len(reference) >= 4 and _is_named(path, reference)]
+    everywhere = paths(None, home) if len(reference) >= 4 else ()
+    found = [path for path in everywhere if _is_named(path, reference)]
     if not found:
         raise SessionError(f"there is no session {reference!r}; `zot sessions list` shows them")
     if len(found) > 1:
@@ -144,10 +145,10 @@ def _is_named(path: str, reference: str) -> bool:
     return isinstance(meta, dict) and str(meta.get("id", "")).startswith(reference)
 
 
-def search(text: str, cwd: str | None) -> Iterator[Hit]:
+def search(text: str, cwd: str | None, home: str) -> Iterator[Hit]:
     """Where a text was said or printed, whatever its case; the first place in each message."""
     wanted = text.casefold()
-    for path in paths(cwd):
+    for path in paths(cwd, home):
         try:
             with open(path, "rb") as file:
                 data = file.read()
@@ -227,18 +228,21 @@ def rename(path: str, title: str) -> None:
         session.close()
 
 
-def fork(path: str, at: str | int | None = None, *, cwd: str | None = None) -> str:
-    """Copy a session up to an entry (or its first N messages) into a new file; its path.
+def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home: str = "") -> str:
+    """Copy a session up to an entry (or its first N messages) into a new file; its path. It is
+    beside the old one, or for `cwd` among the sessions of that directory in zot's `home`.
 
     Raises:
         SessionError: there is no such entry, or the copy cannot be written.
     """
     loaded = load(path)
-    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd)
+    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd, home)
     place = loaded.meta.cwd if cwd is None else cwd
     by_path = format_named(loaded.format).parent_is_path
     parent = os.path.abspath(path) if by_path else loaded.meta.id
-    return fork_into(beside, loaded, at, cwd=place, parent=parent)
+    copy = fork_into(beside, loaded, at, cwd=place, parent=parent)
+    SessionContents(path).copy_to(copy)
+    return copy
 
 
 def fork_into(
@@ -253,8 +257,7 @@ def fork_into(
         chosen.append(Entry(os.urandom(4).hex(), leaf, time.time(), Title(session.title)))
     count = sum(isinstance(entry.body, Message) for entry in chosen)
     meta = new_meta(cwd, loaded.meta, parent=parent or loaded.meta.id, fork_point=count)
-    name = os.path.basename(automatic_path(cwd, meta.id, time.time()))
-    target = os.path.join(directory, name)
+    target = automatic_path(directory, meta.id, time.time())
     write_session(target, meta, chosen, loaded.format)
     return target
 
@@ -324,12 +327,12 @@ def _up_to(session: Session, at: str | int | None) -> list[Entry]:
 # --- removing --------------------------------------------------------------------------------
 
 
-def prunable(cwd: str | None, older_than: float | None) -> list[str]:
+def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
     """Files that nobody misses: without a word in them, or not written to for so many seconds.
 
     A session that is in use is never among them, nor an empty one that was made just now.
     """
-    places = directories() if cwd is None else [sessions_dir(cwd)]
+    places = directories(home) if cwd is None else [sessions_dir(cwd, home)]
     now = time.time()
     found = []
     for place in places:
@@ -346,8 +349,9 @@ def prunable(cwd: str | None, older_than: float | None) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """Raises SessionError when it cannot be removed."""
+    """A session, with what it kept of files. Raises SessionError when it cannot be removed."""
     try:
         os.unlink(path)
+        SessionContents(path).remove()
     except OSError as error:
         raise SessionError(f"cannot remove {path!r}: {error.strerror or error}") from error

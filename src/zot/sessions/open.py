@@ -11,7 +11,6 @@ from hashlib import sha256
 import zot
 from zot.core.session import Session, new_session_id
 from zot.errors import SessionError
-from zot.home import home_dir
 from zot.sessions.files import (
     FileStore,
     Loaded,
@@ -29,42 +28,44 @@ def warn_on_stderr(text: str) -> None:
     sys.stderr.write(f"zot: warning: {text}\n")
 
 
-def sessions_dir(cwd: str) -> str:
+def sessions_dir(cwd: str, home: str) -> str:
     """Where the sessions of a working directory are kept; the same place the Go zot uses."""
-    return os.path.join(home_dir(), "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
+    return os.path.join(home, "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
 
 
 def open_session(
-    path: str | None,
+    path: str,
     cwd: str,
     *,
     provider: str = "",
     model: str = "",
     warn: Warn = warn_on_stderr,
 ) -> Session:
-    """The session in `path`, created if it does not exist; None: a new one in its usual place.
-
-    A new one in its usual place appears on disk with its first entry.
+    """The session in `path`, created if it does not exist.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
-    if path is not None and os.path.lexists(path) and not _is_empty(path):
+    if os.path.lexists(path) and not _is_empty(path):
         return _reopen(path, warn)
+    id = new_session_id()
+    meta = Meta(id, cwd, model, provider, rfc3339(time.time()), zot.__version__)
+    if os.path.lexists(path):
+        os.unlink(path)  # an empty file somebody made room with
+    return _session(FileStore.create(path, meta), id)
+
+
+def begin_session(cwd: str, home: str, *, provider: str = "", model: str = "") -> Session:
+    """A new session in its usual place; it appears on disk with its first entry."""
     id = new_session_id()
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
-    if path is None:
-        store = FileStore.create(automatic_path(cwd, id, started), meta, lazy=True)
-    else:
-        if os.path.lexists(path):
-            os.unlink(path)  # an empty file somebody made room with
-        store = FileStore.create(path, meta)
-    return _session(store, id)
+    path = automatic_path(sessions_dir(cwd, home), id, started)
+    return _session(FileStore.create(path, meta, lazy=True), id)
 
 
-def latest_path(cwd: str) -> str | None:
-    paths = session_paths(sessions_dir(cwd))
+def latest_path(cwd: str, home: str) -> str | None:
+    paths = session_paths(sessions_dir(cwd, home))
     return paths[0] if paths else None
 
 
@@ -106,10 +107,10 @@ def in_use(path: str) -> bool:
     return False
 
 
-def automatic_path(cwd: str, id: str, started: float) -> str:
+def automatic_path(directory: str, id: str, started: float) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
     # The last digits: those of a time-ordered id start alike for all sessions of a minute.
-    return os.path.join(sessions_dir(cwd), f"{stamp}-{id[-8:]}.jsonl")
+    return os.path.join(directory, f"{stamp}-{id[-8:]}.jsonl")
 
 
 def _reopen(path: str, warn: Warn) -> Session:

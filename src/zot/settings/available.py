@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -16,10 +16,10 @@ from zot.settings.resolve import Setup, resolve
 class AvailableModels:
     """Finds and connects models across providers (see runtime.models.Models)."""
 
-    def __init__(self, setup: Setup, environ: Mapping[str, str]) -> None:
+    def __init__(self, setup: Setup) -> None:
         self._first = setup
         self._setups = {setup.info.name: setup}
-        self._environ = environ
+        self._around = setup.around
 
     def find(self, name: str, provider: str) -> Model:
         head, slash, id = name.partition("/")
@@ -33,11 +33,12 @@ class AvailableModels:
             return setup.all() or [setup.model]
         first = self._first.info
         models = list(self._first.all()) or [self._first.model]
+        environ, stored = self._around.environ, stored_providers(self._around.home)
         seen = {first.catalog}
         for info in PROVIDERS.values():
             if info.name == first.name or info.auth == "none" or info.catalog in seen:
                 continue  # two names of one provider have one catalog
-            if env_key(info, self._environ) or info.name in stored_providers():
+            if env_key(info, environ) or info.name in stored:
                 seen.add(info.catalog)
                 models += self._first.known.all(info.name)
         return models
@@ -70,5 +71,5 @@ class AvailableModels:
                 base_url="",
                 script="",
             )
-            self._setups[provider] = resolve(options, self._environ)
+            self._setups[provider] = resolve(options, self._around)
         return self._setups[provider]

@@ -53,11 +53,12 @@ CANDIDATES = (
 
 def choose(
     environ: Mapping[str, str],
+    home: str,
     *,
     stored: Callable[[], Sequence[str]] = tuple,
     candidates: Sequence[Candidate] = CANDIDATES,
 ) -> Choice:
-    """The provider to use; `stored` names those with credentials.
+    """The provider to use; `stored` names those with credentials, `home` is zot's.
 
     Raises:
         AuthError: there is none at all; says how to get one.
@@ -68,7 +69,7 @@ def choose(
             return Choice(info, because=f"{variable} is set")
     for name in stored():
         return Choice(find_provider(name), because="you are logged in")
-    choice = _on_this_machine(environ, candidates) or _pulled()
+    choice = _on_this_machine(environ, candidates) or _pulled(home)
     if choice is None:
         raise AuthError(THREE_WAYS)
     return choice
@@ -99,8 +100,8 @@ def _moved(candidate: Candidate, environ: Mapping[str, str]) -> Candidate:
     return msgspec.structs.replace(candidate, base_url=moved) if moved else candidate
 
 
-def _pulled() -> Choice | None:
-    names = [model.name for model in pulled_models()]
+def _pulled(home: str) -> Choice | None:
+    names = [model.name for model in pulled_models(home)]
     if not names:
         return None
     name = DEFAULT if DEFAULT in names else names[0]

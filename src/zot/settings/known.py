@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.home import home_dir
 from zot.provider import catalog
 from zot.provider.providers import ProviderInfo, env_key, env_secret_names, find_provider
 from zot.provider.types import Model
@@ -49,8 +48,8 @@ class Key(Struct, frozen=True):
 class Known:
     """The providers, models and keys to choose from: the catalog, with models.json over it."""
 
-    def __init__(self, home: str = "") -> None:
-        self.home = home or home_dir()
+    def __init__(self, home: str) -> None:
+        self.home = home
         self._models: KnownModels | None = None
         if os.path.exists(os.path.join(self.home, "models.json")):
             self._load()
@@ -150,9 +149,8 @@ def with_token(info: ProviderInfo, token: str) -> ProviderInfo:
     return info if token.startswith("sk-ant-oat") else replace(info, auth="bearer")
 
 
-def stored_providers(home: str = "") -> Sequence[str]:
+def stored_providers(home: str) -> Sequence[str]:
     """Those with a credential in auth.json."""
-    home = home or home_dir()
     if not _has_logged_in(home):
         return ()
     from zot.provider.auth.store import AuthFile  # start-up budget

@@ -171,7 +171,7 @@ class KnownModels:
         text = self._keys.get(provider, "")
         if not text.startswith("!"):
             return environ.get(text) or text
-        return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider)
+        return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider, environ)
 
     def key_variables(self, environ: Mapping[str, str]) -> set[str]:
         """The variables that hold keys of providers in models.json."""

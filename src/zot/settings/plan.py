@@ -5,11 +5,11 @@ On the start-up path: loads little.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from zot.home import Surroundings
 from zot.settings.flags import Options
 from zot.settings.resolve import Setup, resolve, working_directory
 
@@ -37,7 +37,7 @@ class Plan(Struct, frozen=True):
     tape: Tape | None = None
 
 
-def plan(options: Options, environ: Mapping[str, str]) -> Plan:
+def plan(options: Options, around: Surroundings) -> Plan:
     """Find out what to run with. The session is looked up once: model and transcript are of one
     file.
 
@@ -45,20 +45,20 @@ def plan(options: Options, environ: Mapping[str, str]) -> Plan:
         ConfigError, AuthError: as `resolve`.
         SessionError: the session cannot be used.
     """
-    session = resumed_by(options)
+    session = resumed_by(options, around)
     if session is None:
-        return Plan(resolve(options, environ))
+        return Plan(resolve(options, around))
     try:
-        return Plan(resolve(options, environ, session.last_model), session)
+        return Plan(resolve(options, around, session.last_model), session)
     except BaseException:
         session.close()
         raise
 
 
-def resumed_by(options: Options) -> Session | None:
+def resumed_by(options: Options, around: Surroundings) -> Session | None:
     """The session that the flags want to go on with, if there is one. Raises SessionError."""
     if options.no_session or not (options.session or options.continue_):
         return None
     from zot.sessions.kept import resumed  # only where a session is taken up
 
-    return resumed(options.session, working_directory(options.cwd))
+    return resumed(options.session, working_directory(options.cwd, around), around.home)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from zot.errors import AuthError, ConfigError
+from zot.home import Surroundings
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
 from zot.settings.flags import Options
@@ -33,6 +34,7 @@ class Setup(Struct, frozen=True):
     base_url: str
     cwd: str
     known: Known
+    around: Surroundings
     notice: str = ""
     """Which provider was chosen and why, when the user named none."""
     warnings: tuple[str, ...] = ()
@@ -47,7 +49,7 @@ class Setup(Struct, frozen=True):
 
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
-            return local_model(id)
+            return local_model(id, self.around.home)
         return self.known.find(self.info.name, id, unlisted=bool(self.base_url))
 
     def all(self) -> Sequence[Model]:
@@ -55,14 +57,14 @@ class Setup(Struct, frozen=True):
             # Deferred, here and below: only for the model on this machine.
             from zot.local.provider import local_models
 
-            return local_models()
+            return local_models(self.around.home)
         return self.known.all(self.info.name)
 
     def connect(self, model: Model) -> Provider:
         if self.info.name == LOCAL:
             from zot.local.provider import open_local
 
-            return open_local(model)
+            return open_local(model, self.around)
         options = self.options
         return connect(
             self.info,
@@ -75,35 +77,31 @@ class Setup(Struct, frozen=True):
 
 
 def resolve(
-    options: Options,
-    environ: Mapping[str, str],
-    session_model: tuple[str, str] | None = None,
-    *,
-    home: str = "",
+    options: Options, around: Surroundings, session_model: tuple[str, str] | None = None
 ) -> Setup:
-    """Find out what to run with; `session_model` is what the session was last used with, `home` is
-    zot's (empty: the usual one).
+    """Find out what to run with; `session_model` is what the session was last used with.
 
     Raises:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
         AuthError: no key.
     """
-    cwd = working_directory(options.cwd)
-    known = Known(home)
+    cwd = working_directory(options.cwd, around)
+    known = Known(around.home)
     with_session = resumed(options, session_model, known)
     if with_session is not options:
         try:
-            return _resolved(with_session, options, environ, cwd, known)
+            return _resolved(with_session, options, around, cwd, known)
         except AuthError:
             pass  # its provider cannot be asked any more: today's default goes on
-    return _resolved(options, options, environ, cwd, known)
+    return _resolved(options, options, around, cwd, known)
 
 
 def _resolved(
-    options: Options, flags: Options, environ: Mapping[str, str], cwd: str, known: Known
+    options: Options, flags: Options, around: Surroundings, cwd: str, known: Known
 ) -> Setup:
+    environ = around.environ
     options, ignored = configured(options, environ, cwd, known.home)
-    choice = choose_provider(options, environ, known)
+    choice = choose_provider(options, around, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
     model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
@@ -111,18 +109,29 @@ def _resolved(
     if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
     asked = with_token(info, key.text) if key.is_token else info
-    renew = partial(_current_token, known, info, environ) if key.is_token else None
+    renew = partial(_current_token, known, info, around) if key.is_token else None
     notice = choice.line(model.id) if choice.because else ""
     url = base_url or model.base_url or info.base_url
     warnings = (*ignored, *known.warnings, *_unsafe(known.home, url if key.text else ""))
     return Setup(
-        options, asked, model, key.text, base_url, cwd, known, notice, warnings, renew, flags
+        options,
+        asked,
+        model,
+        key.text,
+        base_url,
+        cwd,
+        known,
+        around,
+        notice,
+        warnings,
+        renew,
+        flags,
     )
 
 
-def _current_token(known: Known, info: ProviderInfo, environ: Mapping[str, str]) -> str:
+def _current_token(known: Known, info: ProviderInfo, around: Surroundings) -> str:
     """Before each request: the token of a login, renewed if it ends soon, or an AuthError."""
-    return known.key(info, "", environ).text
+    return known.key(info, "", around.environ).text
 
 
 def _unsafe(home: str, url: str) -> Iterator[str]:
@@ -141,7 +150,7 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
-def choose_provider(options: Options, environ: Mapping[str, str], known: Known) -> Choice:
+def choose_provider(options: Options, around: Surroundings, known: Known) -> Choice:
     """What the user named, or what fits the rest of what they said, else what can be found."""
     provider = options.provider
     if not provider and options.model.endswith(".gguf"):
@@ -152,12 +161,12 @@ def choose_provider(options: Options, environ: Mapping[str, str], known: Known) 
         return Choice(known.provider(provider))
     from zot.settings.choose import choose  # start-up budget
 
-    return choose(environ, stored=partial(stored_providers, known.home))
+    return choose(around.environ, known.home, stored=partial(stored_providers, known.home))
 
 
 def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:
     if info.name == LOCAL:
-        return local_model(name)
+        return local_model(name, known.home)
     if name:
         return known.find(info.name, name, unlisted=unlisted)
     model = known.default(info.name)
@@ -169,10 +178,10 @@ def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool)
     return model
 
 
-def local_model(name: str) -> Model:
+def local_model(name: str, home: str) -> Model:
     from zot.local.provider import find_local
 
-    return find_local(name)
+    return find_local(name, home)
 
 
 def missing_key(info: ProviderInfo) -> str:
@@ -183,11 +192,10 @@ def missing_key(info: ProviderInfo) -> str:
     )
 
 
-def working_directory(cwd: str) -> str:
-    try:
-        path = os.path.abspath(cwd) if cwd else os.getcwd()
-    except OSError as error:
-        raise ConfigError("the working directory is gone: change to one that exists") from error
+def working_directory(cwd: str, around: Surroundings) -> str:
+    path = around.absolute(cwd) if cwd else around.cwd
+    if not path:
+        raise ConfigError("the working directory is gone: change to one that exists")
     if not os.path.isdir(path):
         raise ConfigError(f"--cwd {cwd!r} is not a directory")
     return path

@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 
 from zot.files import StrPath
-from zot.home import home_dir
+from zot.home import Surroundings
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, find_skills, places
 
 
 def skills_here(
     cwd: StrPath,
+    around: Surroundings,
     explicit: Sequence[str] = (),
     *,
     extensions: bool = True,
@@ -21,15 +22,17 @@ def skills_here(
     """Every skill, by name. `explicit` are the extensions named on the command line; those of the
     project count only where it is trusted.
     """
-    folders = (os.path.join(cwd, ".zot", "extensions"), os.path.join(home_dir(), "extensions"))
+    folders = (os.path.join(cwd, ".zot", "extensions"), os.path.join(around.home, "extensions"))
     of_extensions: list[SkillFolder] = []
     if explicit or (extensions and any(map(os.path.isdir, folders))):
-        of_extensions = _of_extensions(cwd, explicit, search=extensions, trusted=trusted)
-    return find_skills(places(cwd, home_dir(), of_extensions))
+        of_extensions = _of_extensions(
+            cwd, around.home, explicit, search=extensions, trusted=trusted
+        )
+    return find_skills(places(cwd, around.home, around.user, of_extensions), around.user)
 
 
 def _of_extensions(
-    cwd: StrPath, explicit: Sequence[str], *, search: bool, trusted: bool
+    cwd: StrPath, home: str, explicit: Sequence[str], *, search: bool, trusted: bool
 ) -> list[SkillFolder]:
     # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
     from pathlib import Path
@@ -37,12 +40,12 @@ def _of_extensions(
     from zot.extensions.manifest import discover
 
     installed = discover(
-        Path(cwd), Path(home_dir()), [Path(folder) for folder in explicit], search=search
+        Path(cwd), Path(home), [Path(folder) for folder in explicit], search=search
     ).extensions
     return [
         SkillFolder(path, prefix=extension.name)
         for extension in installed
         if extension.manifest.enabled
-        and (extension.scope != "project" or trusted or is_trusted(str(cwd)))
+        and (extension.scope != "project" or trusted or is_trusted(str(cwd), home))
         for path in extension.skill_paths()
     ]

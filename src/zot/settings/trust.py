@@ -13,7 +13,6 @@ import msgspec
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.home import home_dir
 
 
 def trust_path(home: str) -> str:
@@ -36,20 +35,20 @@ def trusted_directories(home: str) -> tuple[str, ...]:
         raise ConfigError(f"{path!r} cannot be read: {error}; repair it") from error
 
 
-def is_trusted(directory: str, home: str = "") -> bool:
+def is_trusted(directory: str, home: str) -> bool:
     """Whether the user trusts the `.zot` of this directory."""
     try:
-        return os.path.realpath(directory) in trusted_directories(home or home_dir())
+        return os.path.realpath(directory) in trusted_directories(home)
     except (ConfigError, OSError):
         return False  # a guard that is broken must not be an open door
 
 
-def trust(directory: str, home: str = "") -> None:
-    _change(directory, home or home_dir(), trusted=True)
+def trust(directory: str, home: str) -> None:
+    _change(directory, home, trusted=True)
 
 
-def distrust(directory: str, home: str = "") -> None:
-    _change(directory, home or home_dir(), trusted=False)
+def distrust(directory: str, home: str) -> None:
+    _change(directory, home, trusted=False)
 
 
 def _change(directory: str, home: str, *, trusted: bool) -> None:

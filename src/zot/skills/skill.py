@@ -62,10 +62,9 @@ class SkillFolder(Struct, frozen=True):
 
 
 def places(
-    cwd: StrPath, home: StrPath, extensions: Iterable[SkillFolder] = ()
+    cwd: StrPath, home: StrPath, user: str, extensions: Iterable[SkillFolder] = ()
 ) -> list[SkillFolder]:
-    """Where skills are looked for; the first one of a name wins."""
-    user = os.path.expanduser("~")
+    """Where skills are looked for; the first one of a name wins. `home` is zot's, `user` theirs."""
     folders: list[SkillFolder] = []
     for name in (".zot", ".claude", ".agents"):
         users = home if name == ".zot" else os.path.join(user, name)
@@ -76,12 +75,12 @@ def places(
     return [*folders, *extensions, SkillFolder(BUILTIN)]
 
 
-def find_skills(where: Iterable[SkillFolder]) -> list[Skill]:
+def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
     found: dict[str, Skill] = {}
     for place in where:
         for path in skill_files(place.path):
-            skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place)
+            skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place, user)
             found.setdefault(skill.name, skill)
     return [found[name] for name in sorted(found)]
 
@@ -115,7 +114,7 @@ def skill_files(folder: StrPath) -> list[str]:
 # --- one file --------------------------------------------------------------------------------
 
 
-def read_skill(path: StrPath, place: SkillFolder) -> Skill:
+def read_skill(path: StrPath, place: SkillFolder, user: str = "") -> Skill:
     """A skill as good as its file allows: what is wrong is noted, never raised."""
     problems: list[str] = []
     try:
@@ -136,7 +135,7 @@ def read_skill(path: StrPath, place: SkillFolder) -> Skill:
         description=" ".join(description.split())[:MAX_DESCRIPTION],
         body=body.strip(),
         directory=directory,
-        source=_source(directory),
+        source=_source(directory, user),
         hidden=head.get("disable-model-invocation") is True or not description.strip(),
         problems=tuple(problems),
     )
@@ -206,11 +205,11 @@ def _check(
         problems.append(f"has a description of more than {MAX_DESCRIPTION} characters")
 
 
-def _source(directory: str) -> str:
+def _source(directory: str, user: str) -> str:
     if directory.startswith(BUILTIN):
         return "builtin"
-    user = os.path.expanduser("~") + os.sep
-    return f"~{os.sep}{directory.removeprefix(user)}" if directory.startswith(user) else directory
+    is_users = bool(user) and directory.startswith(user + os.sep)
+    return f"~{directory.removeprefix(user)}" if is_users else directory
 
 
 # --- use -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
+from zot.home import Surroundings
 from zot.provider.models import Models
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
@@ -151,7 +152,7 @@ class RecordingTool:
 
         line: Line = {"name": self.name, "args": packer.plain(args)}
         try:
-            watched = ToolContext(context.call_id, context.cancel, progress)
+            watched = replace(context, progress=progress)
             output = self._tool.run(args, watched)
             line["output"] = packer.pack(output)
             return output
@@ -322,7 +323,7 @@ def recorded(plan: Plan) -> Plan:
     return replace(plan, tape=Recorder(plan.setup.options.record, plan.setup))
 
 
-def replayed(options: Options) -> Plan:
+def replayed(options: Options, around: Surroundings) -> Plan:
     """A plan that answers from the cassette (`--replay`): it needs neither key nor network.
 
     Raises:
@@ -330,10 +331,11 @@ def replayed(options: Options) -> Plan:
     """
     if options.record:
         raise ConfigError("--record and --replay contradict each other: leave one of them out")
-    cwd = working_directory(options.cwd)
+    cwd = working_directory(options.cwd, around)
     cassette = Cassette(options.replay, cwd)
     info = ProviderInfo(name=str(cassette.head["provider"]), api=cassette.model.api, auth="none")
-    setup = Setup(options, info, cassette.model, "", "", cwd, Known(), flags=options)
+    known = Known(around.home)
+    setup = Setup(options, info, cassette.model, "", "", cwd, known, around, flags=options)
     return Plan(setup, tape=cassette)
 
 

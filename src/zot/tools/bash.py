@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from zot.cancel import Cancel
+from zot.core.events import ToolStatus
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.home import RPC_TOKEN
@@ -37,15 +37,15 @@ NEEDS_TERMINAL = re.compile(
 MAX_TIMEOUT = 86_400 * 7
 
 
-def child_env(secret_names: frozenset[str]) -> dict[str, str]:
+def child_env(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[str, str]:
     """The user's environment for a command: without zot's secrets, under whatever name they stand,
     and with zot's markers."""
     hidden = secret_names | {RPC_TOKEN}
     # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
-    values = {value for name in hidden if len(value := os.environ.get(name, "")) >= 8}
+    values = {value for name in hidden if len(value := environ.get(name, "")) >= 8}
     return MARKERS | {
         name: value
-        for name, value in os.environ.items()
+        for name, value in environ.items()
         if name not in hidden and value not in values and name not in MARKERS
     }
 
@@ -69,15 +69,15 @@ class Bash:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
-        argv = [paths.shell(self._place.cwd), "-c", command]
-        env = child_env(self._secret_names)
+        argv = [paths.shell(self._place.cwd, self._place.environ), "-c", command]
+        env = child_env(self._place.environ, self._secret_names)
         if args.get("background") is True:
 
             def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
                 return self._place.run(self._supervisor, argv, env, take, cancel, timeout)
 
             return self._background.start(command, start)
-        capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), self._secrets())
+        capture = Capture(self._place.temporary, self._secrets())
         live = Live(context.progress)
 
         def take(data: bytes) -> None:
@@ -132,7 +132,8 @@ def _report(
         "full_output": None if path is None else str(path),
         "stopped_processes": len(result.leftovers),
     }
-    return ToolOutput(content=(Text(body),), is_error=code != 0, details=details)
+    status: ToolStatus | None = "timed_out" if result.end == "timed_out" else None
+    return ToolOutput((Text(body),), is_error=code != 0, details=details, status=status)
 
 
 def _notes(result: ProcessResult, timeout: float | None) -> list[str]:

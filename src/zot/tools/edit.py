@@ -25,6 +25,8 @@ class Edit:
             context.cancel.check()
             after = replace.apply(before, edits, name)
             states.append((before, after))
+            if after.content != before:
+                context.changing(str(path), before, after.content)
             return after.content
 
         with self._place.target(path, create=False) as target:

@@ -61,6 +61,22 @@ def update(target: Target, change: Callable[[bytes | None], bytes], cancel: Canc
     raise ToolError(f"{path!r} is being changed by another program; read it and try again")
 
 
+def remove(target: Target, check: Callable[[bytes | None], None], cancel: Cancel) -> None:
+    """Remove the file, if `check` does not refuse its content.
+
+    Raises:
+        ToolError: it cannot be removed.
+    """
+    try:
+        _lock(target, cancel)
+        before = load(target)
+        check(before)
+        if before is not None:
+            os.unlink(target.name, dir_fd=target.folder)
+    except OSError as error:
+        raise ToolError(f"cannot remove {str(target.path)!r}: {paths.reason(error)}") from error
+
+
 def load(target: Target) -> bytes | None:
     try:
         fd = _open(target, os.O_RDONLY | os.O_NONBLOCK)

@@ -112,7 +112,7 @@ class Grep:
         )
 
     def _ripgrep(self, wanted: Arguments) -> list[str] | None:
-        program = paths.executable("rg", self._place.cwd)
+        program = paths.executable("rg", self._place.cwd, self._place.environ)
         if program is None or self._place.bounds is not None:
             return None  # rg opens what it found by its path, which may lead elsewhere by then
         options = ["--context", str(wanted.context)]

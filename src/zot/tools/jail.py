@@ -12,7 +12,7 @@ import pwd
 import re
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +68,8 @@ APPARMOR = (
 class Jail(Place):
     keeps_links = False  # another name of the file may lie outside
 
-    def __init__(self, cwd: str, zot_home: str) -> None:
-        super().__init__(cwd)
+    def __init__(self, cwd: str, environ: Mapping[str, str], zot_home: str) -> None:
+        super().__init__(cwd, environ)
         self.root = os.path.realpath(cwd)
         self.zot_home = os.path.realpath(zot_home)
         check(self.root, self.zot_home)
@@ -178,7 +178,7 @@ class Jail(Place):
         return notes
 
     def _bubblewrap(self) -> str:
-        program = paths.executable("bwrap", Path(self.root))
+        program = paths.executable("bwrap", Path(self.root), self.environ)
         if program is None:
             raise ToolError(
                 "jailed: commands run in bubblewrap, and there is no `bwrap` on PATH; install it"
@@ -210,7 +210,7 @@ class Jail(Place):
 
     def _secrets(self) -> list[str]:
         named = [os.path.join(user, name) for user in homes() for name in SECRETS]
-        named += [self.zot_home, os.environ.get("SSH_AUTH_SOCK", "")]
+        named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", "")]
         real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
         # What contains the working directory was chosen by the user; a closed place is empty.
         closed = [folder for folder in CLOSED if not is_below(self.root, folder)]
@@ -230,7 +230,8 @@ class Jail(Place):
     ) -> None:
         """Can it make a jail here at all? A refusal must not look like the command's own."""
         said = bytearray()
-        argv = [*self._wrap(program), *protections, "--", paths.shell(self.cwd), "-c", "exit 0"]
+        shell = paths.shell(self.cwd, self.environ)
+        argv = [*self._wrap(program), *protections, "--", shell, "-c", "exit 0"]
         root = Path(self.root)
         result = supervisor.run(argv, root, env, said.extend, cancel, PROBE_SECONDS, self._filter)
         cancel.check()

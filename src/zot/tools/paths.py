@@ -7,7 +7,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from zot.errors import ToolError
+from zot.errors import ToolBlocked, ToolError
 from zot.tools.disk import Outside
 
 
@@ -53,12 +53,12 @@ def shown(path: Path, cwd: Path) -> str:
         return str(path)
 
 
-def executable(name: str, cwd: Path, environ: Mapping[str, str] | None = None) -> str | None:
+def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
     """The absolute path of a helper program on PATH, never one that lies inside `cwd`.
 
     A checked-out repository may bring its own `rg` or `git`; ours must not be that one.
     """
-    search = (os.environ if environ is None else environ).get("PATH", os.defpath)
+    search = environ.get("PATH", os.defpath)
     here = Path(os.path.realpath(cwd))
     for folder in search.split(os.pathsep):
         candidate = Path(folder, name)
@@ -79,11 +79,11 @@ def _is_program(path: Path) -> bool:
         return False  # not there, or in a folder we may not look into
 
 
-def shell(cwd: Path) -> str:
+def shell(cwd: Path, environ: Mapping[str, str]) -> str:
     """/bin/bash, else bash on PATH, else /bin/sh."""
     if os.access("/bin/bash", os.X_OK):
         return "/bin/bash"
-    return executable("bash", cwd) or "/bin/sh"
+    return executable("bash", cwd, environ) or "/bin/sh"
 
 
 def kind(mode: int) -> str:
@@ -105,4 +105,6 @@ def reason(error: OSError) -> str:
 
 def failed(what: str, error: OSError) -> ToolError:
     """The error for the model: what could not be done, and why."""
-    return ToolError(str(error) if isinstance(error, Outside) else f"{what}: {reason(error)}")
+    if isinstance(error, Outside):
+        return ToolBlocked(str(error))
+    return ToolError(f"{what}: {reason(error)}")

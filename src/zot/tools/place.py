@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,9 +31,16 @@ class Place:
     keeps_links = True
     """Whether a file with several names is written so that all of them see it."""
 
-    def __init__(self, cwd: str) -> None:
+    def __init__(self, cwd: str, environ: Mapping[str, str]) -> None:
+        """`environ`: what commands get, but for secrets."""
         self.cwd = Path(cwd)
+        self.environ = environ
         self.disk = Disk()
+
+    @property
+    def temporary(self) -> Path:
+        """Where the full output of a command goes."""
+        return Path(self.environ.get("TMPDIR") or "/tmp")
 
     def resolve(self, argument: object, *, name: str = "path") -> Path:
         """The absolute path that an argument means.

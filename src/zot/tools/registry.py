@@ -5,7 +5,7 @@ a tool does is in a module of its own that is loaded with its first call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -164,8 +164,11 @@ class SharedPlace:
     """The one Place of a runtime's tools, made when it is first needed. A jail keeps them inside
     the working directory, and away from zot's own one, with its secrets."""
 
-    def __init__(self, cwd: str, *, jail: bool = False, home: str = "") -> None:
+    def __init__(
+        self, cwd: str, environ: Mapping[str, str], *, jail: bool = False, home: str = ""
+    ) -> None:
         self.cwd = cwd
+        self._environ = environ
         self.jail = jail
         self._home = home
         self._place: Place | None = None
@@ -181,10 +184,10 @@ class SharedPlace:
         if self.jail:
             from zot.tools.jail import Jail  # start-up budget, as below
 
-            return Jail(self.cwd, self._home)
+            return Jail(self.cwd, self._environ, self._home)
         from zot.tools.place import Place
 
-        return Place(self.cwd)
+        return Place(self.cwd, self._environ)
 
 
 class Builtin:
@@ -227,25 +230,22 @@ class BackgroundTool:
 
 
 def builtin_tools(
-    cwd: str,
+    place: SharedPlace,
     names: Sequence[str] | None = None,
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
-    place: SharedPlace | None = None,
     background: SharedBackground | None = None,
 ) -> list[Tool]:
     """The tools with these names, in the order of their definition; all of them for None.
 
     `secret_names` are environment variables that no command may see. Whoever passes the
-    `supervisor` closes it; without one, the helper process ends with this process. They work in
-    `place`; by default in `cwd`, and not in a jail.
+    `supervisor` closes it; without one, the helper process ends with this process.
 
     Raises:
         ConfigError: a name that no tool has, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
     later = background or SharedBackground()
-    place = place or SharedPlace(cwd)
     if place.jail:
         place.get()  # a directory that cannot be a jail is an error now, not at the first call
     parts: dict[str, Callable[[], tuple[object, ...]]] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
@@ -27,7 +25,7 @@ def run_shell(
 ) -> ShellOutput:
     """Run it to its end. The variables `hidden` are not in its environment, and no text of
     `secrets` gets into the file with its output."""
-    capture = Capture(Path(os.environ.get("TMPDIR") or "/tmp"), secrets)
+    capture = Capture(place.temporary, secrets)
     decoder = Decoder()
 
     def take(data: bytes) -> None:
@@ -35,9 +33,10 @@ def run_shell(
         if text := decoder.feed(data):
             show(text)
 
-    argv = [paths.shell(Path(place.cwd)), "-c", command]
+    argv = [paths.shell(place.cwd, place.environ), "-c", command]
+    env = child_env(place.environ, hidden)
     try:
-        result = place.run(supervisor, argv, child_env(hidden), take, cancel, timeout=None)
+        result = place.run(supervisor, argv, env, take, cancel, timeout=None)
     finally:
         capture.close()
     if text := decoder.feed(b"", final=True):

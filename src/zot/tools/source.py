@@ -9,6 +9,7 @@ from zot.core.shell import ShellOutput
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.home import Surroundings
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -18,20 +19,20 @@ from zot.tools.registry import (
     builtin_tools,
 )
 
-
-SHORT = 10_000
-"""Characters; a text of less cannot be too long, unless it is all line ends."""
+SHORT = 2_000
+"""Characters; a text of less is never too long."""
 
 
 class BuiltinTools(ReadySource):
-    """A ToolSource, and a Shell in the same place. No process is started before one is needed."""
+    """A ToolSource, and the Shell and the Files of the same place. No process is started before
+    one is needed."""
 
     name = "built-in"
 
     def __init__(
         self,
         cwd: str,
-        home: str,
+        around: Surroundings,
         names: Sequence[str] | None,
         secret_names: frozenset[str],
         supervisor: SharedSupervisor,
@@ -40,11 +41,11 @@ class BuiltinTools(ReadySource):
     ) -> None:
         """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
         self._cwd = cwd
-        self._home = home
+        self._around = around
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
-        self._place = SharedPlace(cwd)
+        self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
         self._background = SharedBackground(self._tools_changed)
@@ -67,6 +68,23 @@ class BuiltinTools(ReadySource):
         self._background.end_all()
         self._supervisor.close()
 
+    # --- Files -------------------------------------------------------------------------------
+
+    def content(self, path: str) -> bytes | None:
+        from zot.tools import restore  # start-up budget, as below
+
+        return restore.content(self._place.get(), path)
+
+    def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
+        from zot.tools import restore
+
+        restore.put(self._place.get(), path, content, expected)
+
+    def diff(self, before: bytes | None, after: bytes | None) -> str:
+        from zot.tools import restore
+
+        return restore.diff(before, after)
+
     # --- Shell -------------------------------------------------------------------------------
 
     @property
@@ -76,14 +94,10 @@ class BuiltinTools(ReadySource):
     def set_jail(self, on: bool) -> None:
         if self._tools and on == self._place.jail:
             return
-        place = SharedPlace(self._cwd, jail=on, home=self._home)
+        environ, home = self._around.environ, self._around.home
+        place = SharedPlace(self._cwd, environ, jail=on, home=home)
         self._tools = builtin_tools(
-            self._cwd,
-            self._names,
-            self._secret_names,
-            self._supervisor,
-            place,
-            self._background,
+            place, self._names, self._secret_names, self._supervisor, self._background
         )
         self._place = place
 
@@ -95,9 +109,15 @@ class BuiltinTools(ReadySource):
         it goes into a file that the model may read."""
         if len(text) < SHORT:
             return text
-        from zot.tools.output import shortened  # start-up budget: loaded with the first one
+        from zot.tools.output import Capture  # start-up budget: loaded with the first one
 
-        return shortened(text, self._place.get(), self._supervisor.secrets())
+        place = self._place.get()
+        capture = Capture(place.temporary, self._supervisor.secrets())
+        capture.feed(text.encode("utf-8", "replace"))
+        capture.close()
+        if capture.path is not None:
+            place.offer(capture.path)
+        return capture.text() if capture.truncated else text
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:

@@ -26,6 +26,8 @@ class Write:
         def change(before: bytes | None) -> bytes:
             after = wanted if before is None else endings.keep_style(before, wanted)
             states.append((before, after))
+            if after != before:
+                context.changing(str(path), before, after)
             return after
 
         with self._place.target(path, create=True) as target:

@@ -15,6 +15,7 @@ FEATURES = (
     "budgets",
     "codes",
     "dialogs",
+    "mcp",
     "queue",
     "retries",
     "seq",
@@ -193,6 +194,27 @@ class ExportSession(Command, frozen=True, tag="export_session"):
     """A file or directory to write to; empty: the answer carries the content."""
 
 
+class Checkpoints(Command, frozen=True, tag="checkpoints"):
+    """The prompts of the conversation: where `rewind` can go back to."""
+
+
+class Rewind(Command, frozen=True, tag="rewind"):
+    """Go back to before a prompt: the conversation, the files that tools changed, or both."""
+
+    to: str = ""
+    """The id of a checkpoint; empty: the last prompt."""
+    conversation: bool = True
+    files: bool = True
+    preview: bool = False
+    """Only say what would be done."""
+    force: bool = False
+    """Also files that someone else changed."""
+
+
+class GetChanges(Command, frozen=True, tag="get_changes"):
+    """What tools changed in the files of the user's in this session."""
+
+
 class TextData(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
@@ -275,6 +297,9 @@ AnyCommand = (
     | LoadSession
     | ForkSession
     | ExportSession
+    | Checkpoints
+    | Rewind
+    | GetChanges
     | SetMessages
     | Answer
     | Ping

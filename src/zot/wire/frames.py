@@ -242,6 +242,15 @@ class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
     prefill: str = ""
 
 
+class McpServer(Frame, frozen=True, omit_defaults=True, tag="mcp_server"):
+    """Feature `mcp`: a server is in another state than before."""
+
+    name: str
+    state: str
+    tools: int = 0
+    error: str = ""
+
+
 EventFrame = (
     UserMessage
     | TurnStart
@@ -270,6 +279,7 @@ EventFrame = (
     | ExtDisplay
     | ExtPanel
     | ExtAsk
+    | McpServer
 )
 
 
@@ -283,6 +293,19 @@ class LimitsShape(Struct, frozen=True):
     max_cost: float | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
+
+
+class McpServerShape(Struct, frozen=True, omit_defaults=True):
+    """An MCP server, as it is now."""
+
+    name: str
+    state: str
+    """disabled, untrusted, idle, starting, ready, failed or login."""
+    origin: Literal["given", "user", "project"]
+    tools: int = 0
+    changed: tuple[str, ...] = ()
+    """Tools that are off until the user agrees to what they have become."""
+    error: str = ""
 
 
 class SessionShape(Struct, frozen=True, omit_defaults=True):
@@ -320,6 +343,47 @@ class SessionExported(Struct, frozen=True):
     """Where no path was given."""
 
 
+class CheckpointShape(Struct, frozen=True):
+    """The moment before a prompt."""
+
+    id: str
+    time: str
+    text: str
+    """How the prompt begins."""
+    message_count: int
+    """How many messages came before it."""
+    files: tuple[str, ...]
+    """What tools changed after it and before the next one."""
+
+
+class CheckpointList(Struct, frozen=True):
+    checkpoints: tuple[CheckpointShape, ...]
+
+
+class ChangedFileShape(Struct, frozen=True, omit_defaults=True):
+    path: str
+    action: Literal["restore", "create", "remove"]
+    """What going back does to it."""
+    state: Literal["ok", "changed", "lost", "failed"]
+    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    diff: str
+    note: str = ""
+
+
+class Rewound(Struct, frozen=True):
+    checkpoint: str
+    text: str
+    """The prompt that it goes back to."""
+    message_count: int
+    """How many messages the conversation loses."""
+    files: tuple[ChangedFileShape, ...]
+    preview: bool
+
+
+class Changes(Struct, frozen=True):
+    files: tuple[ChangedFileShape, ...]
+
+
 class MessagesSet(Struct, frozen=True):
     message_count: int
 
@@ -335,6 +399,8 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+    mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
+    """Feature `mcp`."""
 
 
 class Messages(Struct, frozen=True):

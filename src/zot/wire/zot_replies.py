@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Raw
+from msgspec.structs import asdict
+
 from zot.provider.types import Block, Message, Model, Text, ToolResult
+from zot.text import encode_json
 from zot.wire import frames
-from zot.wire.zot_events import message_shape, usage_shape
+from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
+    from zot.core.source import ServerState
+    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
 
 
@@ -24,6 +30,15 @@ def state(state: State) -> frames.State:
     )
 
 
+def servers(servers: Iterable[ServerState]) -> tuple[frames.McpServerShape, ...]:
+    return tuple(
+        frames.McpServerShape(
+            server.name, server.state, server.origin, server.tools, server.changed, server.error
+        )
+        for server in servers
+    )
+
+
 def models(models: Iterable[Model]) -> frames.Models:
     return frames.Models(
         tuple(
@@ -35,8 +50,53 @@ def models(models: Iterable[Model]) -> frames.Models:
     )
 
 
-def messages(messages: Iterable[Message]) -> frames.Messages:
-    return frames.Messages(tuple(message_shape(message) for message in messages))
+class KeptMessages:
+    """The messages of an answer, each encoded once: of those asked for again, only the new ones
+    are made. The bytes are those of `frames.Messages`.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Message, bytes]] = {}
+        """By the message's address, which is its own as long as it is here."""
+
+    def least_size(self, messages: Sequence[Message]) -> int:
+        """Bytes the answer will have at the very least; quick to say."""
+        kept = self._kept
+        known = sum([len(kept[id(message)][1]) for message in messages if id(message) in kept])
+        return known + least_size(message for message in messages if id(message) not in kept)
+
+    def answer(self, messages: Sequence[Message]) -> Raw:
+        before, self._kept = self._kept, {}
+        for message in messages:
+            pair = before.get(id(message))
+            self._kept[id(message)] = pair or (message, encode_json(message_shape(message)))
+        shown = b",".join([self._kept[id(message)][1] for message in messages])
+        return Raw(b'{"messages":[' + shown + b"]}")
+
+
+def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:
+    return frames.CheckpointList(
+        tuple(
+            frames.CheckpointShape(
+                moment.id, timestamp(moment.time), moment.text, moment.messages, moment.files
+            )
+            for moment in checkpoints
+        )
+    )
+
+
+def rewound(rewound: Rewound) -> frames.Rewound:
+    return frames.Rewound(
+        rewound.checkpoint,
+        rewound.text,
+        rewound.messages,
+        changed(rewound.files),
+        rewound.preview,
+    )
+
+
+def changed(files: Iterable[ChangedFile]) -> tuple[frames.ChangedFileShape, ...]:
+    return tuple(frames.ChangedFileShape(**asdict(file)) for file in files)
 
 
 def least_size(messages: Iterable[Message]) -> int:

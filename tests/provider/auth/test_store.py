@@ -175,12 +175,15 @@ def test_a_command_is_run_once_and_not_at_all_when_only_looking(home, tmp_path):
 )
 def test_a_command_that_fails_says_so_without_its_output(words, problem):
     with pytest.raises(AuthError, match=problem):
-        key_from_command(words, 0.2 if words[0] == "sleep" else 20, "groq")
+        key_from_command(words, 0.2 if words[0] == "sleep" else 20, "groq", os.environ)
 
 
 def test_a_command_sees_no_other_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    assert key_from_command(("sh", "-c", "echo ${OPENAI_API_KEY:-none}"), 20, "groq") == "none"
+    assert (
+        key_from_command(("sh", "-c", "echo ${OPENAI_API_KEY:-none}"), 20, "groq", os.environ)
+        == "none"
+    )
 
 
 def test_what_was_found_does_not_show_the_key(home):

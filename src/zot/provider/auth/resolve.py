@@ -83,14 +83,18 @@ def find_credential(
     if stored.api_key_command is not None:
         command = stored.api_key_command
         words = (command.program, *command.args)
-        key = key_from_command(words, command.timeout_ms / 1000, info.name) if run_commands else ""
+        key = ""
+        if run_commands:
+            key = key_from_command(words, command.timeout_ms / 1000, info.name, environ)
         return FoundKey(key, "command", command.program)
     if stored.keyring:
         return FoundKey(key_from_keyring(info.name), "keyring", "keyring")
     return None
 
 
-def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> str:
+def key_from_command(
+    words: tuple[str, ...], seconds: float, provider: str, environ: Mapping[str, str]
+) -> str:
     """The one line a program prints. No shell, no key of another provider in its environment.
 
     Raises:
@@ -101,14 +105,14 @@ def key_from_command(words: tuple[str, ...], seconds: float, provider: str) -> s
     import subprocess
 
     secret = env_secret_names()
-    environ = {name: value for name, value in os.environ.items() if name not in secret}
+    visible = {name: value for name, value in environ.items() if name not in secret}
     what = f"the key command of {provider!r} ({words[0]!r})"
     try:
         done = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env=environ,
+            env=visible,
             timeout=seconds,
             check=False,
         )

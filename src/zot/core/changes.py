@@ -1,0 +1,77 @@
+"""What tools changed in the user's files: one entry a change, with the content by its hash.
+
+Where contents are kept is a store's business; files of the user's are not touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Protocol
+
+from msgspec import Struct
+
+from zot.core.session import Body, Contents, Custom, Entry
+
+KIND = "file_change"
+
+
+class FileChange(Struct, frozen=True):
+    """Noted before the file is written: one that failed left the file at `before`."""
+
+    path: str
+    """Absolute."""
+    before: str | None
+    """The hash of its content; None: there was no such file."""
+    after: str | None
+    """None: it was removed."""
+
+
+class Files(Protocol):
+    """Reads and writes the user's files where the agent's tools work."""
+
+    def content(self, path: str) -> bytes | None:
+        """What is in a file; None: there is none.
+
+        Raises:
+            ToolError: it cannot be read.
+        """
+        ...
+
+    def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
+        """Write or remove a file that has this content now.
+
+        Raises:
+            ToolError: it has another one, or cannot be written.
+        """
+        ...
+
+    def diff(self, before: bytes | None, after: bytes | None) -> str:
+        """The rows that differ, with some around them; bounded."""
+        ...
+
+
+def hashed(content: bytes | None) -> str | None:
+    return None if content is None else sha256(content).hexdigest()
+
+
+def kept_change(contents: Contents, path: str, before: bytes | None, after: bytes | None) -> Body:
+    """Keep what is in a file that is about to change; the entry that says so."""
+    old, new = hashed(before), hashed(after)
+    if before is not None and old is not None:
+        contents.keep(old, before)
+    change = {"path": path, "before": old, "after": new}
+    return Custom(KIND, {name: value for name, value in change.items() if value})
+
+
+def changes_of(entries: Iterable[Entry]) -> list[FileChange]:
+    """The changes among these entries, in their order."""
+    bodies = (entry.body for entry in entries)
+    return [_change(body) for body in bodies if isinstance(body, Custom) and body.kind == KIND]
+
+
+def _change(body: Custom) -> FileChange:
+    path, before, after = (body.data.get(name) for name in ("path", "before", "after"))
+    return FileChange(
+        str(path), None if before is None else str(before), None if after is None else str(after)
+    )

@@ -1,0 +1,158 @@
+"""What a runtime does where its tools work: the user's shell commands, the jail, going back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.core.agent import Agent
+from zot.core.session import Body
+from zot.core.shell import Shell, ShellOutput, entry_of
+from zot.errors import CommandError, ConfigError
+from zot.runtime.client import RuntimeClient
+from zot.runtime.redact import RedactedStream, Redactor
+from zot.runtime.runs import Listener, Runs
+
+if TYPE_CHECKING:
+    from zot.core.changes import Files
+    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+
+
+class Workplace(Runs):
+    def __init__(
+        self,
+        agent: Agent,
+        client: RuntimeClient,
+        listeners: Sequence[Listener],
+        *,
+        shell: Shell | None,
+        files: Files | None,
+        redactor: Redactor | None,
+    ) -> None:
+        super().__init__(agent, client, listeners)
+        self._shell = shell
+        self._files = files
+        self._redactor = redactor
+        self._shell_runs: set[Cancel] = set()
+
+    def tools_changed(self) -> None:
+        """The next model call is to know other tools; given by the Runtime."""
+
+    # --- going back --------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
+        from zot.runtime import rewind  # start-up budget, as below
+
+        return rewind.checkpoints(self.session)
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both. Files that someone else changed too are left alone, unless
+        `force`. `preview`: only say what would be done.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            CommandError: there is no such checkpoint, or files are not kept.
+            SessionError: the session cannot be written.
+        """
+        from zot.runtime.rewind import Rewind
+
+        with self._idle("rewind"):
+            way = Rewind(self.session, self._files, to)
+            if preview:
+                return way.look(conversation=conversation, files=files)
+            rewound = way.go(conversation=conversation, files=files, force=force)
+            self.agent.forget()
+            return rewound
+
+    def changed_files(self) -> list[ChangedFile]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        from zot.runtime import rewind
+
+        return rewind.changed_files(self.session, self._files)
+
+    # --- the shell ---------------------------------------------------------------------------
+
+    def run_shell(
+        self,
+        command: str,
+        *,
+        hidden: bool = False,
+        show: Callable[[str], None] = lambda text: None,
+        entry: Callable[[ShellOutput], Body] | None = None,
+        cancel: Cancel | None = None,
+    ) -> ShellOutput:
+        """Run a shell command of the user's, and put it into the transcript when no run is in
+        the middle of something. The model does not see a `hidden` one.
+
+        Raises:
+            CommandError: there is nothing to run.
+            ToolError: it could not be started.
+        """
+        if self._shell is None:
+            raise CommandError("this runtime has no shell", code="not_found")
+        cancel = cancel or Cancel()
+        redactor = self._redactor
+        stream = RedactedStream(redactor, show) if redactor is not None else None
+
+        def take(text: str) -> None:
+            self.client.wait(cancel)
+            (show if stream is None else stream.feed)(text)
+
+        with self._lock:
+            self._shell_runs.add(cancel)
+        try:
+            ran = self._shell.run(command, take, cancel)
+        finally:
+            if stream is not None:
+                stream.finish()
+            with self._lock:
+                self._shell_runs.discard(cancel)
+        if redactor is not None:
+            ran = replace(ran, command=redactor.text(command), output=redactor.text(ran.output))
+        body = entry_of(ran, hidden=hidden) if entry is None else entry(ran)
+
+        def add() -> None:
+            self.session.append(body)
+
+        self.when_idle(add)
+        return ran
+
+    def abort_shell(self) -> None:
+        """End all shell commands that run, without waiting for it."""
+        with self._lock:
+            running = list(self._shell_runs)
+        for cancel in running:
+            cancel.set()
+
+    def set_jail(self, on: bool) -> None:
+        """Keep the tools inside the working directory, or let them out.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            ConfigError: the directory cannot be a jail; nothing changes.
+        """
+        if self._shell is None:
+            raise ConfigError("there are no built-in tools to keep in a jail")
+        with self._idle("set_jail"):
+            self._shell.set_jail(on)
+            self.tools_changed()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _end_background(self) -> None:
+        """What runs in the background belongs to a session."""
+        if self._shell is not None:
+            self._shell.end_background()

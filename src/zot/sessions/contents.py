@@ -1,0 +1,93 @@
+"""What files were before tools changed them: a folder beside the session file, a file for each
+content, named by its hash. Bounded; the oldest go first.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+
+from zot.files import ensure_dir
+
+MAX_CONTENT = 16 << 20
+"""Bytes of one file; what is larger is not kept."""
+MAX_CONTENTS = 256 << 20
+"""Bytes of all that one session keeps."""
+
+
+class SessionContents:
+    """Nothing is on disk before the first change."""
+
+    def __init__(self, session: str, *, limit: int = MAX_CONTENTS) -> None:
+        self.folder = session.removesuffix(".jsonl") + ".files"
+        self._limit = limit
+        self._size: int | None = None
+
+    def keep(self, hash: str, content: bytes) -> None:
+        path = self._path(hash)
+        if len(content) > MAX_CONTENT:
+            return
+        try:
+            if os.path.exists(path):
+                os.utime(path)  # wanted again: not the next to go
+                return
+            ensure_dir(self.folder)
+            self._make_room(len(content))
+            temporary = f"{path}.{os.getpid()}.tmp"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(temporary, flags, 0o600), "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+        except OSError:
+            pass  # the change is made all the same, and cannot be taken back
+
+    def load(self, hash: str) -> bytes | None:
+        try:
+            with open(self._path(hash), "rb") as file:
+                content = file.read(MAX_CONTENT + 1)
+        except OSError:
+            return None
+        return content if sha256(content).hexdigest() == hash else None
+
+    def copy_to(self, session: str) -> None:
+        """Let a fork have them too; as links, where the file system has them."""
+        target = SessionContents(session)
+        for name in self._names():
+            ensure_dir(target.folder)
+            try:
+                os.link(self._path(name), target._path(name))
+            except OSError:
+                content = self.load(name)
+                if content is not None:
+                    target.keep(name, content)
+
+    def remove(self) -> None:
+        for name in self._names():
+            os.unlink(self._path(name))
+        if os.path.isdir(self.folder):
+            os.rmdir(self.folder)
+
+    def _make_room(self, size: int) -> None:
+        if self._size is None:
+            self._size = sum(status.st_size for _, status in self._aged())
+        self._size += size
+        if self._size <= self._limit:
+            return
+        for path, status in self._aged():
+            if self._size <= self._limit:
+                break
+            os.unlink(path)
+            self._size -= status.st_size
+
+    def _aged(self) -> list[tuple[str, os.stat_result]]:
+        paths = map(self._path, self._names())
+        return sorted(((path, os.stat(path)) for path in paths), key=lambda item: item[1].st_mtime)
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)
+        except OSError:
+            return []
+
+    def _path(self, hash: str) -> str:
+        return os.path.join(self.folder, os.path.basename(hash))

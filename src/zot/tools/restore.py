@@ -1,0 +1,45 @@
+"""Files of the user's for a rewind: looked at, put back and compared where the tools work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from zot.cancel import Cancel
+from zot.errors import ToolError
+from zot.tools import files, replace, textdiff
+from zot.tools.place import Place
+
+
+def content(place: Place, path: str) -> bytes | None:
+    """Raises ToolError when it cannot be read."""
+    if not os.path.lexists(path):
+        return None
+    with place.target(place.resolve(path), create=False) as target:
+        return files.load(target)
+
+
+def put(place: Place, path: str, wanted: bytes | None, expected: bytes | None) -> None:
+    """Raises ToolError when it has another content than expected, or cannot be written."""
+    full: Path = place.resolve(path)
+
+    def change(before: bytes | None) -> bytes:
+        check(before)
+        assert wanted is not None
+        return wanted
+
+    def check(before: bytes | None) -> None:
+        if before != expected:
+            raise ToolError(f"{path!r} was changed meanwhile; look at it and try again")
+
+    with place.target(full, create=wanted is not None) as target:
+        if wanted is None:
+            files.remove(target, check, Cancel())
+        else:
+            files.update(target, change, Cancel())
+
+
+def diff(before: bytes | None, after: bytes | None) -> str:
+    if any(b"\0" in side for side in (before or b"", after or b"")):
+        return f"binary: {len(before or b'')} bytes before, {len(after or b'')} after"
+    return textdiff.diff(replace.text(before or b""), replace.text(after or b""))[0]

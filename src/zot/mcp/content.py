@@ -22,7 +22,7 @@ Shorten = Callable[[str], str]
 """Makes a text that is too long for a model short; the rest goes into a file."""
 
 
-class _Resource(Struct):
+class _Resource(Struct, frozen=True):
     uri: str = ""
     mimeType: str | None = None  # the wire's name
     text: str | None = None

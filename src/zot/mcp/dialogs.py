@@ -21,7 +21,7 @@ from zot.text import printable
 
 SECONDS = 300.0
 MAX_FIELDS = 30
-MAX_OPEN = 8
+MAX_OPEN = 32
 MAX_TRIES = 3
 Method = Literal["confirm", "select", "input"]
 
@@ -59,6 +59,29 @@ class McpDialogs:
         take(answer)
         return True
 
+    def open(
+        self,
+        server: str,
+        method: Method,
+        title: str,
+        message: str,
+        take: Callable[[DialogAnswer], None],
+        *,
+        options: tuple[str, ...] = (),
+        prefill: str = "",
+    ) -> str:
+        """Ask without waiting: `take` gets the answer, in the thread that brings it. The id of the
+        question; empty when it cannot be asked."""
+        host, id = self._host, f"mcp-ask-{next(self._ids)}"
+        with self._lock:
+            if host is None or not self.can_ask() or len(self._open) >= MAX_OPEN:
+                return ""
+            self._open[id] = take
+        shown = printable(visible_text(message))[:4_000]
+        name = f"mcp:{server}"
+        host.show(ExtensionAsk(id, name, method, title, shown, options, "", prefill, SECONDS))
+        return id
+
     def ask(
         self,
         server: str,
@@ -78,14 +101,9 @@ class McpDialogs:
             answers.append(answer)
             answered.set()
 
-        host, id = self._host, f"mcp-ask-{next(self._ids)}"
-        with self._lock:
-            if host is None or not self.can_ask() or len(self._open) >= MAX_OPEN:
-                return CANCELLED
-            self._open[id] = take
-        shown = printable(visible_text(message))[:4_000]
-        name = f"mcp:{server}"
-        host.show(ExtensionAsk(id, name, method, title, shown, options, "", prefill, SECONDS))
+        id = self.open(server, method, title, message, take, options=options, prefill=prefill)
+        if not id:
+            return CANCELLED
         with cancel.calling(answered.set):
             answered.wait(SECONDS)
         with self._lock:

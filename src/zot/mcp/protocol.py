@@ -48,7 +48,7 @@ class ToolInfo(Struct, frozen=True, omit_defaults=True):
 
     name: str
     description: str = ""
-    schema: dict[str, Json] = {"type": "object"}
+    schema: dict[str, Json] = {}
     reads_only: bool = False
     """The server says so."""
     headers: dict[str, str] = {}
@@ -123,7 +123,7 @@ class _Tool(Struct):
     name: str
     title: str | None = None
     description: str | None = None
-    inputSchema: dict[str, Json] = {"type": "object"}  # the wire's name
+    inputSchema: dict[str, Json] = {}  # the wire's name
     annotations: Json = None
 
 

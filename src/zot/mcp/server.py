@@ -98,10 +98,10 @@ class McpServer:
             word = "disabled"
         elif not self.may_start:
             word = "untrusted"
-        elif self._starting:
-            word = "starting"
         elif self._connection is not None:
             word = "ready"
+        elif self._starting:
+            word = "starting"
         else:
             word = "failed" if self.error else "idle"
         changed = tuple(tool.name for tool in self.changed())
@@ -232,6 +232,7 @@ class McpServer:
             with self._news:
                 self._connection = connection
                 self._news.notify_all()
+            self._parts.told(self)
             self._list(connection)
         except ZotError as failure:
             error = str(failure)

@@ -14,7 +14,7 @@ from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
 from zot.core.source import CommandInfo, CommandResult, ServerState, SourceHost
 from zot.core.tool import Tool
-from zot.errors import Cancelled, CommandError, McpError, ZotError
+from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
@@ -61,7 +61,6 @@ class McpServerSet:
         self._names = names
         self._told: dict[str, ServerState] = {}
         self._asked: set[str] = set()
-        self._closed = Cancel()
         self._lock = threading.Lock()
         parts = make_parts(self.dialogs, self._tell)
         self.servers = tuple(McpServer(config, parts) for config in configured.servers)
@@ -150,21 +149,18 @@ class McpServerSet:
     # --- the user's word ---------------------------------------------------------------------
 
     def _ask_about(self, server: McpServer) -> None:
-        """Ask once whether a project's server may start, or whether changed tools are welcome; in
-        the background: the prompt does not wait for it."""
+        """Ask once whether a project's server may start, or whether changed tools are welcome; the
+        prompt does not wait for the answer."""
         state = server.state
         key = f"{server.name} {state.state == 'untrusted'} {state.changed}"
         if (state.state != "untrusted" and not state.changed) or key in self._asked:
             return
         self._asked.add(key)
-        if not self.dialogs.can_ask():
+        if not self._ask(server, state):
             self._note("warn", _hint(server, state))
-            return
-        threading.Thread(
-            target=self._ask, args=(server, state), name=f"mcp-{server.name}-ask", daemon=True
-        ).start()
 
-    def _ask(self, server: McpServer, state: ServerState) -> None:
+    def _ask(self, server: McpServer, state: ServerState) -> bool:
+        """False: nobody can be asked."""
         if state.state == "untrusted":
             title = f"Start the MCP server {server.name!r} of this project?"
             message = server.config.shown
@@ -172,15 +168,16 @@ class McpServerSet:
             title = f"The MCP server {server.name!r} changed tools. Use them?"
             changed = (f"{tool.name}: {tool.description}" for tool in server.changed())
             message = "\n\n".join(changed)
-        try:
-            answer = self.dialogs.ask(server.name, "confirm", title, message, self._closed)
-            if answer.confirmed and not answer.cancelled:
-                if state.state == "untrusted":
-                    server.allow()
-                else:
-                    server.accept()
-        except (Cancelled, ZotError):
-            return  # it stays as it is
+
+        def take(answer: DialogAnswer) -> None:
+            if not answer.confirmed or answer.cancelled:
+                return  # it stays as it is
+            if state.state == "untrusted":
+                server.allow()
+            else:
+                server.accept()
+
+        return bool(self.dialogs.open(server.name, "confirm", title, message, take))
 
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         return self.dialogs.answer(id, DialogAnswer(value, confirmed, cancelled))
@@ -222,7 +219,6 @@ class McpServerSet:
     # --- the end -----------------------------------------------------------------------------
 
     def close(self) -> None:
-        self._closed.set()
         self.dialogs.close()
         closers = [
             threading.Thread(target=server.close, name=f"mcp-{server.name}-close", daemon=True)

@@ -189,6 +189,7 @@ def _options(config: Config) -> Options:
     for hook in config.hooks:
         if not isinstance(hook, Hook) and not callable(hook):
             raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
+    _check_servers(config.mcp_servers)
     if isinstance(config.tools, str):
         raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
     if config.no_tools and config.tools:
@@ -203,6 +204,18 @@ def _options(config: Config) -> Options:
         except ValueError as error:
             raise ConfigError(f"{word} {error}") from error
     return Options(**said)
+
+
+def _check_servers(servers: Mapping[str, Json]) -> None:
+    if not servers:
+        return
+    from zot.mcp.config import parse_server  # only for who gives some
+
+    for name, entry in servers.items():
+        try:
+            parse_server(name, entry, "given", "")
+        except ConfigError as error:
+            raise ConfigError(f"mcp_servers: {name!r}: {error}") from error
 
 
 def _plain(setting: Setting, value: Any) -> Json:

@@ -132,6 +132,20 @@ def test_an_abort_ends_a_prompt_and_the_next_one_works(
     assert door.ask("say:here again") == "here again"
 
 
+def test_a_prompt_that_failed_goes_on_with_another_model_without_being_said_again(
+    open_door: Callable[..., Door], anthropic: FakeServer, openai: FakeServer
+) -> None:
+    door = open_door("retry")
+    assert door.ask("status:401") == "error"
+    with_key = asked(anthropic)
+    door.set_model("gpt-5", "openai")
+    door.retry()
+    assert len(asked(anthropic)) == len(with_key)
+    messages = asked(openai)[-1].body["messages"]
+    said = [message["content"] for message in messages if message["role"] == "user"]
+    assert said == ["status:401"]
+
+
 def test_a_message_is_heard_after_the_tool(
     open_door: Callable[..., Door], place: Place, anthropic: FakeServer
 ) -> None:
@@ -332,6 +346,17 @@ def test_a_tool_waits_for_its_approval(
     door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
     assert (place.work / "made").exists() == (decision == "allow")
     assert ("did not allow" in last_body(anthropic)) == (decision == "deny")
+
+
+def test_what_is_allowed_for_the_project_is_kept_and_taken_back(
+    open_door: Callable[..., Door], place: Place
+) -> None:
+    door = open_door("approvals", decide="allow_project")
+    door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
+    assert (place.work / "made").exists()
+    assert door.approvals() == ["bash touch *"]
+    door.remove_approval("bash", "touch *")
+    assert door.approvals() == []
 
 
 def test_a_shell_command_goes_into_the_transcript_without_keys(

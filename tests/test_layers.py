@@ -13,7 +13,7 @@ ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cancel": {"errors"},
-    "bugs": {"errors"},
+    "bugs": {"errors", "text"},
     "files": {"errors"},
     "home": {"errors", "files"},
     "text": set(),
@@ -37,7 +37,9 @@ ALLOWED: dict[str, set[str]] = {
     "pi": ALL,
     # It records and replays, for tests of an embedder's own.
     "sdk": ALL | {"testing"},
-    "serve": ALL,
+    # It draws and returns keys: what is drawn it is told.
+    "tui": SMALL,
+    "serve": ALL | {"tui"},
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from zot.errors import ZotError
+from zot.text import for_terminal
 
 
 def report_bug(error: BaseException) -> None:
@@ -20,6 +21,14 @@ def report_bug(error: BaseException) -> None:
         pass  # stderr is closed or full
 
 
+def complain(text: str) -> None:
+    """A line for the user on stderr, without what a terminal would obey; never fails."""
+    try:
+        sys.stderr.write(f"zot: {for_terminal(text, 2)}\n")
+    except (OSError, ValueError, AttributeError):
+        pass  # stderr is closed or full, or was never there
+
+
 _told: set[str] = set()
 
 
@@ -27,10 +36,7 @@ def warn_once(text: str) -> None:
     """A line for the user; the same one is told once in the life of the process."""
     if text not in _told:
         _told.add(text)
-        try:
-            sys.stderr.write(f"zot: warning: {text}\n")
-        except (OSError, ValueError):
-            pass  # stderr is closed or full
+        complain(f"warning: {text}")
 
 
 def internal_error(error: BaseException) -> ZotError:

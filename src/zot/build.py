@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -22,9 +23,10 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
+from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
-from zot.settings.plan import Plan
+from zot.settings.plan import HOLDER_SECONDS, Plan
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
@@ -32,6 +34,9 @@ from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
+
+if TYPE_CHECKING:
+    from zot.runtime.durable import Durable
 
 
 def build_runtime(
@@ -71,6 +76,7 @@ def build_runtime(
     builtin = _builtin(setup, supervisor, own_tools, extensions=later)
     servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
     if approval is not None:
+        approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
@@ -96,6 +102,7 @@ def build_runtime(
         shell=builtin,
         files=builtin,
         approval=approval,
+        durable=_durable(setup, agent),
         redactor=redactor,
     )
     return _resumed(Runtime(agent, parts), plan)
@@ -108,6 +115,17 @@ def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
         named = bool(flags.model or flags.provider)
         runtime.adopt_session(model=not named, level=flags.reasoning is None)
     return runtime
+
+
+def _durable(setup: Setup, agent: Agent) -> Durable | None:
+    options = setup.options
+    if not options.durable:
+        return None
+    if not options.session or options.no_session:
+        raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
+    from zot.runtime.durable import Durable  # only where runs are to survive
+
+    return Durable(agent, on_crash=options.on_crash or "continue")
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -246,7 +264,8 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     from zot.sessions.open import begin_session, open_session  # only where one is kept
 
     if options.session:
-        return open_session(options.session, setup.cwd, provider=provider, model=model)
+        wait = HOLDER_SECONDS if options.durable else 0.0
+        return open_session(options.session, setup.cwd, provider=provider, model=model, wait=wait)
     return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 

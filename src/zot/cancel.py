@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from zot.errors import Cancelled
 
@@ -19,16 +18,17 @@ class Cancel:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._is_set = False
+        """The same as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._next = 0
 
     def is_set(self) -> bool:
-        return self._event.is_set()
+        return self._is_set
 
     def check(self) -> None:
         """Raise Cancelled if the turn was aborted."""
-        if self._event.is_set():
+        if self._is_set:
             raise Cancelled
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -42,26 +42,38 @@ class Cancel:
 
     def set(self) -> None:
         with self._lock:
-            if self._event.is_set():
+            if self._is_set:
                 return
+            self._is_set = True
             self._event.set()
             callbacks = list(self._callbacks.values())
         for callback in callbacks:
             callback()
 
-    @contextmanager
-    def calling(self, callback: Callable[[], None]) -> Iterator[None]:
+    def calling(self, callback: Callable[[], None]) -> _Calling:
         """Run `callback` if the abort comes while the block runs, or at once if it already came."""
+        return _Calling(self, callback)
+
+    def _call(self, key: int, callback: Callable[[], None]) -> None:
         with self._lock:
-            aborted = self._event.is_set()
-            key = self._next
-            self._next += 1
+            aborted = self._is_set
             if not aborted:
                 self._callbacks[key] = callback
         if aborted:
             callback()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._callbacks.pop(key, None)
+
+    def _forget(self, key: int) -> None:
+        with self._lock:
+            self._callbacks.pop(key, None)
+
+
+class _Calling:
+    def __init__(self, cancel: Cancel, callback: Callable[[], None]) -> None:
+        self._cancel = cancel
+        self._callback = callback
+
+    def __enter__(self) -> None:
+        self._cancel._call(id(self), self._callback)
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel._forget(id(self))

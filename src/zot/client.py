@@ -15,7 +15,7 @@ import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec import UNSET
 
@@ -25,6 +25,7 @@ from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image, Level
 from zot.wire import frames
 from zot.wire.frames import (
+    ApprovalShape,
     ChangedFileShape,
     CheckpointShape,
     CommandRan,
@@ -38,7 +39,7 @@ from zot.wire.frames import (
     State,
 )
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
-from zot.wire.zot import HelloData, ModelSet, ReasoningSet, Started
+from zot.wire.zot import HelloData, ModelSet, ReasoningSet, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
 STDERR_KEPT = 64 * 1024
@@ -71,6 +72,10 @@ class EventIterator(Iterator[Event]):
         self.id = id
         self.queued = 0
         """Runs that were ahead of this one."""
+        self.resumed = False
+        """The server knew a durable run of this name: it goes on."""
+        self.end: RunEnd | None = None
+        """How a durable run ended that had ended before: then no event comes."""
         self._client = client
         self._timeout = timeout
         self._condition = client._condition
@@ -107,7 +112,7 @@ class EventIterator(Iterator[Event]):
 
     def _put(self, event: Event) -> None:
         self._waiting.append(event)
-        self.ended = isinstance(event, frames.Done)
+        self.ended = isinstance(event, frames.Done | frames.RunSuspended)
 
     def _wait(self) -> None:
         def ready() -> bool:
@@ -174,21 +179,36 @@ class Client:
     # --- runs --------------------------------------------------------------------------------
 
     def prompt(
-        self, text: str, images: Sequence[Image] = (), *, timeout: float | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        timeout: float | None = None,
+        run: str = "",
     ) -> EventIterator:
         """Send a prompt; the iterator gives its events, last of all Done.
 
         A second prompt queues in the server, and its events come after the first one's.
-        `timeout` limits the silence between two events, in seconds.
+        `timeout` limits the silence between two events, in seconds. `run`: your own name for a
+        durable run; under one that the server knows nothing is run again (`resumed`, `end`).
 
         Raises:
             CommandError: it was refused.
             ServerGone: the child has ended.
         """
-        fields: dict[str, Any] = {"message": text}
+        fields: dict[str, Any] = {"message": text, **({"run": run} if run else {})}
         if images:
             fields["images"] = [_image(image) for image in images]
         return self._run("prompt", fields, timeout)
+
+    def retry(self, *, timeout: float | None = None) -> EventIterator:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again."""
+        return self._run("retry_prompt", {}, timeout)
+
+    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
+        """Say how a durable run goes on that is held after a crash."""
+        self.request("resume_run", run=run, decision=decision)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
@@ -211,9 +231,28 @@ class Client:
         """Have a message heard when the model would stop. Raises BusyError as `steer`."""
         self._add("follow_up", text, images)
 
-    def approve(self, request_id: str, decision: str, reason: str = "") -> None:
-        """Answer an ApprovalRequest: allow, deny or allow_session."""
-        self.request("approve", request_id=request_id, decision=decision, reason=reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: str,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
+        other arguments than the model's."""
+        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
+        more |= {} if args is None else {"args": args}
+        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
+
+    def approvals(self) -> tuple[ApprovalShape, ...]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self.request("get_approvals").data_as(frames.Approvals).approvals
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on."""
+        self.request("remove_approval", tool=tool, pattern=pattern)
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -404,7 +443,8 @@ class Client:
         # When the wait for the answer is given up it stays known: a late answer still has to
         # put it in line, or its events would go to another run.
         self._send(type, fields, id)
-        run.queued = self._answer(id).data_as(Started).queued
+        started = self._answer(id).data_as(Started)
+        run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
     def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
@@ -506,7 +546,10 @@ class Client:
         id = response.id if isinstance(response.id, str) else ""
         run = self._starting.pop(id, None)
         if run is not None and response.success:
-            self._runs.append(run)
+            if isinstance(response.data, dict) and response.data.get("already_done"):
+                run.ended = True
+            else:
+                self._runs.append(run)
         if id in self._answers:  # otherwise its sender has stopped waiting
             self._answers[id] = response
             self._condition.notify_all()

@@ -24,6 +24,7 @@ ZotError
 ├── ExtensionError         an extension misbehaved
 ├── McpError               an MCP server failed, or cannot be had
 └── SessionError           a session file cannot be read or written
+    └── JournalError       a durable run cannot note what it is about to do, so it does not
 
 Cancelled stands apart: it is not a failure, and no `except ZotError` may swallow it.
 """
@@ -151,6 +152,10 @@ class McpError(ZotError):
 
 class SessionError(ZotError):
     code = "session"
+
+
+class JournalError(SessionError):
+    pass
 
 
 class Cancelled(BaseException):

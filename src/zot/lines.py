@@ -133,7 +133,8 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    return escaped(encode_json(value)) + b"\n"
+    data = encode_json(value)
+    return (data if data.isascii() else escaped(data)) + b"\n"
 
 
 class LineWriter:
@@ -181,11 +182,13 @@ class LineWriter:
         with self._lock:
             if self._closed:
                 return
-            if self._asleep and self._write_now(data):
+            # A pipe that polls as writable takes this much whole, without blocking.
+            if self._asleep and len(data) <= select.PIPE_BUF and self._write_now(data):
                 return
             self._waiting.append(data)
             self._size += len(data)
-            self._ring()
+            if self._asleep:
+                self._ring()
 
     @property
     def overfull(self) -> bool:
@@ -204,7 +207,7 @@ class LineWriter:
         """Write what waits, for at most `timeout` seconds, and stop."""
         with self._lock:
             self._closed = True
-            if self._waiting or self._thread:
+            if self._asleep and (self._waiting or self._thread):
                 self._ring()
             self._room.notify_all()
         if self._thread is not None:
@@ -215,10 +218,7 @@ class LineWriter:
         now = time.monotonic()
         credit = min(AT_ONCE, self._credit + (now - self._last_put) / REFILL)
         self._credit, self._last_put = max(0.0, credit - 1), now
-        # A pipe that polls as writable takes this much whole, without blocking.
-        if self._space is None or credit < 1 or len(data) > select.PIPE_BUF:
-            return False
-        if not self._space.poll(0):
+        if self._space is None or credit < 1 or not self._space.poll(0):
             return False
         try:
             return os.write(self._fd, data) == len(data)
@@ -226,8 +226,7 @@ class LineWriter:
             return False  # the thread will meet it too, and tell
 
     def _ring(self) -> None:
-        if not self._asleep:
-            return
+        """Wake the thread, or start it."""
         if self._thread is not None:
             self._asleep = False
             self._doorbell.release()

@@ -63,8 +63,6 @@ def encode_json(value: Any) -> bytes:
 
 def escaped(data: bytes) -> bytes:
     """JSON without the characters that some readers take for the end of a line."""
-    if data.isascii():
-        return data
     for mark, escape in _LINE_ENDS:
         if mark in data:
             data = data.replace(mark, escape)

@@ -13,7 +13,7 @@ from support.oauth import OAuthServer
 
 from tests.support.around import around
 from zot.cli import auth as auth_cli
-from zot.cli.auth import main
+from zot.cli.main import run as main
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.settings.flags import parse
 from zot.settings.resolve import resolve

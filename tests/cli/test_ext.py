@@ -9,7 +9,7 @@ import pytest
 from support.docs import ROOT
 from support.extension import call, running_host, text_of, wait_for, write_extension
 
-from zot.cli import ext as ext_cli
+from zot.cli.main import run as run_zot
 from zot.errors import ExtensionError
 from zot.ext import Harness
 from zot.extensions import install, skeleton
@@ -28,7 +28,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def zot_ext(capsys):
     def run(*argv):
-        code = ext_cli.main(["ext", *argv])
+        code = run_zot(["ext", *argv])
         said = capsys.readouterr()
         return code, said.out, said.err
 

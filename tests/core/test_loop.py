@@ -110,7 +110,8 @@ def test_tools_run_in_call_order_after_the_turn_has_ended():
         assert kinds(told)[7:] == [
             *("ToolCallStart", "ToolCallArgs", "ToolCallEnd", "UsageReport", "AssistantMessage"),
             *("ToolCalled", "ToolCalled", "TurnEnd"),
-            *("ToolStarted", "ToolReturned", "ToolStarted", "ToolReturned"),
+            *("ToolStarted", "ToolAllowed", "ToolReturned"),
+            *("ToolStarted", "ToolAllowed", "ToolReturned"),
             *("TurnStart", "AssistantStart", "TextDelta", "UsageReport", "AssistantMessage"),
             *("TurnEnd", "Done"),
         ]

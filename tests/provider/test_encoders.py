@@ -12,7 +12,7 @@ from zot.provider import kept as kept_module
 from zot.provider.client import load_wire
 from zot.provider.kept import Kept
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
-from zot.provider.transcript import output_limit, short_id, turn_size, turns, wire_id
+from zot.provider.transcript import output_limit, short_id, turn_size, wire_id
 from zot.provider.types import (
     LEVELS,
     Image,
@@ -158,14 +158,14 @@ def test_an_id_used_twice_is_sent_as_two():
     model = model_of("anthropic")
     made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
     result = tool(ToolResult("c", (Text("x"),)))
-    sent = turns(ask(model, "hi", made, result, made, result))
+    sent = Kept().turns(ask(model, "hi", made, result, made, result))
     ids = [block.id for t in sent if t.kind == "model" for block in t.blocks]
     assert ids == ["c", "c_2", "c_3", "c_4"]
 
 
 def test_the_output_limit_stays_within_the_window():
     small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
-    (turn,) = turns(ask(small, "x" * 8_000))
+    (turn,) = Kept().turns(ask(small, "x" * 8_000))
     assert output_limit(ask(small), turn_size(turn)) < 2_100
     assert output_limit(ask(small), 100_000) == 1_024
     tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)

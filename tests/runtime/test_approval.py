@@ -12,8 +12,9 @@ from support.rpc import Zot
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved, Event
 from zot.core.hook import ALLOW, Allow, Block, HookContext
+from zot.core.rule import Rule
 from zot.core.source import Question
-from zot.errors import Cancelled, CommandError
+from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Model, ToolCall
 from zot.runtime.approval import (
     MAX_PREVIEW,
@@ -49,7 +50,7 @@ def answered(decision: str, reason: str = "", **policy: object) -> tuple[object,
     def emit(event: Event) -> None:
         events.append(event)
         if isinstance(event, ApprovalRequest):
-            approval.answer(event.id, decision, reason)
+            approval.answer(event.id, Verdict(decision, reason))  # type: ignore[arg-type]
 
     return approval.before_tool(RUN, HookContext(Cancel(), emit)), events
 
@@ -79,7 +80,7 @@ def test_allowing_for_the_session_is_remembered_for_that_tool() -> None:
     def emit(event: Event) -> None:
         events.append(event)
         if isinstance(event, ApprovalRequest):
-            approval.answer(event.id, "allow_session")
+            approval.answer(event.id, Verdict("allow_session"))
 
     context = HookContext(Cancel(), emit)
     assert approval.before_tool(RUN, context) == Allow("user")
@@ -132,7 +133,7 @@ def test_a_client_that_leaves_denies_what_is_open_and_what_comes() -> None:
 def test_an_answer_to_nothing_is_refused() -> None:
     approval = Approval()
     with pytest.raises(CommandError, match="no approval 'approval-1' is waiting"):
-        approval.answer("approval-1", "allow")
+        approval.answer("approval-1", Verdict("allow"))
 
 
 # --- the policy ------------------------------------------------------------------------------
@@ -214,12 +215,17 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(theirs)
 
 
+def question(preview: str = "ls", seconds: float = 20) -> ApprovalRequest:
+    return ApprovalRequest("a", RUN, preview, seconds, "ls *")
+
+
 @pytest.mark.parametrize(
     ("typed", "verdict"),
     [
         ("y", Verdict("allow")),
         ("YES", Verdict("allow")),
         ("a", Verdict("allow_session")),
+        ("p", Verdict("allow_project")),
         ("", Verdict("deny")),
         ("n", Verdict("deny")),
         ("use git mv", Verdict("deny", "use git mv")),
@@ -236,23 +242,24 @@ def test_a_person_answers_in_words(keyboard: int, typed: str, verdict: Verdict) 
 
     thread = threading.Thread(target=person)
     thread.start()
-    assert ask_terminal(RUN, "ls\x1b[2K", 20, Cancel()) == verdict
+    assert ask_terminal(question("ls\x1b[2K"), Cancel()) == verdict
     thread.join(20)
     assert "zot wants to use bash" in "".join(shown)
+    assert "always here: ls *" in "".join(shown)
     assert "ls\\x1b[2K" in "".join(shown)
     assert understand(typed) == verdict
 
 
 def test_a_person_who_says_nothing_or_an_abort_is_no_answer(keyboard: int) -> None:
-    assert ask_terminal(RUN, "ls", 0.01, Cancel()) is None
+    assert ask_terminal(question(seconds=0.01), Cancel()) is None
     cancel = Cancel()
     cancel.set()
-    assert ask_terminal(RUN, "ls", 20, cancel) is None
+    assert ask_terminal(question(), cancel) is None
 
 
 def test_without_a_terminal_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal_module, "TTY", "/nowhere/tty")
-    assert ask_terminal(RUN, "ls", 1, Cancel()) is None
+    assert ask_terminal(question(), Cancel()) is None
 
 
 def test_the_guard_takes_the_terminals_word() -> None:
@@ -263,6 +270,15 @@ def test_the_guard_takes_the_terminals_word() -> None:
     assert decided(approval)[0] == Allow("remembered")  # remembered: nobody is asked
     write = ToolCall("c4", "write", {"path": "a", "content": ""})
     assert isinstance(decided(approval, write)[0], Block)
+
+
+def test_a_diff_says_more_than_the_arguments(keyboard: int) -> None:
+    call = ToolCall("1", "write", {"path": "a.txt", "content": "much"})
+    asked = ApprovalRequest("a", call, "a.txt (4 bytes)", 0.01, diff="-old\n+new")
+    assert ask_terminal(asked, Cancel()) is None
+    shown = os.read(keyboard, 4096).decode()
+    assert "a.txt\r\n  -old\r\n  +new" in shown
+    assert "always here" not in shown
 
 
 # --- the wire --------------------------------------------------------------------------------
@@ -329,3 +345,114 @@ def test_over_rpc_a_policy_binds_a_client_that_cannot_answer(tmp_path: Path) -> 
         result = next(frame for frame in zot.prompt() if frame["type"] == "tool_result")
         assert "nobody can give it" in result["content"][0]["text"]
         assert not (zot.cwd / "made.txt").exists()
+
+
+# --- for good in a project -------------------------------------------------------------------
+
+LOG = {"tools": [{"name": "bash", "args": {"command": "git log --oneline"}}]}
+WRITE = {"tools": [{"name": "write", "args": {"path": "src/a.txt", "content": "new\n"}}]}
+
+
+def test_what_is_like_it_runs_in_this_project_from_now_on(tmp_path: Path) -> None:
+    with Zot(tmp_path, [LOG, "ok", LOG, "ok"], features=["approvals"]) as zot:
+        zot.send("prompt", message="go")
+        request = zot.until("approval_request")[-1]
+        assert request["pattern"] == "git log *"
+        zot.ask("approve", request_id=request["request_id"], decision="allow_project")
+        zot.until("done")
+        assert not any(frame["type"] == "approval_request" for frame in zot.prompt())
+        rules = zot.data("get_approvals")["approvals"]
+        assert rules == [{"tool": "bash", "pattern": "git log *"}]
+    kept = tmp_path / "zot-home" / "approvals.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    with Zot(tmp_path, [LOG, "ok"], args=["--approve", "bash"]) as zot:  # nobody could answer
+        result = next(frame for frame in zot.prompt() if frame["type"] == "tool_result")
+        assert "needs an approval" not in result["content"][0]["text"]
+        assert zot.ask("remove_approval", tool="bash", pattern="git log *")["success"]
+        assert not zot.ask("remove_approval", tool="bash", pattern="git log *")["success"]
+        assert zot.data("get_approvals") == {"approvals": []}
+
+
+def test_the_question_shows_the_diff_and_where_it_begins(tmp_path: Path) -> None:
+    edit = {"path": "src/a.txt", "edits": [{"oldText": "two", "newText": "three"}]}
+    turns = [WRITE, {"tools": [{"name": "edit", "args": edit}]}, "ok"]
+    with Zot(tmp_path, turns, features=["approvals"]) as zot:
+        (zot.cwd / "src").mkdir()
+        (zot.cwd / "src" / "a.txt").write_text("old\n")
+        zot.send("prompt", message="go")
+        request = zot.until("approval_request")[-1]
+        assert request["diff"] == "-old\n+new"
+        assert (request["line"], request["pattern"]) == (1, "src/*")
+        (zot.cwd / "src" / "a.txt").write_text("one\ntwo\n")
+        zot.ask("approve", request_id=request["request_id"], decision="deny")
+        request = zot.until("approval_request")[-1]
+        assert request["diff"] == " one\n-two\n+three"
+        assert request["line"] == 2
+        zot.ask("approve", request_id=request["request_id"], decision="allow_project")
+        zot.until("done")
+        assert zot.data("get_approvals")["approvals"] == [{"tool": "write", "pattern": "src/*"}]
+
+
+def test_changed_arguments_are_what_runs_and_the_model_hears_of_it(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        zot.ask(
+            "approve",
+            request_id=asked(zot),
+            decision="allow",
+            args={"command": "echo safe"},
+        )
+        result = next(frame for frame in zot.until("done") if frame["type"] == "tool_result")
+        text = "".join(block["text"] for block in result["content"])
+        assert "safe" in text
+        assert "the user changed the call" in text
+        assert not (zot.cwd / "made.txt").exists()
+
+
+def test_arguments_that_the_tool_does_not_take_are_refused(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        zot.ask("approve", request_id=asked(zot), decision="allow", args={"command": 7})
+        result = next(frame for frame in zot.until("done") if frame["type"] == "tool_result")
+        assert "invalid arguments" in result["content"][0]["text"]
+
+
+def test_a_pattern_that_does_not_fit_is_refused_and_the_question_stays(tmp_path: Path) -> None:
+    with Zot(tmp_path, TURNS, features=["approvals"]) as zot:
+        id = asked(zot)
+        answer = {"request_id": id, "decision": "allow_project"}
+        assert "does not cover" in zot.ask("approve", **answer, pattern="echo *")["error"]
+        assert zot.ask("approve", **answer)["success"]
+        zot.until("done")
+        pattern = "echo made > made.txt"  # it redirects: only the very same one is allowed
+        assert zot.data("get_approvals")["approvals"] == [{"tool": "bash", "pattern": pattern}]
+
+
+def test_what_is_allowed_for_the_session_is_listed_and_can_be_taken_back() -> None:
+    approval = Approval(terminal=lambda *_: Verdict("allow_session"))
+    approval.use_model(Model("m", "p", "scripted", ask="person"))
+    decided(approval)
+    assert approval.rules() == [Rule("bash", "this session")]
+    approval.remove_rule(Rule("bash", "this session"))
+    assert approval.rules() == []
+
+
+def test_without_a_place_for_rules_nothing_is_allowed_for_good() -> None:
+    with pytest.raises(CommandError, match="no approvals"):
+        answered("allow_project")
+
+
+class Broken:
+    def all(self) -> list[Rule]:
+        raise ConfigError("broken")
+
+    def add(self, rule: Rule) -> None:
+        raise ConfigError("broken")
+
+    def remove(self, rule: Rule) -> bool:
+        raise ConfigError("broken")
+
+
+def test_rules_that_cannot_be_read_allow_nothing() -> None:
+    approval = Approval(terminal=lambda *_: None)
+    approval.use_model(Model("m", "p", "scripted", ask="always"))
+    approval.use_project("/", Broken(), None)
+    assert isinstance(decided(approval)[0], Block)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support.environment import uncovered
 
 from tests.support.around import zot_home
-from zot.cli.sessions import main, seconds
+from zot.cli.main import run as main
+from zot.cli.sessions import seconds
 from zot.core.session import (
     Cleared,
     Compaction,

@@ -30,7 +30,8 @@ def test_every_flag_sets_its_field(word):
         with pytest.raises(UsageError, match="takes no value"):
             parse([f"{word}=1"])
         return
-    spaced, joined = parse([word, GOOD[setting.kind]]), parse([f"{word}={GOOD[setting.kind]}"])
+    good = setting.choices[0] if setting.choices else GOOD[setting.kind]
+    spaced, joined = parse([word, good]), parse([f"{word}={good}"])
     assert spaced == joined
     assert getattr(spaced, setting.name) != getattr(Options(), setting.name)
     with pytest.raises(UsageError, match="needs a value"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.around import around, zot_home
 from zot.build import build_runtime
 from zot.cancel import Cancel
-from zot.cli.skills import main
+from zot.cli.main import run as main
 from zot.core.agent import Agent
 from zot.core.session import Session
 from zot.core.tool import ToolContext

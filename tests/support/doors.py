@@ -155,6 +155,19 @@ class Door:
     def sessions(self) -> list[str]:
         return [info.path for info in self.runtime.sessions()]
 
+    def retry(self) -> str:
+        self._texts, self._stop = [], ""
+        self._ended.clear()
+        stream = self.runtime.retry()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+        return self.end()
+
+    def approvals(self) -> list[str]:
+        return [f"{rule.tool} {rule.pattern}" for rule in self.runtime.approvals()]
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        self.runtime.remove_approval(tool, pattern)
+
     def checkpoints(self) -> list[str]:
         return [moment.id for moment in self.runtime.checkpoints()]
 
@@ -209,12 +222,19 @@ class Aio(Door):
         self.runtime = Waiting(self._inner, self._wait)
 
     def begin(self, text: str) -> None:
+        self._read_in_loop(lambda: self._inner.prompt(text))
+
+    def retry(self) -> str:
+        self._read_in_loop(self._inner.retry)
+        return self.end()
+
+    def _read_in_loop(self, start: Callable[[], Any]) -> None:
         self._texts, self._stop = [], ""
         self._ended.clear()
         started = threading.Event()
 
         async def read() -> None:
-            stream = self._inner.prompt(text)
+            stream = start()
             started.set()
             async for event in stream:
                 self._take(event)
@@ -283,7 +303,7 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset({"clear", "rewind", "sessions", "set_jail"})
+    LACKS = frozenset({"approvals", "clear", "retry", "rewind", "sessions", "set_jail"})
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)

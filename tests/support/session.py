@@ -51,6 +51,9 @@ class OneModel:
     def connect(self, model):
         return self.provider
 
+    def renew(self, provider):
+        return False
+
 
 class Recorder(RuntimeClient):
     """A runtime, its client, and everything it told."""

@@ -27,7 +27,18 @@ EVENTS = [
     if value.get("type") in EVENT_TYPES and value not in COMMANDS and "role" not in value
 ]
 # Answers to something that nobody asked in the test; they are known, and nothing waits for them.
-NEEDS_A_PARTNER = {"approve", "answer", "panel_key", "panel_close", "run_command", "load_session"}
+NEEDS_A_PARTNER = {
+    "retry_prompt",
+    "approve",
+    "remove_approval",
+    "answer",
+    "panel_key",
+    "panel_close",
+    "run_command",
+    "load_session",
+    "resume_run",
+    "events",
+}
 TURNS = [
     {"match": "<conversation>", "text": "the summary", "usage": {"input": 5, "output": 5}},
     {"text": "ok", "repeat": True},

@@ -88,6 +88,28 @@ EVENTS = [
         {"type": "turn_end", "stop": "error", "stop_reason": "error", "error": "bad"},
     ),
     (events.ToolStarted(CALL), None, None),
+    (
+        events.ToolAllowed(CALL),
+        {"type": "tool_start", "id": CALL.id, "name": CALL.name, "args": CALL.args},
+        None,
+    ),
+    (
+        events.RunResumed("r", 2, 1.5, (events.OpenCall("1", "bash", True, "never"),)),
+        {
+            "type": "run_resumed",
+            "run": "r",
+            "attempt": 2,
+            "away_ms": 1500,
+            "open": [{"id": "1", "name": "bash", "started": True, "replay": "never"}],
+        },
+        SAME,
+    ),
+    (
+        events.RunHeld("r", 3, "why"),
+        {"type": "run_held", "run": "r", "attempt": 3, "reason": "why"},
+        SAME,
+    ),
+    (events.RunSuspended("r"), {"type": "run_suspended", "run": "r"}, SAME),
     (events.ToolProgress("c", "o"), {"type": "tool_progress", "id": "c", "text": "o"}, SAME),
     (
         events.ToolReturned(CALL, RESULT, 1.0),

@@ -13,8 +13,10 @@ from contextlib import closing
 
 import msgspec
 
+from zot.bugs import complain
 from zot.cancel import Cancel
-from zot.errors import AuthError, ZotError
+from zot.cli.output import asked, say, say_json
+from zot.errors import AuthError
 from zot.home import home_dir
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage, KeyPage
@@ -36,16 +38,12 @@ COMMAND_SECONDS = 120.0
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot login|logout|auth ...`; the exit code. `argv[0]` is that word."""
-    run = {"login": _login, "logout": _logout, "auth": _auth}[argv[0]]
-    try:
-        return run(argv[1:])
-    except ZotError as error:
-        sys.stderr.write(f"zot: {error}\n")
-        return 1
+    return {"login": _login, "logout": _logout, "auth": _auth}[argv[0]](argv[1:])
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _say_now(text: str) -> None:
+    """For what is followed by a wait."""
+    say(text)
     sys.stdout.flush()
 
 
@@ -80,17 +78,15 @@ def _login(argv: Sequence[str]) -> int:
             file.put(info.name, _browser(server, show=_has_browser() and not arguments.no_browser))
     else:
         _key(info, file, arguments)
-    _say(f"logged in to {info.title or info.name}; the credential is in {file.path}")
+    say(f"logged in to {info.title or info.name}; the credential is in {file.path}")
     return 0
 
 
 def _provider(name: str) -> ProviderInfo:
     known = KnownModels(home_dir(os.environ))
     if not name and sys.stdin.isatty():
-        names = [each.name for each in known.providers().values() if each.auth != "none"]
-        sys.stderr.write(f"providers: {', '.join(names)}\nlog in to: ")
-        sys.stderr.flush()
-        name = sys.stdin.readline().strip()
+        names = [info.name for info in known.providers().values() if info.auth != "none"]
+        name = asked(f"providers: {', '.join(names)}\nlog in to: ")
     if not name:
         raise AuthError("which provider? zot login anthropic, for instance")
     info = known.provider(name)
@@ -142,7 +138,7 @@ def _try(info: ProviderInfo, key: str) -> None:
     if probed.verdict == "refused":
         raise AuthError(probed.reason)
     if probed.verdict == "unknown":
-        sys.stderr.write(f"zot: the key could not be tried: {probed.reason}\n")
+        complain(f"the key could not be tried: {probed.reason}")
 
 
 def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
@@ -153,8 +149,8 @@ def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
         if show:
             _open(attempt.url)
         else:
-            _say(f"open this address in a browser:\n\n  {attempt.url}\n")
-        _say("or paste here the code, or the address the browser ends on:")
+            _say_now(f"open this address in a browser:\n\n  {attempt.url}\n")
+        _say_now("or paste here the code, or the address the browser ends on:")
         failed: list[AuthError] = []
         threading.Thread(
             target=_read_code, args=(attempt, page, failed), name="zot-paste", daemon=True
@@ -181,7 +177,7 @@ def _read_code(attempt: oauth.Attempt, page: CallbackPage, failed: list[AuthErro
 def _device(server: oauth.AuthServer) -> Credential:
     device = oauth.begin_device(server)
     address = device.verification_uri_complete or device.verification_uri
-    _say(f"open {address} on any device and enter the code {device.user_code}")
+    _say_now(f"open {address} on any device and enter the code {device.user_code}")
     return oauth.finish_device(server, device, Cancel())
 
 
@@ -198,7 +194,7 @@ def _has_browser() -> bool:
 
 
 def _open(url: str) -> None:
-    _say(f"open this address if your browser does not:\n\n  {url}\n")
+    _say_now(f"open this address if your browser does not:\n\n  {url}\n")
     webbrowser.open(url)
 
 
@@ -220,7 +216,7 @@ def _logout(argv: Sequence[str]) -> int:
             take_from_keyring(name)
         if not file.remove(name):
             raise AuthError(f"not logged in to {name!r}; `zot auth status` shows where you are")
-        _say(f"logged out of {name}")
+        say(f"logged out of {name}")
     return 0
 
 
@@ -240,19 +236,19 @@ def _auth(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args(argv)
     AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
-    found = [
+    statuses = [
         status
         for info in KnownModels(home_dir(os.environ)).providers().values()
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
-    for status in found:
+    for status in statuses:
         if arguments.json:
-            _say(msgspec.json.encode(status).decode())
+            say_json(status)
         else:
             words = (f"{status.provider:16}", f"{status.key:10}", status.source, status.where)
-            _say("  ".join((*words, status.probe)).rstrip())
-    if not found and not arguments.json:
-        _say("no credentials; `zot login PROVIDER` keeps one")
+            say("  ".join((*words, status.probe)).rstrip())
+    if not statuses and not arguments.json:
+        say("no credentials; `zot login PROVIDER` keeps one")
     return 0
 
 
@@ -260,14 +256,13 @@ def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
-        found = find_credential(info, "", os.environ, home_dir(os.environ), run_commands=ask)
+        credential = find_credential(info, "", os.environ, home_dir(os.environ), run_commands=ask)
     except AuthError as error:
         return AuthStatus(info.name, "broken", "", "", str(error))
-    if found is None:
+    if credential is None:
         return None
-    words = ""
-    if ask and found.key:
-        asked = with_token(info, found.key) if found.source == "oauth" else info
-        probed = probe(asked, found.key)
+    words, key = "", credential.key
+    if ask and key:
+        probed = probe(with_token(info, key) if credential.source == "oauth" else info, key)
         words = f"{probed.verdict}: {probed.reason}" if probed.reason else probed.verdict
-    return AuthStatus(info.name, found.source, found.where, masked(found.key), words)
+    return AuthStatus(info.name, credential.source, credential.where, masked(key), words)

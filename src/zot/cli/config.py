@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from zot.errors import ConfigError, ZotError
+from zot.bugs import complain
+from zot.cli.output import say, say_json
+from zot.errors import ConfigError
 from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings import config, trust
@@ -22,20 +23,16 @@ from zot.settings.table import from_text
 def main(argv: Sequence[str]) -> int:
     """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
     arguments = _parser().parse_args(argv[1:])
-    try:
-        run = {
-            "get": _get,
-            "set": _set,
-            "unset": _unset,
-            "list": _list,
-            "path": _path,
-            "trust": _trust,
-            "untrust": _trust,
-        }[arguments.action]
-        return run(arguments)
-    except ZotError as error:
-        sys.stderr.write(f"zot: {error}\n")
-        return 1
+    run = {
+        "get": _get,
+        "set": _set,
+        "unset": _unset,
+        "list": _list,
+        "path": _path,
+        "trust": _trust,
+        "untrust": _trust,
+    }[arguments.action]
+    return run(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,7 +67,7 @@ def _cwd(arguments: argparse.Namespace) -> str:
 def _configuration(arguments: argparse.Namespace) -> Configuration:
     read = config.read_configuration(Options(), os.environ, _cwd(arguments), home_dir(os.environ))
     for warning in read.warnings:
-        sys.stderr.write(f"zot: warning: {warning}\n")
+        complain(f"warning: {warning}")
     return read
 
 
@@ -82,7 +79,7 @@ def _file(arguments: argparse.Namespace) -> str:
 
 def _get(arguments: argparse.Namespace) -> int:
     setting = config.find_setting(arguments.name)
-    sys.stdout.write(_shown(_configuration(arguments)[setting.name]) + "\n")
+    say(_shown(_configuration(arguments)[setting.name]))
     return 0
 
 
@@ -108,7 +105,7 @@ def _change(arguments: argparse.Namespace, edit: Callable[[dict[str, Json]], Non
 def _list(arguments: argparse.Namespace) -> int:
     read = _configuration(arguments)
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(read.values).decode() + "\n")
+        say_json(read.values)
         return 0
     rows = [
         (name, _shown(value.value), value.source, value.where)
@@ -116,12 +113,12 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     rows += [(name, _shown(value), "user", "not known here") for name, value in read.others.items()]
     for name, shown, source, where in rows:
-        sys.stdout.write(f"{name:24} {shown:24} {source:12} {where}".rstrip() + "\n")
+        say(f"{name:24} {shown:24} {source:12} {where}".rstrip())
     return 0
 
 
 def _path(arguments: argparse.Namespace) -> int:
-    sys.stdout.write(_file(arguments) + "\n")
+    say(_file(arguments))
     return 0
 
 

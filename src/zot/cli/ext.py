@@ -16,7 +16,9 @@ from typing import IO
 import msgspec
 
 from zot import __version__
-from zot.errors import ExtensionError, ZotError
+from zot.bugs import complain
+from zot.cli.output import agreed, say, say_json
+from zot.errors import ExtensionError
 from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
@@ -33,17 +35,8 @@ TAIL_LINES = 200
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
-    try:
-        options = _parser().parse_args(argv[1:])
-    except SystemExit as done:  # argparse has said why
-        return int(done.code or 0)
-    try:
-        return int(options.run(options))
-    except ZotError as error:
-        sys.stderr.write(f"zot ext: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    options = _parser().parse_args(argv[1:])
+    return int(options.run(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,45 +81,46 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(options: argparse.Namespace) -> int:
     cwd = Path.cwd()
-    found = discover(cwd, _home())
+    discovery = discover(cwd, _home())
     trusted = is_trusted(str(cwd), home_dir(os.environ))
     if options.json:
-        _print_json([_described(each, trusted) for each in found.extensions])
-    elif not found.extensions:
-        sys.stderr.write(
+        described = [_described(installed, trusted) for installed in discovery.extensions]
+        say_json(described, indent=True)
+    elif not discovery.extensions:
+        complain(
             "no extensions installed; begin one with `zot ext new NAME`, or install one with "
-            "`zot ext install PATH|GIT-URL`\n"
+            "`zot ext install PATH|GIT-URL`"
         )
     else:
         heads = ("NAME", "VERSION", "STATE", "SCOPE", "LANGUAGE", "DESCRIPTION", "FOLDER")
-        _print_table([heads, *(_row(each, trusted) for each in found.extensions)])
-    for problem in found.problems:
-        sys.stderr.write(f"zot ext: {problem.message}\n")
-    return 1 if found.problems else 0
+        _print_table([heads, *(_row(installed, trusted) for installed in discovery.extensions)])
+    for problem in discovery.problems:
+        complain(problem.message)
+    return 1 if discovery.problems else 0
 
 
-def _state(each: Installed, trusted: bool) -> str:
-    if not each.manifest.enabled:
+def _state(installed: Installed, trusted: bool) -> str:
+    if not installed.manifest.enabled:
         return "disabled"
-    return "not trusted" if each.scope == "project" and not trusted else "enabled"
+    return "not trusted" if installed.scope == "project" and not trusted else "enabled"
 
 
-def _row(each: Installed, trusted: bool) -> tuple[str, ...]:
-    manifest = each.manifest
-    folder = str(each.directory).replace(str(Path.home()) + "/", "~/")
+def _row(installed: Installed, trusted: bool) -> tuple[str, ...]:
+    manifest = installed.manifest
+    folder = str(installed.directory).replace(str(Path.home()) + "/", "~/")
     return (
-        *(each.name, manifest.version or "-", _state(each, trusted), each.scope),
+        *(installed.name, manifest.version or "-", _state(installed, trusted), installed.scope),
         *(manifest.language or "-", manifest.description or "-", folder),
     )
 
 
-def _described(each: Installed, trusted: bool) -> dict[str, Json]:
-    fields: dict[str, Json] = msgspec.to_builtins(each.manifest)
+def _described(installed: Installed, trusted: bool) -> dict[str, Json]:
+    fields: dict[str, Json] = msgspec.to_builtins(installed.manifest)
     return {
         **fields,
-        "state": _state(each, trusted).replace(" ", "_"),
-        "scope": each.scope,
-        "directory": str(each.directory),
+        "state": _state(installed, trusted).replace(" ", "_"),
+        "scope": installed.scope,
+        "directory": str(installed.directory),
     }
 
 
@@ -136,27 +130,24 @@ def _described(each: Installed, trusted: bool) -> dict[str, Json]:
 def _install(options: argparse.Namespace) -> int:
     done = install.install(options.source, _home(), os.environ, force=options.force)
     if options.json:
-        _print_json(_described(done, trusted=True))
+        say_json(_described(done, trusted=True), indent=True)
         return 0
     version = f" {done.manifest.version}" if done.manifest.version else ""
-    sys.stdout.write(f"installed {done.name}{version} in {done.directory}\n")
+    say(f"installed {done.name}{version} in {done.directory}")
     try:
         if done.manifest.exec:
             done.command()
     except ExtensionError as error:
-        sys.stderr.write(f"zot ext: {error}; build it there before zot can start it\n")
-    sys.stdout.write(f"check it with: zot ext doctor {done.name}\n")
+        complain(f"{error}; build it there before zot can start it")
+    say(f"check it with: zot ext doctor {done.name}")
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     folder = install.find(options.name, Path.cwd(), _home())
-    if not options.yes:
-        sys.stderr.write(f"remove {folder} ? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            sys.stderr.write("nothing was removed; --yes removes it without asking\n")
-            return 1
+    if not options.yes and not agreed(f"remove {folder} ?"):
+        complain("nothing was removed; --yes removes it without asking")
+        return 1
     install.remove(folder)
     _say(options, {"removed": str(folder)}, f"removed {folder}")
     return 0
@@ -183,7 +174,7 @@ def _new(options: argparse.Namespace) -> int:
     parent = Path(options.dir)
     files = skeleton.create(options.name, options.language, parent)
     folder = parent / options.name
-    paths = [str(folder / each.name) for each in files]
+    paths = [str(folder / file.name) for file in files]
     advice = [
         f"try it:   zot ext doctor {_as_path(folder)}",
         f"use it:   zot ext install {_as_path(folder)}",
@@ -207,7 +198,8 @@ def _logs(options: argparse.Namespace) -> int:
             raise ExtensionError(f"{options.name!r} has no log yet: it was never started")
     lines = _last_lines(path, max(0, options.lines))
     if options.json:
-        _print_json({"path": str(path), "lines": [line.rstrip("\n") for line in lines]})
+        texts = [line.rstrip("\n") for line in lines]
+        say_json({"path": str(path), "lines": texts}, indent=True)
         return 0
     sys.stdout.write(for_terminal("".join(lines)))
     sys.stdout.flush()
@@ -218,9 +210,9 @@ def _logs(options: argparse.Namespace) -> int:
 
 def _last_lines(path: Path, count: int) -> list[str]:
     lines: list[str] = []
-    for each in (path.with_name(path.name + ".1"), path):
-        if each.exists():
-            lines += each.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    for file in (path.with_name(path.name + ".1"), path):
+        if file.exists():
+            lines += file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     return lines[len(lines) - count :] if count < len(lines) else lines
 
 
@@ -274,9 +266,9 @@ def _doctor(options: argparse.Namespace) -> int:
     )
     findings = examine(settings)
     if options.json:
-        _print_json(findings)
+        say_json(findings, indent=True)
     elif not findings:
-        sys.stderr.write(f"no extensions to examine in {global_dir(_home())}\n")
+        complain(f"no extensions to examine in {global_dir(_home())}")
     else:
         sys.stdout.write("\n".join(_report(finding) for finding in findings))
     return 1 if any(finding.problems for finding in findings) else 0
@@ -327,14 +319,9 @@ def _report(finding: Finding) -> str:
 def _say(options: argparse.Namespace, value: object, text: str) -> None:
     """The outcome, for a program or for a person."""
     if options.json:
-        _print_json(value)
+        say_json(value, indent=True)
     else:
-        sys.stdout.write(for_terminal(text) + "\n")
-
-
-def _print_json(value: object) -> None:
-    data = msgspec.json.format(msgspec.json.encode(value), indent=2)
-    sys.stdout.write(data.decode() + "\n")
+        say(text)
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from zot.bugs import complain
+from zot.cli.output import say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
@@ -30,20 +30,9 @@ from zot.local.server import running_server
 
 
 def main(argv: Sequence[str]) -> int:
-    try:
-        options = _parser().parse_args(argv[1:])
-    except SystemExit as done:  # argparse has said why
-        return int(done.code or 0)
-    try:
-        return int(options.run(options))
-    except ZotError as failed:
-        sys.stderr.write(f"zot local: {failed}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("\nzot local: stopped; run the same command to go on from here\n")
-        return 130
-    except BrokenPipeError:
-        return 141
+    """Run `zot local ...`; the exit code. `argv[0]` is `local`."""
+    options = _parser().parse_args(argv[1:])
+    return int(options.run(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,19 +40,21 @@ def _parser() -> argparse.ArgumentParser:
         prog="zot local", description="Models that run on this machine, with no key and no network."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    each = commands.add_parser("list", help="the models zot knows, and which are here")
-    each.add_argument("--json", action="store_true", help="as one JSON array")
-    each.set_defaults(run=_list)
-    each = commands.add_parser("pull", help="download a model, or go on with a cut download")
-    each.add_argument("name", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
-    each.add_argument("--url", default="", help="take the file from here; its SHA-256 is checked")
-    each.set_defaults(run=_pull)
-    each = commands.add_parser("remove", help="delete a pulled model")
-    each.add_argument("name")
-    each.set_defaults(run=_remove)
-    each = commands.add_parser("status", help="what runs, and what this machine can run")
-    each.add_argument("--json", action="store_true", help="as one JSON object")
-    each.set_defaults(run=_status)
+    command = commands.add_parser("list", help="the models zot knows, and which are here")
+    command.add_argument("--json", action="store_true", help="as one JSON array")
+    command.set_defaults(run=_list)
+    command = commands.add_parser("pull", help="download a model, or go on with a cut download")
+    command.add_argument("name", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
+    command.add_argument(
+        "--url", default="", help="take the file from here; its SHA-256 is checked"
+    )
+    command.set_defaults(run=_pull)
+    command = commands.add_parser("remove", help="delete a pulled model")
+    command.add_argument("name")
+    command.set_defaults(run=_remove)
+    command = commands.add_parser("status", help="what runs, and what this machine can run")
+    command.add_argument("--json", action="store_true", help="as one JSON object")
+    command.set_defaults(run=_status)
     return parser
 
 
@@ -72,18 +63,18 @@ def _list(options: argparse.Namespace) -> int:
     models = known_models()
     if options.json:
         rows = [{**_facts(model, home), "pulled": is_pulled(model, home)} for model in models]
-        _say(msgspec.json.encode(rows).decode())
+        say_json(rows)
         return 0
-    _say(f"{'NAME':<20} {'SIZE':>8}  {'LICENCE':<11} {'HERE':<5} GOOD FOR")
+    say(f"{'NAME':<20} {'SIZE':>8}  {'LICENCE':<11} {'HERE':<5} GOOD FOR")
     for model in models:
         here = "yes" if is_pulled(model, home) else "no"
         size = size_text(model.bytes)
-        _say(f"{model.name:<20} {size:>8}  {model.licence:<11} {here:<5} {model.good_for}")
-    _say("")
+        say(f"{model.name:<20} {size:>8}  {model.licence:<11} {here:<5} {model.good_for}")
+    say("")
     for model in models:
-        _say(f"{model.name}: {model.title} by {model.publisher}; {_sources(model)}")
-        _say(f"  sha256 {model.sha256}")
-    _say("\nAny other GGUF file: zot -p --provider local --model /path/to/file.gguf ...")
+        say(f"{model.name}: {model.title} by {model.publisher}; {_sources(model)}")
+        say(f"  sha256 {model.sha256}")
+    say("\nAny other GGUF file: zot -p --provider local --model /path/to/file.gguf ...")
     return 0
 
 
@@ -96,28 +87,28 @@ def _facts(model: LocalModel, home: str) -> dict[str, object]:
         "bytes": model.bytes,
         "memory": model.memory,
         "sha256": model.sha256,
-        "packages": [f"{each.name}=={each.version}" for each in model.packages],
+        "packages": [f"{package.name}=={package.version}" for package in model.packages],
         "url": model.url,
         "path": str(pulled_path(model, home)),
     }
 
 
 def _sources(model: LocalModel) -> str:
-    found = []
+    places = []
     if len(model.packages) == 1:
-        found.append(f"the package {model.packages[0].name}")
+        places.append(f"the package {model.packages[0].name}")
     elif model.packages:
-        found.append(f"{len(model.packages)} packages, {model.packages[0].name} and so on")
+        places.append(f"{len(model.packages)} packages, {model.packages[0].name} and so on")
     if model.url:
-        found.append(model.url)
-    return "from " + " or ".join(found)
+        places.append(model.url)
+    return "from " + " or ".join(places)
 
 
 def _pull(options: argparse.Namespace) -> int:
     home = of_process().home
     model = known_model(options.name)
     if is_pulled(model, home):
-        _say(f"{model.name} is here: {pulled_path(model, home)}")
+        say(f"{model.name} is here: {pulled_path(model, home)}")
         return 0
     sys.stderr.write(
         f"{model.title} by {model.publisher}, {model.licence}, {size_text(model.bytes)}, "
@@ -128,10 +119,14 @@ def _pull(options: argparse.Namespace) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         path = pull(model, bar, home, url=options.url)
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        complain("stopped; run the same command to go on from here")
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
         bar.close()
-    _say(f"{path} (SHA-256 checked)")
+    say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
         sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
     return 0
@@ -142,7 +137,7 @@ def _remove(options: argparse.Namespace) -> int:
     model = known_model(options.name)
     if not remove(model, home):
         raise ZotError(f"{model.name} is not on this machine: nothing to remove")
-    _say(f"removed {model.name}")
+    say(f"removed {model.name}")
     return 0
 
 
@@ -153,36 +148,29 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         facts = {
             "servers": [
-                {"pid": each.pid, "port": each.port, "model": each.model} for each in servers
+                {"pid": server.pid, "port": server.port, "model": server.model}
+                for server in servers
             ],
             "pulled": [model.name for model in known_models() if is_pulled(model, home)],
             "memory_free": memory,
             "threads": server_threads(),
         }
-        _say(msgspec.json.encode(facts).decode())
+        say_json(facts)
         return 0
     for model in known_models():
         state = "here" if is_pulled(model, home) else f"not pulled ({size_text(model.bytes)})"
-        _say(f"{model.name}: {state}")
+        say(f"{model.name}: {state}")
     for server in servers:
-        _say(f"running: {Path(server.model).name}, process {server.pid}, port {server.port}")
+        say(f"running: {Path(server.model).name}, process {server.pid}, port {server.port}")
     if not servers:
-        _say("running: nothing (a server starts with its first user and ends after the last)")
+        say("running: nothing (a server starts with its first user and ends after the last)")
     free = size_text(memory) if memory is not None else "unknown"
-    _say(f"memory free: {free}; threads for the model: {server_threads()}")
+    say(f"memory free: {free}; threads for the model: {server_threads()}")
     return 0
 
 
 def running_servers(folder: Path) -> list[ServerAddress]:
     if not folder.is_dir():
         return []
-    found = [running_server(each) for each in sorted(folder.iterdir()) if each.is_dir()]
-    return [each for each in found if each is not None]
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    addresses = (running_server(path) for path in sorted(folder.iterdir()) if path.is_dir())
+    return [address for address in addresses if address is not None]

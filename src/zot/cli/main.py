@@ -8,12 +8,13 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
+from zot.bugs import complain
 from zot.errors import UsageError, ZotError
-from zot.home import RPC_TOKEN, of_process
+from zot.home import RPC_TOKEN, Surroundings, of_process
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
+    "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
     "mcp": "zot.cli.mcp",
@@ -35,6 +37,7 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 
@@ -52,6 +55,8 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
     except ZotError as error:
         complain(str(error))
         return EXIT_FAILED
+    except SystemExit as done:  # argparse has said why
+        return int(done.code or 0)
     except KeyboardInterrupt:
         return 130
     except RuntimeError as error:
@@ -79,16 +84,17 @@ def _drop_output() -> None:
 def _run(argv: list[str], *, as_pi: bool) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         _make_files_usable()
-        subcommand = _module(SUBCOMMANDS[argv[0]])
+        subcommand = _subcommand(argv[0])
         _loaded()
-        code: int = subcommand.main(argv)
-        return code
+        return subcommand.main(argv)
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
     elif argv == ["help"]:
         argv = ["--help"]
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
-        options: Options = _module("zot.pi.flags").parse_pi(argv)
+        from zot.pi.flags import parse_pi
+
+        options = parse_pi(argv)
     else:
         options = parse(argv)
         if options.words == ("rpc",) and not (options.print or options.json):
@@ -97,7 +103,9 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
     if options.help or options.version or options.list_models:
         _make_files_usable()
     if options.help:
-        sys.stdout.write(_module("zot.cli.help").help_text())
+        from zot.cli.help import help_text
+
+        sys.stdout.write(help_text())
         return EXIT_OK
     if options.version:
         from zot import __version__
@@ -118,7 +126,9 @@ def _make_files_usable() -> None:
     """Let every print succeed: Python has None for a standard file that the parent closed, and
     refuses letters that the terminal does not have."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
-        _module("zot.wire.standard").open_missing()
+        from zot.wire.standard import open_missing
+
+        open_missing()
         sys.stdin = sys.stdin or os.fdopen(0)
         sys.stdout = sys.stdout or os.fdopen(1, "w")
         sys.stderr = sys.stderr or os.fdopen(2, "w")
@@ -152,9 +162,15 @@ def _run_mode(options: Options) -> int:
     if not options.rpc:
         _loaded()
     if options.list_models:
-        return int(_module("zot.cli.models").list_models(options))
+        from zot.cli.models import list_models
+
+        return list_models(options)
+    if options.durable and not options.rpc:
+        raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
-        options = _module("zot.cli.resume").choose_session(options)
+        from zot.cli.resume import choose_session
+
+        options = choose_session(options)
     if options.rpc:
         from zot.serve.rpc import serve
 
@@ -164,11 +180,22 @@ def _run_mode(options: Options) -> int:
         _loaded()
         return serve(plan, token)
     if options.export:
-        export = _module("zot.pi.export").export_file
-        sys.stdout.write(export(options.export, options.words) + "\n")
+        from zot.pi.export import export_file
+
+        sys.stdout.write(for_terminal(export_file(options.export, options.words)) + "\n")
         return EXIT_OK
     if options.mode == "rpc":
-        return int(_module("zot.pi.rpc").serve(_planned(options)))
+        from zot.pi.rpc import serve as serve_pi
+
+        return serve_pi(_planned(options))
+    if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
+        from zot.serve.interactive import start
+
+        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+    return _answer_once(options)
+
+
+def _answer_once(options: Options) -> int:
     from zot.serve import once
 
     prompt = once.prompt_text(options.words)
@@ -178,8 +205,9 @@ def _run_mode(options: Options) -> int:
             "`zot --help` shows all modes"
         )
     if options.mode == "json":
-        run_pi = _module("zot.pi.once").run
-        return int(run_pi(_planned(options), prompt, options.pi_protocol))
+        from zot.pi.once import run as run_pi
+
+        return run_pi(_planned(options), prompt, options.pi_protocol)
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 
@@ -194,23 +222,33 @@ def _planned(options: Options) -> Plan:
 
 def _plan(options: Options) -> Plan:
     around = of_process()
-    if options.replay:
-        replayed: Plan = _module("zot.testing.record").replayed(options, around)
-        return replayed
-    plan = _module("zot.pi.models").plan_pi if options.mode else _module("zot.settings.plan").plan
-    planned: Plan = plan(options, around)
-    return _module("zot.testing.record").recorded(planned) if options.record else planned
+    if options.replay or options.record:
+        from zot.testing import record
+
+        return (
+            record.replayed(options, around)
+            if options.replay
+            else record.recorded(_fresh(options, around))
+        )
+    return _fresh(options, around)
 
 
-def _module(name: str) -> Any:
-    """A module that only some runs need."""
+def _fresh(options: Options, around: Surroundings) -> Plan:
+    if options.mode:
+        from zot.pi.models import plan_pi
+
+        return plan_pi(options, around)
+    from zot.settings.plan import plan
+
+    return plan(options, around)
+
+
+class Subcommand(Protocol):
+    def main(self, argv: Sequence[str]) -> int: ...
+
+
+def _subcommand(word: str) -> Subcommand:
     from importlib import import_module  # not on the way of `zot rpc` to its first answer
 
-    return import_module(name)
-
-
-def complain(text: str) -> None:
-    try:
-        sys.stderr.write(f"zot: {for_terminal(text, 2)}\n")
-    except (OSError, AttributeError):  # stderr is closed, or was never there
-        pass
+    module: Subcommand = import_module(SUBCOMMANDS[word])
+    return module

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
+from zot.bugs import complain
+from zot.cli.output import say
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.home import of_process
 from zot.lines import encode_line
@@ -18,7 +19,6 @@ from zot.settings.flags import Options
 from zot.settings.known import Known, configured, with_token
 from zot.settings.models import read_cache, write_cache
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
-from zot.text import for_terminal
 
 ASK_SECONDS = 3.0
 """How long the provider's server may take to list its models before the list goes without it."""
@@ -30,15 +30,15 @@ def list_models(options: Options) -> int:
     models = _models(options)
     dates = _price_dates(models)
     if options.json:
-        sys.stdout.buffer.write(encode_line({"models": models, "price_dates": dates}))
+        say(encode_line({"models": models, "price_dates": dates}).decode().removesuffix("\n"))
         return 0
     rows = [_HEAD, *(_row(model) for model in models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(for_terminal(line.rstrip()) + "\n")
+        say(line.rstrip())
     for provider, date in dates.items():
-        sys.stderr.write(f"zot: prices of {provider}: US dollars per million tokens on {date}\n")
+        complain(f"prices of {provider}: US dollars per million tokens on {date}")
     return 0
 
 
@@ -64,7 +64,7 @@ def _models(options: Options) -> Sequence[Model]:
     try:
         return _told(known, info, wanted.api_key, base_url) or known.all(info.name)
     except (ProviderError, ConfigError) as error:
-        sys.stderr.write(f"zot: {error}; this is what is known without asking\n")
+        complain(f"{error}; this is what is known without asking")
         return known.all(info.name)
 
 

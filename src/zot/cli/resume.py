@@ -9,6 +9,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from zot.cli.output import asked
 from zot.core.session import SessionInfo
 from zot.errors import SessionError, UsageError
 from zot.home import of_process
@@ -30,19 +31,17 @@ def choose_session(options: Options) -> Options:
     """
     around = of_process()
     cwd = working_directory(options.cwd, around)
-    found = list(islice(summaries(cwd, around.home), SHOWN))
-    if not found:
+    sessions = list(islice(summaries(cwd, around.home), SHOWN))
+    if not sessions:
         raise SessionError(f"there is no session of {cwd}; leave out --resume to start one")
-    for number, summary in enumerate(found, 1):
+    for number, summary in enumerate(sessions, 1):
         sys.stderr.write(f"{number:3}  {_line(summary)}\n")
     if not (os.isatty(0) and os.isatty(2)):
         raise SessionError("choose one of them: --session PATH, or --continue for the first")
-    sys.stderr.write("number (Enter: 1): ")
-    sys.stderr.flush()
-    given = sys.stdin.readline().strip() or "1"
-    if not given.isdigit() or not 1 <= int(given) <= len(found):
-        raise UsageError(f"{given!r} is not one of the {len(found)} numbers")
-    return replace(options, session=found[int(given) - 1].path)
+    number_text = asked("number (Enter: 1): ") or "1"
+    if not number_text.isdigit() or not 1 <= int(number_text) <= len(sessions):
+        raise UsageError(f"{number_text!r} is not one of the {len(sessions)} numbers")
+    return replace(options, session=sessions[int(number_text) - 1].path)
 
 
 def _line(summary: SessionInfo) -> str:

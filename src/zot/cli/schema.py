@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from zot.cli.output import say
 from zot.errors import ConfigError, UsageError
 from zot.extensions import proto
 from zot.pi.commands import AnyPiCommand
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     problems = breaking_changes(_read(against), schema)
     for problem in problems:
-        sys.stdout.write(problem + "\n")
+        say(problem)
     return 1 if problems else 0
 
 

@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from zot.bugs import complain
+from zot.cli.output import agreed, say, say_json
 from zot.core.session import (
     Compaction,
     Entry,
@@ -21,14 +21,14 @@ from zot.core.session import (
     Title,
     UsageNote,
 )
-from zot.errors import SessionError, ZotError
+from zot.errors import SessionError
 from zot.home import home_dir
 from zot.provider.types import Message, ToolCall
 from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.sessions.files import load
 from zot.sessions.library import texts_of
-from zot.text import printable, whole_characters
+from zot.text import printable
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
 WIDTH = 70
@@ -38,11 +38,7 @@ WIDTH = 70
 def main(argv: Sequence[str]) -> int:
     """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
     arguments = _parser().parse_args(argv[1:])
-    try:
-        code: int = arguments.run(arguments)
-    except ZotError as error:
-        sys.stderr.write(f"zot: {error}\n")
-        return 1
+    code: int = arguments.run(arguments)
     return code
 
 
@@ -101,36 +97,24 @@ def _path(arguments: argparse.Namespace) -> str:
     return library.find(arguments.session, _scope(arguments), home_dir(os.environ))
 
 
-def _say(text: str) -> None:
-    """A line for a person: titles, tools and directories may be called anything."""
-    sys.stdout.write(printable(text) + "\n")
-
-
-def _say_path(path: str) -> None:
-    """A path for a person or a program, which needs it as it is."""
-    if sys.stdout.isatty():
-        _say(path)
-    else:
-        sys.stdout.write(whole_characters(path) + "\n")
-
-
-def _json(value: object) -> None:
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+def _say_line(text: str) -> None:
+    """A line for a person, also in a file: titles, tools and directories may be called anything."""
+    say(printable(text))
 
 
 # --- looking ---------------------------------------------------------------------------------
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = False
+    empty = True
     for summary in library.summaries(_scope(arguments), home_dir(os.environ)):
-        found = True
+        empty = False
         if arguments.json:
-            _json(summary)
+            say_json(summary)
         else:
-            _say(_line(summary, with_cwd=arguments.all))
-    if not found and not arguments.json:
-        sys.stderr.write("zot: no sessions here; --all shows those of all directories\n")
+            _say_line(_line(summary, with_cwd=arguments.all))
+    if empty and not arguments.json:
+        complain("no sessions here; --all shows those of all directories")
     return 0
 
 
@@ -149,19 +133,19 @@ def _short(text: str, width: int = WIDTH) -> str:
 
 def _show(arguments: argparse.Namespace) -> int:
     text = render(_path(arguments), "json" if arguments.json else "markdown").decode()
-    sys.stdout.write(text if arguments.json else printable(text))
+    say((text if arguments.json else printable(text)).removesuffix("\n"))
     return 0
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    found = 1
+    code = 1
     for hit in library.search(arguments.text, _scope(arguments), home_dir(os.environ)):
-        found = 0
+        code = 0
         if arguments.json:
-            _json(hit)
+            say_json(hit)
         else:
-            _say(f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}")
-    return found
+            _say_line(f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}")
+    return code
 
 
 def _tree(arguments: argparse.Namespace) -> int:
@@ -176,7 +160,7 @@ def _tree(arguments: argparse.Namespace) -> int:
     while waiting:
         entry, depth = waiting.pop()
         mark = "*" if entry.id in current else " "
-        _say(f"{entry.id} {mark} {'  ' * depth}{_about(entry)}")
+        _say_line(f"{entry.id} {mark} {'  ' * depth}{_about(entry)}")
         below = children.get(entry.id, [])
         deeper = depth + (len(below) > 1)
         waiting += [(child, deeper) for child in reversed(below)]
@@ -217,7 +201,7 @@ def _fork(arguments: argparse.Namespace) -> int:
     at: str | int | None = arguments.at or None
     if isinstance(at, str) and at.isdigit() and len(at) < 8:
         at = int(at)
-    _say_path(library.fork(_path(arguments), at))
+    say(library.fork(_path(arguments), at))
     return 0
 
 
@@ -225,14 +209,14 @@ def _export(arguments: argparse.Namespace) -> int:
     path = _path(arguments)
     form = arguments.format or format_of(arguments.target)
     if arguments.target == "-":
-        sys.stdout.write(render(path, form).decode())
+        say(render(path, form).decode().removesuffix("\n"))
         return 0
-    _say_path(export(path, arguments.target or os.curdir, form))
+    say(export(path, arguments.target or os.curdir, form))
     return 0
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    _say_path(import_file(arguments.file, _here(arguments), home_dir(os.environ)))
+    say(import_file(arguments.file, _here(arguments), home_dir(os.environ)))
     return 0
 
 
@@ -240,9 +224,9 @@ def _prune(arguments: argparse.Namespace) -> int:
     age = seconds(arguments.older_than) if arguments.older_than else None
     doomed = library.prunable(_scope(arguments), home_dir(os.environ), age)
     for path in doomed:
-        _say_path(path)
+        say(path)
     if not doomed:
-        sys.stderr.write("zot: nothing to remove\n")
+        complain("nothing to remove")
     if not doomed or arguments.dry_run:
         return 0
     if not arguments.yes and not _agreed(len(doomed)):
@@ -255,9 +239,7 @@ def _prune(arguments: argparse.Namespace) -> int:
 def _agreed(count: int) -> bool:
     if not sys.stdin.isatty():
         raise SessionError(f"--yes removes these {count} sessions; --dry-run only lists them")
-    sys.stderr.write(f"remove {count} sessions? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return agreed(f"remove {count} sessions?")
 
 
 def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:
@@ -266,7 +248,7 @@ def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:
     Raises:
         SessionError: it is none.
     """
-    found = re.fullmatch(r"(\d{1,6})(m|h|d|w|mo|y)", text)
-    if not found:
+    length = re.fullmatch(r"(\d{1,6})(m|h|d|w|mo|y)", text)
+    if not length:
         raise SessionError(f"--older-than {text!r}: use a number with one of {', '.join(units)}")
-    return float(int(found[1]) * units[found[2]])
+    return float(int(length[1]) * units[length[2]])

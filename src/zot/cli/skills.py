@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
+from zot.bugs import complain
+from zot.cli.output import say, say_json
 from zot.home import of_process
 from zot.settings.skills import skills_here
 from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
-from zot.text import for_terminal
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,20 +48,19 @@ def _list(skills: Sequence[Skill], *, as_json: bool) -> int:
                 "source": skill.source,
                 "offered": not skill.hidden,
             }
-            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            say_json(row)
         else:
             note = " (not offered to the model)" if skill.hidden else ""
-            text = f"{skill.name} [{skill.source}]{note}\n    {skill.description}\n"
-            sys.stdout.write(for_terminal(text))
+            say(f"{skill.name} [{skill.source}]{note}\n    {skill.description}")
     return 0
 
 
 def _show(skills: Sequence[Skill], name: str) -> int:
     skill = next((skill for skill in skills if skill.name == name), None)
     if skill is None:
-        sys.stderr.write(f"zot: there is no skill {name!r}; `zot skills list` shows them\n")
+        complain(f"there is no skill {name!r}; `zot skills list` shows them")
         return 1
-    sys.stdout.write(for_terminal(shown(skill)) + "\n")
+    say(shown(skill))
     return 0
 
 
@@ -72,12 +69,12 @@ def _check(skills: Sequence[Skill], path: str) -> int:
         target = Path(path).absolute()
         files = skill_files(target)
         if not files:
-            sys.stderr.write(f"zot: there is no SKILL.md in {path!r}\n")
+            complain(f"there is no SKILL.md in {path!r}")
             return 1
         skills = [read_skill(file, SkillFolder(target)) for file in files]
     wrong = [(skill, problem) for skill in skills for problem in skill.problems]
     for skill, problem in wrong:
-        sys.stdout.write(for_terminal(f"{skill.path}: {problem}\n"))
+        say(f"{skill.path}: {problem}")
     if not wrong:
-        sys.stdout.write(f"{len(skills)} skills, nothing wrong\n")
+        say(f"{len(skills)} skills, nothing wrong")
     return 1 if wrong else 0

@@ -17,6 +17,7 @@ from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
 from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
+from zot.text import for_terminal
 
 SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE)
 DEFAULT_SECONDS = 15.0
@@ -116,12 +117,13 @@ def summary(points: Sequence[Point]) -> str:
 def _show_text(point: Point) -> None:
     mark = "ok  " if point.holds else ("FAIL" if point.level == "must" else "differs")
     line = f"{mark} {point.id}: {point.text}"
-    sys.stdout.write(f"{line}\n" if point.holds else f"{line}\n       {point.detail}\n")
+    text = line if point.holds else f"{line}\n       {point.detail}"
+    sys.stdout.write(for_terminal(text) + "\n")
     sys.stdout.flush()
 
 
 def _show_json(point: Point) -> None:
-    sys.stdout.write(msgspec.json.encode(point).decode() + "\n")
+    sys.stdout.write(for_terminal(msgspec.json.encode(point).decode()) + "\n")
 
 
 def _flags(words: Sequence[str]) -> tuple[list[str], float, set[str]]:

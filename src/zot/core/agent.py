@@ -5,7 +5,7 @@ whoever can be cancelled does not announce that (runtime/run.py does).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Protocol
@@ -23,7 +23,7 @@ from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
 from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
-from zot.core.tool import Tool
+from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Toolbox
 from zot.errors import (
     BadResponse,
@@ -49,6 +49,7 @@ from zot.provider.types import (
     Stop,
     Text,
     ToolCall,
+    ToolResult,
     Usage,
 )
 
@@ -69,6 +70,21 @@ class Limits(Struct, frozen=True):
     """US dollars."""
     max_tokens: int | None = None
     max_seconds: float | None = None
+
+
+class Progress(Struct, frozen=True):
+    """How far a prompt has come: where it goes on, and what counts against its limits."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    before: Usage | None = None
+    """What was used up before it began; None: what is used up now."""
+    calls: tuple[ToolCall, ...] = ()
+    """Tool calls of the last answer that have to be seen to first."""
+    results: Mapping[str, ToolResult] = {}
+    """Results that some of these calls have already."""
+    answered: bool = False
+    """The model has stopped: it is asked again only when there is more to hear."""
 
 
 class AgentSettings(Struct, frozen=True):
@@ -95,6 +111,10 @@ class RunIO(Protocol):
 
     def append(self, body: Body) -> Entry:
         """Add to the transcript. Raises Cancelled when the run was given up."""
+        ...
+
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        """A tool is about to run; the key of its call. Raises JournalError: it must not."""
         ...
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
@@ -200,31 +220,55 @@ class Agent:
         """
         limits = limits or self.settings.limits
         with Deadline(limits.max_seconds, io.cancel):
-            self._loop(user, io, limits)
+            before = self.cumulative
+            self._add_user(user, io)
+            self._loop(io, limits, Progress(before=before))
 
-    def _loop(self, user: UserInput, io: RunIO, limits: Limits) -> None:
-        started, before = time.monotonic(), self.cumulative
-        self._add_user(user, io)
+    def go_on(self, io: RunIO, progress: Progress, limits: Limits | None = None) -> None:
+        """Answer a prompt that is in the transcript already, from where it was left.
+
+        Raises:
+            ZotError, Cancelled: as `prompt`.
+        """
+        limits = limits or self.settings.limits
+        most = limits.max_seconds
+        if most is not None and progress.seconds >= most:
+            raise LimitError(f"max seconds ({most:g}) exceeded")
+        with Deadline(None if most is None else most - progress.seconds, io.cancel):
+            self._loop(io, limits, progress)
+
+    def _loop(self, io: RunIO, limits: Limits, progress: Progress) -> None:
+        started = time.monotonic() - progress.seconds
+        before = self.cumulative if progress.before is None else progress.before
+        calls, results, answered = progress.calls, progress.results, progress.answered
         self._may_compact = self.settings.compact_at is not None
-        step = 0
+        step = progress.steps
         while True:
+            if calls:
+                self._run_tools(calls, io, results)
+            elif answered and not self._hears_more(io):
+                return
             step += 1
             self._check_limits(limits, step, started, before)
             for steering in io.take_steering():
                 self._add_user(steering, io, queued=True)
             self._compact_if_full(io)
-            calls = self._turn(step, io)
-            if calls:
-                # After a power cut there must be no effect of a tool that the session knows
-                # nothing of, nor a result the model will ask for again.
-                self.session.sync()
-                self.toolbox.run(calls, io)
-                self.session.sync()
-                self._grow(self.session.messages()[-1:])
-            # Steering is looked for again after the follow-ups: taking none of those is what
-            # closes the run to further messages, and one may have come just before.
-            elif not (io.has_steering() or self._follow_up(io) or io.has_steering()):
-                return
+            calls, results, answered = self._turn(step, io), {}, True
+
+    def _run_tools(
+        self, calls: Sequence[ToolCall], io: RunIO, results: Mapping[str, ToolResult]
+    ) -> None:
+        # After a power cut there must be no effect of a tool that the session knows nothing of,
+        # nor a result the model will ask for again.
+        self.session.sync()
+        self.toolbox.run(calls, io, results)
+        self.session.sync()
+        self._grow(self.session.messages()[-1:])
+
+    def _hears_more(self, io: RunIO) -> bool:
+        # Steering is looked for again after the follow-ups: taking none of those is what closes
+        # the run to further messages, and one may have come just before.
+        return io.has_steering() or self._follow_up(io) or io.has_steering()
 
     def compact(self, io: RunIO, instructions: str = "", reason: Reason = "manual") -> str:
         """Replace all but the last exchanges by the model's summary, and return that.
@@ -267,7 +311,7 @@ class Agent:
 
     # --- one model call ----------------------------------------------------------------------
 
-    def _turn(self, step: int, io: RunIO) -> list[ToolCall]:
+    def _turn(self, step: int, io: RunIO) -> tuple[ToolCall, ...]:
         """One model call, up to its TurnEnd; the tool calls it asked for."""
         context = HookContext(io.cancel, io.emit)
         io.emit(events.TurnStart(step))
@@ -286,7 +330,7 @@ class Agent:
         except ImageRefused as error:
             finished, message = self._call_without_images(system, error, io)
         io.emit(events.AssistantMessage(message))
-        calls = [block for block in message.content if isinstance(block, ToolCall)]
+        calls = tuple(block for block in message.content if isinstance(block, ToolCall))
         for call in calls:
             io.emit(events.ToolCalled(call))
         io.emit(events.TurnEnd(finished.stop))
@@ -401,6 +445,12 @@ class Agent:
                     system = verdict.text
             self._system = system
         return self._system
+
+    def pay_unknown(self, io: RunIO) -> None:
+        """Count a model call that was cut off: it may have been paid for. Nobody knows what it
+        cost, but not nothing: at least its request."""
+        usage = Usage(input=self._context_tokens)
+        self._pay(replace(priced(usage, self.model.price), cost_known=False), io)
 
     def _pay(self, usage: Usage, io: RunIO) -> None:
         self.cumulative = add(self.cumulative, usage)

@@ -46,10 +46,12 @@ class ModelAnswer:
         return Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
 
     def take(self, event: StreamEvent, emit: Emit) -> None:  # noqa: C901  one flat match
+        # By far the most common one, and a match takes four times as long.
+        if type(event) is TextDelta and len(event.text) <= DELTA_LIMIT:
+            self.text.append(event.text)
+            emit(event)
+            return
         match event:
-            case TextDelta(text) if len(text) <= DELTA_LIMIT:  # by far the most common one
-                self.text.append(text)
-                emit(event)
             case TextDelta(text):
                 self.text.append(text)
                 for piece in _pieces(text):

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from zot.core.session import Body, Contents, Custom, Entry
+from zot.provider.types import ToolCall
 
 KIND = "file_change"
 
@@ -25,6 +26,12 @@ class FileChange(Struct, frozen=True):
     """The hash of its content; None: there was no such file."""
     after: str | None
     """None: it was removed."""
+
+
+class PlannedChange(Struct, frozen=True):
+    diff: str
+    line: int
+    """The first one that changes; 0: none does."""
 
 
 class Files(Protocol):
@@ -48,6 +55,10 @@ class Files(Protocol):
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
         """The rows that differ, with some around them; bounded."""
+        ...
+
+    def planned(self, call: ToolCall) -> PlannedChange | None:
+        """What a call would change in its file; None: it changes none, or would fail."""
         ...
 
 

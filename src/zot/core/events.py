@@ -4,7 +4,7 @@ Order of a run, as every listener sees it (a star: any number, brackets: perhaps
 
     UserMessage turn* [ErrorRaised] Done
     turn  = TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled* TurnEnd
-            (ToolStarted ToolProgress* ToolReturned)*
+            (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
     delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
 
 Deltas, retries and a change of the model are the provider's own events, handed on as they are.
@@ -71,11 +71,20 @@ class ToolStarted(Struct, frozen=True):
     call: ToolCall
 
 
+class ToolAllowed(Struct, frozen=True):
+    """Every guard let the call pass: the tool begins. `call` has the arguments it runs with."""
+
+    call: ToolCall
+
+
 class ToolProgress(Struct, frozen=True):
     id: str
     text: str
 
 
+Replay = Literal["never", "reconcile", "idempotent", "safe"]
+"""What may be done with a tool call that a crash cut off: tell the model that it may have taken
+effect; ask the tool what became of it; run it again with the same key; run it again."""
 ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
 
 
@@ -99,6 +108,42 @@ class Done(Struct, frozen=True):
     """The run is over: exactly one for every prompt and every compact, whatever happened."""
 
     stop: Stop = "end"
+    run: str = ""
+    """The name of a durable run."""
+
+
+class OpenCall(Struct, frozen=True):
+    """A call that a crash cut off, and what is done about it."""
+
+    id: str
+    name: str
+    started: bool
+    """It had begun: it may have taken effect."""
+    replay: Replay
+
+
+class RunResumed(Struct, frozen=True):
+    """A run that another process began goes on here. A turn that was open is void."""
+
+    run: str
+    attempt: int
+    away: float
+    """Seconds since something was last heard of it."""
+    open: tuple[OpenCall, ...] = ()
+
+
+class RunHeld(Struct, frozen=True):
+    """A run that was cut off waits for somebody to say how it goes on."""
+
+    run: str
+    attempt: int
+    reason: str
+
+
+class RunSuspended(Struct, frozen=True):
+    """In the place of Done: the process ends, and the run goes on when the next one starts."""
+
+    run: str
 
 
 class CompactStart(Struct, frozen=True):
@@ -142,6 +187,12 @@ class ApprovalRequest(Struct, frozen=True):
     call: ToolCall
     preview: str
     timeout: float
+    pattern: str = ""
+    """What `allow_project` would allow from now on, unless another pattern is given."""
+    diff: str = ""
+    """What the call would change in its file; empty: it changes none, or would fail."""
+    line: int = 0
+    """The first line that changes."""
 
 
 class ApprovalResolved(Struct, frozen=True):
@@ -208,10 +259,14 @@ Event = (
     | ToolCalled
     | TurnEnd
     | ToolStarted
+    | ToolAllowed
     | ToolProgress
     | ToolReturned
     | ErrorRaised
     | Done
+    | RunResumed
+    | RunHeld
+    | RunSuspended
     | CompactStart
     | CompactDone
     | CompactFailed

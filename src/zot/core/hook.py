@@ -28,6 +28,10 @@ class Block(Struct, frozen=True):
 
 class ReplaceArgs(Struct, frozen=True):
     args: dict[str, Json]
+    note: str = ""
+    """Told to the model with the result, for what it did not ask for."""
+    source: Decider | None = None
+    """Who allowed it, where somebody was asked."""
 
 
 class ReplaceText(Struct, frozen=True):

@@ -13,9 +13,11 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from zot.provider.types import Json, Level, Message, Text, ToolResult, Usage
+from zot.provider.types import Json, Level, Message, Text, ToolCall, ToolResult, Usage
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
+JOURNAL = "journal"
+"""Kind of the Custom rows that let a run survive its process (runtime/journal.py)."""
 
 
 class Compaction(Struct, frozen=True, gc=False):
@@ -299,6 +301,14 @@ class Session:
             self._leaf = leaf
             self._context = self.context_at(leaf)
 
+    def drop_partial(self) -> bool:
+        """Go on from before an answer that was cut short; whether there is something to answer."""
+        context = self.context()
+        if context and _was_cut(context[-1][1]) and context[-1][0] in self._entries:
+            self.move(self._entries[context[-1][0]].parent)
+            context = self.context()
+        return bool(context) and not _is_answer(context[-1][1])
+
     def sync(self) -> None:
         if self._store is not None:
             self._store.sync()
@@ -387,6 +397,15 @@ class Context:
             return []
         id, time = self._noted
         return [(id, Message("tool", tuple(self._notes), time))]
+
+
+def _was_cut(message: Message) -> bool:
+    return message.origin is not None and message.origin.stop in ("error", "aborted")
+
+
+def _is_answer(message: Message) -> bool:
+    calls = any(isinstance(block, ToolCall) for block in message.content)
+    return message.role == "assistant" and not calls
 
 
 def summary_message(body: Compaction, time: float) -> Message:

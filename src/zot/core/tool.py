@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
 from zot.provider.types import Image, Json, Text
 
@@ -27,6 +28,9 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; never splits a character."""
     changing: ChangingFile = _untold
+    key: str = ""
+    """In a durable run: names this call. The same at every attempt, so that a service which knows
+    such keys does the work once."""
 
 
 class ToolOutput(Struct, frozen=True):
@@ -37,7 +41,21 @@ class ToolOutput(Struct, frozen=True):
     """How it ended, where `is_error` does not say it all."""
 
 
+REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
+"""From the narrowest to the widest."""
+
+
+class Reconciled(Struct, frozen=True):
+    """What a tool found out about a call that was cut off."""
+
+    state: Literal["done", "not_done", "unknown"]
+    output: ToolOutput | str = ""
+    """The result of a call that was done; of an unknown one, what the model should know."""
+
+
 class Tool(Protocol):
+    """A tool may also have `replay: Replay`; one that says nothing is never run again."""
+
     @property
     def name(self) -> str: ...
 
@@ -57,3 +75,18 @@ class Tool(Protocol):
             Cancelled: the turn was aborted and nothing of the tool's is left running.
         """
         ...
+
+
+@runtime_checkable
+class ReconcilingTool(Protocol):
+    """A tool whose `replay` is `reconcile`."""
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """Find out what became of a call that was cut off; nothing may be done here."""
+        ...
+
+
+def replay_of(tool: Tool) -> Replay:
+    """What the tool declares; a word that nobody knows counts as nothing."""
+    declared = getattr(tool, "replay", "never")
+    return declared if declared in REPLAYS else "never"

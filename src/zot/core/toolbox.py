@@ -5,7 +5,7 @@ sees; only an abort ends the batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
@@ -28,8 +28,8 @@ from zot.core.hook import (
     asked,
 )
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import ChangingFile, Tool, ToolContext, ToolOutput
-from zot.errors import Cancelled, ToolBlocked, ToolError, ToolTimedOut
+from zot.core.tool import ChangingFile, Replay, Tool, ToolContext, ToolOutput, replay_of
+from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
 
 ABORTED = "aborted"
@@ -44,6 +44,13 @@ class CallIO(Protocol):
     def emit(self) -> Callable[[Event], None]: ...
     @property
     def changing_file(self) -> ChangingFile: ...
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        """Note that the tool is about to run with these arguments; the key of the call.
+
+        Raises:
+            JournalError: it cannot be noted, so the tool must not run.
+        """
+        ...
 
 
 class BatchIO(CallIO, Protocol):
@@ -68,6 +75,9 @@ class _Alone(Struct, frozen=True):
     emit: Callable[[Event], None]
     changing_file: ChangingFile
 
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        return ""
+
 
 class Toolbox:
     """The tools of an agent. The first tool of a name wins."""
@@ -87,22 +97,37 @@ class Toolbox:
     def names(self) -> list[str]:
         return sorted(self._tools)
 
-    def run(self, calls: Sequence[ToolCall], io: BatchIO) -> None:
-        """Run the calls of one turn, and append the message with all their results.
+    def get(self, name: str) -> Tool | None:
+        return self._tools.get(name)
+
+    def run(
+        self, calls: Sequence[ToolCall], io: BatchIO, known: Mapping[str, ToolResult] = {}
+    ) -> None:
+        """Run the calls of one turn, and append the message with all their results. `known` has
+        the results that were noted already: those calls do not run.
 
         Raises:
             Cancelled: the turn was aborted; every call has a result all the same.
+            SessionError: something could not be written; the tools behind it did not run.
         """
         results: list[ToolResult] = []
         for number, call in enumerate(calls, 1):
             started, attempt = time.monotonic(), _Attempt(call)
             steered = bool(results) and io.has_steering()
-            output, status = self._outcome(attempt, io, steered=steered)
-            result = ToolResult(call.id, output.content, output.is_error, call.name, output.details)
+            noted = known.get(call.id)
+            if noted is None:
+                output, status = self._outcome(attempt, io, steered=steered)
+                result = ToolResult(
+                    call.id, output.content, output.is_error, call.name, output.details
+                )
+            else:
+                result, status = noted, "failed" if noted.is_error else "completed"
             results.append(result)
             # Written before anyone hears of it: what a client has seen survives a crash.
-            last = number == len(calls)
-            io.append(Message("tool", tuple(results), time.time()) if last else ResultNote(result))
+            if number == len(calls):
+                io.append(Message("tool", tuple(results), time.time()))
+            elif noted is None:
+                io.append(ResultNote(result))
             seconds = time.monotonic() - started
             executed, args = attempt.executed, attempt.args
             io.emit(events.ToolReturned(call, result, seconds, status, executed, args))
@@ -144,6 +169,8 @@ class Toolbox:
             return _failure(str(error)), "timed_out"
         except ToolError as error:
             return _failure(str(error)), "failed"
+        except JournalError:
+            raise  # nobody would know after a crash that it had begun
         except BaseException as error:
             # A bug in a tool: the model gets one line, the developer the traceback on stderr.
             # SystemExit too: a tool must not be able to end the run's thread.
@@ -157,9 +184,10 @@ class Toolbox:
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
-        args = self._guarded(attempt, tool, io)
+        args, notes = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file)
+        key = io.begin(replace(call, args=args), replay_of(tool))
+        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file, key)
         attempt.executed = True
         try:
             output = tool.run(args, context)
@@ -168,11 +196,13 @@ class Toolbox:
             raise
         if isinstance(output, str):
             output = ToolOutput((Text(output),))
-        return replace(output, content=_never_empty(output.content))
+        return replace(output, content=(*_never_empty(output.content), *notes))
 
-    def _guarded(self, attempt: _Attempt, tool: Tool, io: CallIO) -> dict[str, object]:
-        """The arguments, checked against the schema and passed by every guard."""
-        call, args = attempt.call, _checked(attempt.call, tool)
+    def _guarded(
+        self, attempt: _Attempt, tool: Tool, io: CallIO
+    ) -> tuple[dict[str, object], list[Text]]:
+        """The arguments, checked against the schema and passed by every guard; what to say."""
+        call, args, notes = attempt.call, _checked(attempt.call, tool), list[Text]()
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
         for hook in self._hooks:
@@ -190,12 +220,14 @@ class Toolbox:
                 case ReplaceArgs():
                     args = _checked(replace(call, args=verdict.args), tool)
                     attempt.args = args
+                    source = verdict.source or source
+                    notes += [Text(verdict.note)] if verdict.note else []
                 case Allow():
                     source = verdict.source or source
                 case _:
                     assert_never(verdict)
         self._tell(call, Permission("approved", source))
-        return args
+        return args, notes
 
     def _tell(self, call: ToolCall, permission: Permission) -> None:
         for hook in self._hooks:

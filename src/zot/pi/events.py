@@ -170,8 +170,14 @@ class Encoder:
                 return self._ask(event)
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
-            case events.ServerChanged():
-                return []  # pi has no word for it
+            case (
+                events.ServerChanged()
+                | events.ToolAllowed()
+                | events.RunResumed()
+                | events.RunHeld()
+                | events.RunSuspended()
+            ):
+                return []  # pi has no word for them
             case _:
                 assert_never(event)
 

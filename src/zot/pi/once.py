@@ -4,11 +4,11 @@ session's header.
 
 from __future__ import annotations
 
-import sys
 import time
 
 from msgspec.structs import replace
 
+from zot.bugs import complain
 from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core import events
@@ -57,7 +57,7 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
     if stopped_by:
         return 128 + stopped_by[0]
     if running.error is not None:
-        sys.stderr.write(f"zot: {running.error}\n")
+        complain(str(running.error))
     return 0 if running.stop == "end" else 1
 
 

@@ -125,14 +125,14 @@ class Assembler:
         return events
 
     def text(self, text: str) -> None:
+        if not text:
+            return
         part = self._last
         if part is None or part.kind != "text":
-            if not text:
-                return
             part = self._new(Part("text"))
-        if text:
-            self._grow(part, text)
-            self._events.append(TextDelta(text))
+        part.pieces.append(text)
+        self._count(len(text))
+        self._events.append(TextDelta(text))
 
     def reasoning(self, text: str, part: Part | None = None) -> None:
         """More of a thought: of the one that is growing when none is named."""

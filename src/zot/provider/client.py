@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from threading import Lock
 
@@ -14,7 +15,7 @@ from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
-from zot.provider.types import Api, Provider, Request, Started, StreamEvent
+from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json
 
 BETA = "anthropic-beta"
@@ -37,10 +38,11 @@ class ModelClient:
         self._http = http
         self._lock = Lock()
         self._kept = Kept()
+        self._last_quirks: tuple[Model, Quirks] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         cancel.check()
-        quirks = resolve_quirks(self._info, request.model)
+        quirks = self._quirks_of(request.model)
         body = self._body(request, quirks)
         reader = self._wire.reader(self.name)
         path, headers = self._path(request), self._headers(request, quirks)
@@ -71,6 +73,12 @@ class ModelClient:
         body = encode_json(self._wire.body(request, quirks, kept))
         self._kept = kept
         return body
+
+    def _quirks_of(self, model: Model) -> Quirks:
+        last = self._last_quirks
+        if last is None or last[0] is not model:
+            last = self._last_quirks = model, resolve_quirks(self._info, model)
+        return last[1]
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""
@@ -165,6 +173,7 @@ def auth_headers(info: ProviderInfo, key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} if info.auth == "bearer" else {info.auth: key}
 
 
+@cache
 def join_path(base: str, path: str) -> str:
     """The path below a base URL; a beginning that the base already ends with is not repeated."""
     have, want = base.split("/"), path.removeprefix("/").split("/")

@@ -89,8 +89,12 @@ class HttpAnswer:
         self._next = body
         self._total = len(body)
         self.status = line.parser.status
-        self.reason = one_line(line.parser.reason, SHOWN)
         self.headers: Mapping[str, str] = line.parser.headers
+
+    @property
+    def reason(self) -> str:
+        """The server's words for the status."""
+        return one_line(self._parser.reason, SHOWN)
 
     def read(self) -> bytes:
         """The next bytes as soon as there are some; empty at the end.

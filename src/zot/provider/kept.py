@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from operator import is_
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
-from zot.provider.transcript import ModelTurn, Turn, turn_size, turns
-from zot.provider.types import Json, Message, Model, Request, ToolCall
+from zot.provider.repair import Repair
+from zot.provider.transcript import Turn, turn_of, turn_size
+from zot.provider.types import Json, Message, Model, Request
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
 """Bytes kept for one client; what follows in a longer conversation is encoded every time."""
-KINDS = {"user": "user", "assistant": "model", "tool": "tool"}
 
 EncodeTurn = Callable[[Turn], list[Json]]
 
@@ -34,6 +33,7 @@ class Kept:
     def __init__(self) -> None:
         self._model: Model | None = None
         self._settings: object = None
+        self._repair = Repair()
         self._messages: tuple[Message, ...] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
@@ -49,38 +49,19 @@ class Kept:
 
     def turns(self, request: Request) -> list[Turn]:
         """The turns; those of messages that were there the last time are not made anew."""
-        messages = request.messages
-        start = self._shared(request)
-        rest = turns(replace(request, messages=messages[start:]) if start else request)
-        if start and messages[start].role == "assistant":
-            del rest[0]  # the user's turn that every conversation has to start with
-        if (ids := _ids(rest)) and ids & _ids(self._turns[:start]):
-            start, rest = 0, turns(request)  # a call's id is used again: it gets another one
-        conversation = self._turns[:start] + rest
-        is_aligned = len(conversation) == len(messages) and all(
-            turn.kind == KINDS[message.role]
-            for turn, message in zip(rest, messages[start:], strict=True)
-        )
-        self._model = request.model
-        self._messages = messages if is_aligned else ()
-        self._turns = conversation
+        model = request.model
+        messages = self._repair.of(request.messages, model.images)
+        start = same_at_start(self._messages, messages) if model == self._model else 0
+        rest = [turn_of(message, model) for message in messages[start:]]
+        self._model, self._messages = model, messages
+        self._turns = self._turns[:start] + rest
         self._sizes = self._sizes[:start] + [turn_size(turn) for turn in rest]
-        return conversation
+        return self._turns
 
     @property
     def size(self) -> int:
         """Roughly the characters of all turns."""
         return sum(self._sizes)
-
-    def _shared(self, request: Request) -> int:
-        """How many messages are the same as last time, up to one where a turn begins."""
-        if request.model != self._model:
-            return 0
-        count = same_at_start(self._messages, request.messages)
-        start = max(count - 1, 0)  # the last one's results may have been missing
-        while start and request.messages[start].role == "tool":
-            start -= 1
-        return start
 
     def encoded(
         self, conversation: Sequence[Turn], settings: object, encode_turn: EncodeTurn
@@ -97,9 +78,9 @@ class Kept:
                 break
             count += 1
         kept = known[:count]
-        size = sum([row.size for row in kept])
         items = [row.items for row in kept]
-        for turn in conversation[len(kept) : -1]:
+        size = sum([row.size for row in kept])
+        for turn in conversation[count:-1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
             items.append(raw)
             row = Encoded(turn, raw, sum(len(bytes(item)) for item in raw))
@@ -116,13 +97,3 @@ def same_at_start(old: Sequence[object], new: Sequence[object]) -> int:
     if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
         return length
     return next(at for at in range(length) if old[at] is not new[at])
-
-
-def _ids(conversation: Sequence[Turn]) -> set[str]:
-    return {
-        block.id
-        for turn in conversation
-        if isinstance(turn, ModelTurn)
-        for block in turn.blocks
-        if isinstance(block, ToolCall)
-    }

@@ -28,6 +28,14 @@ class Models(Protocol):
 
     def connect(self, model: Model) -> Provider: ...
 
+    def renew(self, provider: str) -> bool:
+        """Look for the provider's credential again; True: it is another one than before.
+
+        Raises:
+            AuthError: there is none any more.
+        """
+        ...
+
 
 def levels(model: Model) -> list[Level]:
     """How much a model can think, the least first."""

@@ -159,6 +159,8 @@ class _Ids:
 
 def _sayable(message: Message) -> tuple[Block, ...]:
     """The blocks that may stand in a message of the user or the model."""
+    if len(message.content) == 1 and isinstance(text := message.content[0], Text):
+        return message.content if text.text.strip() else ()
     kinds = (Text, Image) if message.role == "user" else (Text, ToolCall, Reasoning)
     content = tuple(
         block

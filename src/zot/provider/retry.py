@@ -56,7 +56,8 @@ def stream_with_retry(
         if number:
             yield FellBack(request.model.id, client.name, model, str(first_error))
         try:
-            yield from _attempts(client, replace(request, model=model), cancel, policy)
+            asked = replace(request, model=model) if number else request
+            yield from _attempts(client, asked, cancel, policy)
             return
         except _AfterContent as failure:
             raise failure.error from failure.error.__cause__

@@ -10,7 +10,6 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from zot.provider.repair import repaired
 from zot.provider.types import (
     Image,
     Json,
@@ -51,14 +50,8 @@ class ToolTurn(Struct, frozen=True):
 Turn = UserTurn | ModelTurn | ToolTurn
 
 
-def turns(request: Request) -> list[Turn]:
-    """The request's messages as turns that any API accepts."""
-    model = request.model
-    messages = repaired(request.messages, model.images)
-    return [_turn(message, model) for message in messages]
-
-
-def _turn(message: Message, model: Model) -> Turn:
+def turn_of(message: Message, model: Model) -> Turn:
+    """A message that was repaired, as the turn it is for this model."""
     match message.role:
         case "user":
             return UserTurn(cast(tuple[Text | Image, ...], message.content))

@@ -8,31 +8,44 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
-from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext
-from zot.errors import Cancelled, CommandError
-from zot.provider.types import Model, ToolCall
+from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
+from zot.core.rule import Rule, Rules
+from zot.errors import Cancelled, CommandError, ConfigError
+from zot.provider.types import Json, Model, ToolCall
 from zot.runtime.client import RuntimeClient
+from zot.runtime.rules import covers, offered
+
+if TYPE_CHECKING:
+    from zot.core.changes import Files
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
 EVERY_TOOL = "all"
+SESSION = "this session"
+"""The pattern of what is allowed until the process ends."""
 LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
-Decision = Literal["allow", "deny", "allow_session"]
+Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
 
 class Verdict(Struct, frozen=True):
     decision: Decision
     reason: str = ""
+    """Of a denial; the model reads it."""
+    pattern: str = ""
+    """What `allow_project` allows from now on; empty: what the question offered."""
+    args: dict[str, Json] | None = None
+    """Other arguments to run the tool with."""
 
 
 Subject = Callable[[ToolCall], str | None]
@@ -40,8 +53,15 @@ Subject = Callable[[ToolCall], str | None]
 empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
-AskTerminal = Callable[[ToolCall, str, float, Cancel], Verdict | None]
-"""Put the call and its preview to a person for at most so many seconds; None: no answer."""
+
+class OpenQuestion(Struct, frozen=True):
+    id: str
+    call: ToolCall
+    answered: threading.Event
+
+
+AskTerminal = Callable[[ApprovalRequest, Cancel], Verdict | None]
+"""Put a question to a person, for at most its seconds; None: no answer."""
 
 
 class Approval(Hook):
@@ -64,9 +84,12 @@ class Approval(Hook):
         self._gone = False
         self._remembered: set[str] = set()
         self._subjects: list[Subject] = []
+        self._rules: Rules | None = None
+        self._files: Files | None = None
+        self._cwd = ""
         self._lock = threading.Lock()
         self._count = 0
-        self._open: tuple[str, threading.Event] | None = None
+        self._open: OpenQuestion | None = None
         self._verdict: Verdict | None = None
 
     # --- for the runtime ---------------------------------------------------------------------
@@ -75,24 +98,47 @@ class Approval(Hook):
         """Whose calls these are, from now on."""
         self._model_asks = model.ask
 
+    def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
+        """Where the tools work, what was allowed there for good, and the files they change."""
+        self._cwd, self._rules, self._files = cwd, rules, files
+
     def also_ask(self, subject: Subject) -> None:
         """Calls of other tools than the built-in ones that can change something."""
         self._subjects.append(subject)
 
-    def answer(self, request_id: str, decision: Decision, reason: str = "") -> None:
+    def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
 
         Raises:
-            CommandError: no such question is open.
+            CommandError: no such question is open, or the pattern does not fit the call.
+            ConfigError: what is allowed for the project cannot be kept.
         """
         with self._lock:
-            if self._open is None or self._open[0] != request_id or self._verdict is not None:
+            question = self._open
+            if question is None or question.id != request_id or self._verdict is not None:
                 raise CommandError(
                     f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
                     code="not_found",
                 )
-            self._verdict = Verdict(decision, reason)
-            self._open[1].set()
+            if verdict.decision == "allow_project":
+                self._keep_rule(question.call, verdict.pattern)
+            self._verdict = verdict
+            question.answered.set()
+
+    def rules(self) -> list[Rule]:
+        """What is allowed without a question: for the project, and for this session."""
+        for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
+        return [*(self._rules.all() if self._rules is not None else ()), *for_session]
+
+    def remove_rule(self, rule: Rule) -> None:
+        """Ask again. Raises CommandError when there is no such rule."""
+        if rule.pattern == SESSION and rule.tool in self._remembered:
+            self._remembered.discard(rule.tool)
+        elif self._rules is None or not self._rules.remove(rule):
+            raise CommandError(
+                f"there is no approval of {rule.pattern!r} for {rule.tool!r} in this project",
+                code="not_found",
+            )
 
     def client_gone(self) -> None:
         """Nobody will answer any more: what is open is denied, and so is what comes."""
@@ -100,42 +146,84 @@ class Approval(Hook):
             self._gone = True
             if self._open is not None and self._verdict is None:
                 self._verdict = GONE
-                self._open[1].set()
+                self._open.answered.set()
 
     # --- the guard ---------------------------------------------------------------------------
 
-    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block:
-        subject = self._subject(call)
-        if not self._must_ask(call.name, subject):
+    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        if not self._must_ask(call):
             return ALLOW
         id = self._next_id()
-        if (subject or call.name) in self._remembered:
+        if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
         if self._client.can_answer("approval"):
-            return self._ask_client(id, call, context)
+            return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
-            shown = preview(call)
-            context.emit(ApprovalRequest(id, call, shown, self._seconds))
-            verdict = self._terminal(call, shown, self._seconds, context.cancel)
+            question = self._question(id, call)
+            context.emit(question)
+            verdict = self._terminal(question, context.cancel)
             context.cancel.check()
-            return self._settle(id, call, verdict, context)
+            if verdict is not None and verdict.decision == "allow_project":
+                self._keep_rule(call, verdict.pattern)
+            return self._settle(question, verdict, context)
         return Block(
             f"{call.name} needs an approval and nobody can give it: use the feature `approvals` "
             "of hello, run zot at a terminal, or pass --yolo"
         )
 
     def _subject(self, call: ToolCall) -> str:
-        """What the call changes things by; empty: nothing is changed."""
+        """The tool that the call changes something by; empty: it changes nothing."""
         if call.name in DEFAULT_TOOLS:
             return call.name
         return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
 
-    def _must_ask(self, name: str, subject: str) -> bool:
+    def _counted(self, call: ToolCall) -> ToolCall:
+        """The call under the name that a person allows it by: one tool may stand for many."""
+        return replace(call, name=self._subject(call) or call.name)
+
+    def _is_allowed(self, call: ToolCall) -> bool:
+        call = self._counted(call)
+        if call.name in self._remembered:
+            return True
+        if self._rules is None:
+            return False
+        try:
+            return any(covers(rule, call, self._cwd) for rule in self._rules.all())
+        except ConfigError:
+            return False  # a guard that is broken must not be an open door
+
+    def _keep_rule(self, call: ToolCall, pattern: str) -> None:
+        if self._rules is None:
+            raise CommandError("this runtime keeps no approvals for a project", code="not_found")
+        call = self._counted(call)
+        offer = offered(call, self._cwd)
+        rule = Rule(offer.tool, pattern) if pattern else offer
+        if not covers(rule, call, self._cwd):
+            raise CommandError(
+                f"the pattern {pattern!r} does not cover this call; {offer.pattern!r} would",
+                code="invalid_params",
+            )
+        self._rules.add(rule)
+
+    def _question(self, id: str, call: ToolCall) -> ApprovalRequest:
+        planned = None if self._files is None else self._files.planned(call)
+        return ApprovalRequest(
+            id,
+            call,
+            preview(call),
+            self._seconds,
+            "" if self._rules is None else offered(self._counted(call), self._cwd).pattern,
+            "" if planned is None else planned.diff,
+            0 if planned is None else planned.line,
+        )
+
+    def _must_ask(self, call: ToolCall) -> bool:
+        subject = self._subject(call)
         if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return not {name, subject, EVERY_TOOL}.isdisjoint(self._tools)
+            return not {call.name, subject, EVERY_TOOL}.isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
         return wanted and bool(subject)
@@ -145,28 +233,31 @@ class Approval(Hook):
             self._count += 1
             return f"approval-{self._count}"
 
-    def _ask_client(self, id: str, call: ToolCall, context: HookContext) -> Allow | Block:
+    def _ask_client(
+        self, question: ApprovalRequest, context: HookContext
+    ) -> Allow | Block | ReplaceArgs:
         answered = threading.Event()
         with self._lock:
-            self._open, self._verdict = (id, answered), None
+            self._open, self._verdict = OpenQuestion(question.id, question.call, answered), None
             if self._gone:
                 self._verdict = GONE
                 answered.set()
         try:
-            context.emit(ApprovalRequest(id, call, preview(call), self._seconds))
+            context.emit(question)
             with context.cancel.calling(answered.set):
                 answered.wait(self._seconds)
         finally:
             with self._lock:
                 verdict, self._open = self._verdict, None
         if context.cancel.is_set():
-            context.emit(ApprovalResolved(id, call.id, "deny", "abort"))
+            context.emit(ApprovalResolved(question.id, question.call.id, "deny", "abort"))
             raise Cancelled
-        return self._settle(id, call, verdict, context)
+        return self._settle(question, verdict, context)
 
     def _settle(
-        self, id: str, call: ToolCall, verdict: Verdict | None, context: HookContext
-    ) -> Allow | Block:
+        self, question: ApprovalRequest, verdict: Verdict | None, context: HookContext
+    ) -> Allow | Block | ReplaceArgs:
+        id, call = question.id, question.call
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
@@ -177,8 +268,12 @@ class Approval(Hook):
             source: Decider = "policy" if verdict is GONE else "user"
             return Block(f"the user did not allow this: {because}", source)
         if verdict.decision == "allow_session":
-            self._remembered.add(self._subject(call) or call.name)
-        return Allow("user")
+            self._remembered.add(self._counted(call).name)
+        if verdict.args is None or verdict.args == call.args:
+            return Allow("user")
+        shown = preview(replace(call, args=verdict.args))
+        note = f"[the user changed the call before it ran, to: {shown}]"
+        return ReplaceArgs(verdict.args, note, "user")
 
 
 def preview(call: ToolCall) -> str:

@@ -8,12 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import cast
 
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import (
+    Reconciled,
+    ReconcilingTool,
+    Replay,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    replay_of,
+)
 from zot.errors import AuthError, ProviderError, ToolError
 from zot.provider.models import Models
 from zot.provider.types import (
@@ -150,6 +157,7 @@ class RedactingModels:
         self._redactor = redactor
         self.find = models.find
         self.all = models.all
+        self.renew = models.renew
         self._connect = models.connect
 
     def connect(self, model: Model) -> Provider:
@@ -188,7 +196,7 @@ class RedactingProvider:
                     if told is None:
                         yield self._redacted(event)
                         continue
-                    told = cast("Delta", event)
+                    told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
                     text = told.delta if isinstance(told, ToolCallArgs) else told.text
                     shown = pieces.feed(text)
                     if shown is text:
@@ -242,6 +250,10 @@ class RedactingTool:
     def schema(self) -> dict[str, Json]:
         return self._tool.schema
 
+    @property
+    def replay(self) -> Replay:
+        return replay_of(self._tool)
+
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)
         try:
@@ -250,6 +262,15 @@ class RedactingTool:
             raise type(error)(self._redactor.text(str(error))) from error
         finally:
             stream.finish()
+        return self._redacted(output)
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        if not isinstance(self._tool, ReconcilingTool):
+            return Reconciled("unknown")
+        outcome = self._tool.reconcile(args, context)
+        return replace(outcome, output=self._redacted(outcome.output))
+
+    def _redacted(self, output: ToolOutput | str) -> ToolOutput | str:
         if isinstance(output, str):
             return self._redactor.text(output)
         content = tuple(self._part(part) for part in output.content)

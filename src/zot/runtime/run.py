@@ -7,23 +7,36 @@ conductor calls `announce_end`.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import UserInput
-from zot.core.events import Event
+from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
 from zot.errors import Cancelled, ProviderError, ZotError
-from zot.provider.types import Stop
+from zot.provider.types import Stop, ToolCall
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
 
 ABORT_GRACE = 1.5
 """Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
+
+
+class StoredEnd(Struct, frozen=True):
+    """How a durable run ended, perhaps in a process before this one."""
+
+    stop: Stop
+    error: str
+    code: str
+    text: str
+    """What the model said last."""
 
 
 class Run:
@@ -35,8 +48,11 @@ class Run:
         work: Callable[[Run], None],
         runtime: Runs,
         tag: object,
+        id: str = "",
     ) -> None:
         self.kind = kind
+        self.id = id
+        """The name of a durable run; empty: it ends with the process."""
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
@@ -47,6 +63,8 @@ class Run:
         self._wait = runtime.client.wait
         self._lock = threading.Lock()
         self._given_up = False
+        self._suspended = False
+        self._began = time.monotonic()
         self._worked = threading.Event()
         self.ended = threading.Event()
         self.size = 0
@@ -61,21 +79,32 @@ class Run:
     def emit(self, event: Event) -> None:
         self._wait(self.cancel)
         with self._lock:
-            if self._given_up:
-                raise Cancelled
+            self._check_alive()
             self._tell(event)
 
     def append(self, body: Body) -> Entry:
         with self._lock:
-            if self._given_up:
-                raise Cancelled
+            self._check_alive()
             return self._runtime.session.append(body)
+
+    def begin(self, call: ToolCall, replay: Replay) -> str:
+        key = ""
+        durable = self._runtime.durable
+        if durable is not None:
+            with self._lock:
+                self._check_alive()
+                key = durable.begin(self, call, replay)
+        self.emit(events.ToolAllowed(call))
+        return key
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         with self._lock:
-            if self._given_up:
-                raise Cancelled
+            self._check_alive()
             self._runtime.keep_file(path, before, after)
+
+    def _check_alive(self) -> None:
+        if self._given_up or self._suspended:
+            raise Cancelled
 
     def take_steering(self) -> list[UserInput]:
         return self._runtime.take("steering", self)
@@ -85,6 +114,28 @@ class Run:
 
     def take_follow_up(self) -> list[UserInput]:
         return self._runtime.take("follow_up", self)
+
+    # --- what outlives the process -----------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """How long it was worked on, also by processes before this one."""
+        return time.monotonic() - self._began
+
+    def count_from(self, seconds: float) -> None:
+        """The work begins; so much was done before."""
+        self._began = time.monotonic() - seconds
+
+    @property
+    def suspended(self) -> bool:
+        return self._suspended
+
+    def suspend(self) -> None:
+        """Stop as if the process had been killed: nothing more is written or told, and the run
+        goes on when the next process starts."""
+        with self._lock:
+            self._suspended = True
+        self.cancel.set()
 
     # --- what the conductor does with it -----------------------------------------------------
 
@@ -108,13 +159,16 @@ class Run:
     def announce_end(self) -> None:
         """Close what is open, and say Done. Only the conductor calls this, and only once."""
         error = self.error
+        if self._suspended:
+            self._tell(events.RunSuspended(self.id))
+            return
         if self.stop == "aborted":
             self._tell(events.TurnEnd("aborted", "aborted"))
         elif error is not None:
             if self.turn_open:
                 self._tell(events.TurnEnd("error", str(error), error.code))
             self._tell(events.ErrorRaised(str(error), error.code))
-        self._tell(events.Done(self.stop))
+        self._tell(events.Done(self.stop, self.id))
 
     def _run(self) -> None:
         try:
@@ -148,8 +202,9 @@ class Run:
             self.error, self.stop = error, "error"
 
     def _tell(self, event: Event) -> None:
-        if isinstance(event, events.TurnStart):
+        kind = type(event)  # quicker than isinstance, and this is done for every delta
+        if kind is events.TurnStart:
             self.turn_open = True
-        elif isinstance(event, events.TurnEnd):
+        elif kind is events.TurnEnd:
             self.turn_open = False
         self._runtime.tell(event, self)

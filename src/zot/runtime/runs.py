@@ -7,12 +7,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.agent import Agent, Limits, UserInput
+from zot.core.agent import Agent, Limits, Progress, UserInput
 from zot.core.compact import Reason
 from zot.core.events import Event
 from zot.core.image import checked_images
@@ -20,7 +20,10 @@ from zot.core.session import Session
 from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
 from zot.provider.types import Image, Text
 from zot.runtime.client import RuntimeClient
-from zot.runtime.run import Run
+from zot.runtime.run import Run, StoredEnd
+
+if TYPE_CHECKING:
+    from zot.runtime.durable import Durable
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
@@ -33,9 +36,18 @@ Queue = Literal["steering", "follow_up"]
 class Runs:
     """One run at a time, the others wait. Safe to call from any thread."""
 
-    def __init__(self, agent: Agent, client: RuntimeClient, listeners: Sequence[Listener]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        client: RuntimeClient,
+        listeners: Sequence[Listener],
+        durable: Durable | None = None,
+    ) -> None:
         self.agent = agent
         self.client = client
+        self.durable = durable
+        """What makes the runs survive the process; None: they do not."""
+        self._tag_of: Callable[[str], object] = lambda text: None
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
         self._one_at_a_time: set[Queue] = set()
@@ -90,11 +102,14 @@ class Runs:
         extra: dict[str, object] | None = None,
         documents: Sequence[Text] = (),
         accepted: Callable[[int], None] = lambda ahead: None,
+        run_id: str = "",
     ) -> Run:
         """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
+        `run_id`: what a durable run is to be called; by default a name is made up.
 
         Raises:
             CommandError: there is nothing to say, an image no model takes, or the queue is full.
+            JournalError: a durable run cannot be noted.
         """
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
@@ -105,9 +120,116 @@ class Runs:
 
         def work(run: Run) -> None:
             self.prepare(run.cancel)
-            self.agent.prompt(user, run, limits)
+            if self.durable is None:
+                self.agent.prompt(user, run, limits)
+            else:
+                self.durable.work(run)
 
-        return self._submit("prompt", work, tag, accepted, size)
+        if self.durable is None:
+            if run_id:
+                raise CommandError("a run can have a name only where it is durable (--durable)")
+            return self._submit("prompt", work, tag, accepted, size)
+        durable, id = self.durable, self.durable.checked_id(run_id)
+        return self._submit(
+            "prompt", work, tag, accepted, size, id, lambda: durable.accept(id, user, limits, tag)
+        )
+
+    def repeated(
+        self, run_id: str, tag: object, attached: Callable[[int], None]
+    ) -> Run | StoredEnd | None:
+        """A prompt came with the name of a durable run: the run, if it goes on or waits (its
+        events belong to the tag from now on; `attached` hears how many are ahead of it), or how it
+        ended. None: there was none of this name.
+
+        Raises:
+            CommandError: the runtime is not durable, or the run is held.
+        """
+        if self.durable is None:
+            raise CommandError("a run can have a name only where it is durable (--durable)")
+        with self._lock:
+            for ahead, run in enumerate(self._runs):
+                if run.id == run_id:
+                    run.tag = tag
+                    attached(ahead)
+                    return run
+            return self.durable.end_of(run_id)
+
+    def recover(self, tag_of: Callable[[str], object] = lambda text: None) -> list[Run]:
+        """Go on with the runs that another process accepted and did not end: those runs. Only the
+        first call does something; `tag_of` gives the tag for what the client called the run, as
+        JSON.
+        """
+        if self.durable is None:
+            return []
+        with self._lock:
+            if not self.durable.start(self.steering, self.follow_up):
+                return []
+            self._tag_of = tag_of
+            return self._take_up()
+
+    @property
+    def held(self) -> events.RunHeld | None:
+        """The run that was cut off and waits for `resume_run`."""
+        return None if self.durable is None else self.durable.held
+
+    def resume_run(self, run_id: str, *, go_on: bool = True) -> list[Run]:
+        """Let a run go on that is held after a crash, or end it as failed; it, and what waited
+        behind it.
+
+        Raises:
+            CommandError: no such run is held.
+        """
+        if self.durable is None:
+            raise CommandError(f"no run {run_id!r} is held", code="not_found")
+        with self._lock:
+            self.durable.release(run_id, go_on=go_on)
+            return self._take_up()
+
+    def _take_up(self) -> list[Run]:
+        """Submit what was left open, up to a run that is held."""
+        assert self.durable is not None
+        durable = self.durable
+
+        def work(run: Run) -> None:
+            self.prepare(run.cancel)
+            durable.work(run)
+
+        runs = [
+            self._submit("prompt", work, self._tag_of(row.tag), id=row.run)
+            for row in durable.to_take_up()
+        ]
+        if durable.held is not None:
+            self.tell(durable.held)
+        return runs
+
+    def retry(
+        self,
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        """Answer the last prompt once more, which failed or was aborted: it is not said again. What
+        was already answered of it is left out of the conversation.
+
+        Raises:
+            BusyError: a run is in flight.
+            CommandError: the last prompt was answered.
+        """
+        with self._idle("retry"):
+            self._drop_partial()
+
+            def work(run: Run) -> None:
+                self.prepare(run.cancel)
+                self.agent.go_on(run, Progress(), limits)
+
+            return self._submit("prompt", work, tag, accepted)
+
+    def _drop_partial(self) -> None:
+        if not self.session.drop_partial():
+            raise CommandError(
+                "there is nothing to try again: the last prompt was answered", code="not_found"
+            )
 
     def compact(
         self,
@@ -130,6 +252,8 @@ class Runs:
                 return False
             running = run is self._runs[0]
             run.listening = False
+        if self.durable is not None:
+            self.durable.aborted(run)
         if running:
             # What waits was meant for this run, not for one behind it. Told before the run can end.
             self.clear_queue(run)
@@ -168,6 +292,8 @@ class Runs:
         """Drop the messages that wait; their texts."""
         with self._lock:
             dropped = [user.text for user in self.steering], [user.text for user in self.follow_up]
+            if self.durable is not None:
+                self.durable.drop((*self.steering, *self.follow_up))
             self.steering.clear()
             self.follow_up.clear()
         if dropped[0] or dropped[1]:
@@ -210,6 +336,10 @@ class Runs:
                 raise CommandError(
                     f"queue_full: {len(queue)} messages are waiting; try again later",
                     code="queue_full",
+                )
+            if self.durable is not None:
+                user = self.durable.queue(
+                    "steering" if queue is self.steering else "follow_up", user
                 )
             queue.append(user)
         self._tell_queue(run)
@@ -257,7 +387,8 @@ class Runs:
     # --- end ---------------------------------------------------------------------------------
 
     def close(self, *, drain: bool = False, timeout: float | None = None) -> bool:
-        """Accept nothing more and wait for what was accepted; without `drain` it is aborted.
+        """Accept nothing more and wait for what was accepted; without `drain` it is aborted. A
+        durable run is not: it stops, and goes on when the next process starts.
 
         True when everything has ended within the time; not when it is the run that closes us.
         """
@@ -267,7 +398,7 @@ class Runs:
             self._wake.notify_all()
         if not drain:
             for run in runs:
-                run.cancel.set()
+                (run.suspend if run.id else run.cancel.set)()
         if self._conductor is None:
             return True
         if self._conductor is threading.current_thread() or not self._over.wait(timeout):
@@ -283,10 +414,13 @@ class Runs:
         kind: Literal["prompt", "compact"],
         work: Callable[[Run], None],
         tag: object,
-        accepted: Callable[[int], None],
+        accepted: Callable[[int], None] = lambda ahead: None,
         size: int = 0,
+        id: str = "",
+        note: Callable[[], None] = lambda: None,
     ) -> Run:
-        run = Run(kind, work, self, tag)
+        """`note` is called before anybody hears that it was accepted, and may refuse it."""
+        run = Run(kind, work, self, tag, id)
         run.size = size
         with self._lock:
             if self._closed:
@@ -298,6 +432,7 @@ class Runs:
                     f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
                 )
             self._start_conductor()
+            note()
             accepted(ahead)
             self._runs.append(run)
             self._wake.notify_all()
@@ -356,6 +491,8 @@ class Runs:
 
     def _sync(self, run: Run) -> None:
         try:
+            if self.durable is not None:
+                self.durable.ended(run)
             self.session.sync()
         except ZotError as error:
             run.fail(error)

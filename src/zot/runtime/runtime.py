@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.core.agent import Agent, AgentSettings
+from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.events import Event
 from zot.core.image import check_messages
+from zot.core.rule import Rule
 from zot.core.session import (
     Cleared,
     Entry,
@@ -40,11 +41,11 @@ from zot.core.source import (
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ZotError
 from zot.provider.models import Models, clamped
-from zot.provider.types import Level, Message, Model, Provider, ToolCall, Usage
-from zot.runtime.approval import Approval, Decision
+from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
+from zot.runtime.approval import Approval, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
-from zot.runtime.run import ABORT_GRACE
+from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
@@ -52,6 +53,7 @@ from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime.durable import Durable
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -86,6 +88,7 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     files: Files | None = None
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
+    durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
 
@@ -98,6 +101,7 @@ class Runtime(Workplace):
             agent,
             parts.client,
             parts.listeners,
+            parts.durable,
             shell=parts.shell,
             files=parts.files,
             redactor=parts.redactor,
@@ -330,6 +334,9 @@ class Runtime(Workplace):
             return None  # a model of yesterday
 
     def _switch(self, session: Session, model: Model | None, level: Level | None) -> None:
+        if self.durable is not None:
+            session.close()
+            raise CommandError("a durable runtime stays with its session: start another one")
         try:
             with self._idle("switching the session"):
                 before, self.agent.session = self.agent.session, session
@@ -391,6 +398,30 @@ class Runtime(Workplace):
             raise
         return model
 
+    def reconnect(self) -> bool:
+        """Take up another credential of the model's provider, after a login; False: it is the same.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            AuthError: there is none any more.
+        """
+        with self._idle("reconnect"):
+            model = self.agent.model
+            if not self.models.renew(model.provider):
+                return False
+            self._put_model(self.models.connect(model), model)
+            return True
+
+    def retry(
+        self,
+        *,
+        tag: object = None,
+        limits: Limits | None = None,
+        accepted: Callable[[int], None] = lambda ahead: None,
+    ) -> Run:
+        self.reconnect()
+        return super().retry(tag=tag, limits=limits, accepted=accepted)
+
     def _put_model(self, provider: Provider, model: Model) -> None:
         before = self.agent.provider
         self.agent.set_model(provider, model)
@@ -422,15 +453,36 @@ class Runtime(Workplace):
 
     # --- questions ---------------------------------------------------------------------------
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        """Answer an ApprovalRequest.
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest. `allow_project` also allows what is like it in this project
+        from now on: the `pattern`, or the one that the request offers. `args` are those to run
+        the tool with, in the place of the model's, which is told.
 
         Raises:
-            CommandError: no such question is open.
+            CommandError: no such question is open, or the pattern does not fit the call.
+            ConfigError: what is allowed for the project cannot be kept.
         """
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
-        self._approval.answer(request_id, decision, reason)
+        self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    def approvals(self) -> list[Rule]:
+        """What runs without a question: what was allowed for the project, or for this session."""
+        return [] if self._approval is None else self._approval.rules()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again. Raises CommandError when there is no such approval."""
+        if self._approval is None:
+            raise CommandError("this runtime asks for no approvals", code="not_found")
+        self._approval.remove_rule(Rule(tool, pattern))
 
     def answer(
         self,

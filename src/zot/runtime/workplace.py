@@ -18,6 +18,7 @@ from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime.durable import Durable
     from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 
 
@@ -27,12 +28,13 @@ class Workplace(Runs):
         agent: Agent,
         client: RuntimeClient,
         listeners: Sequence[Listener],
+        durable: Durable | None,
         *,
         shell: Shell | None,
         files: Files | None,
         redactor: Redactor | None,
     ) -> None:
-        super().__init__(agent, client, listeners)
+        super().__init__(agent, client, listeners, durable)
         self._shell = shell
         self._files = files
         self._redactor = redactor

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
+from zot.core.rule import Rule
 from zot.core.session import SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
@@ -93,6 +94,7 @@ __all__ = [
     "ReplaceText",
     "Response",
     "Rewound",
+    "Rule",
     "Runtime",
     "SessionError",
     "SessionInfo",

@@ -14,16 +14,18 @@ from typing import Any, Self, Unpack
 from msgspec.structs import replace
 
 from zot.core.agent import Limits
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime.approval import Decision
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
-from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, Runtime
+from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, NothingToResume, Runtime
 from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 
 
@@ -31,12 +33,16 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
     """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
 
     def __init__(
-        self, runtime: Runtime, text: str, images: Sequence[Image], limits: Limits | None
+        self, start: Callable[[Callable[[], None]], tuple[Run | StoredEnd, Channel]]
     ) -> None:
+        """`start` begins the run; it gets what to call whenever there is an event."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
-        self._run, self._channel = runtime._start(text, images, limits, self._waker())
+        run, self._channel = start(self._waker())
+        self.end = run if isinstance(run, StoredEnd) else None
+        """How a durable run ended that had ended before: then Done is all that comes."""
+        self._run = None if isinstance(run, StoredEnd) else run
 
     def __aiter__(self) -> Self:
         return self
@@ -46,7 +52,7 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         try:
             event = await self._next()
         except asyncio.CancelledError:
-            self._run.cancel.set()
+            self._cancel()
             await self._drained()
             raise
         if event is None:
@@ -56,7 +62,7 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
     async def aclose(self) -> None:
         """Abort what still runs, and wait until it has stopped."""
         if not self._channel.ended:
-            self._run.cancel.set()
+            self._cancel()
             await self._drained()
 
     async def __aenter__(self) -> Self:
@@ -116,6 +122,10 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         channel: Channel | None = getattr(self, "_channel", None)  # None: the prompt was refused
         if channel is not None and not channel.ended:
             channel.end()
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._run is not None:
             self._run.cancel.set()
 
 
@@ -130,11 +140,34 @@ class AsyncRuntime:
         self._runtime = Runtime(replace(config, tools=self._looped(config.tools)))
 
     def prompt(
-        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        run: str = "",
     ) -> AsyncEventStream:
         """Start a prompt; raises as `Runtime.prompt` does."""
         self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(self._runtime, text, images, limits)
+        start = partial(self._runtime._start, text, images, limits, run)
+        return AsyncEventStream(start)
+
+    def resume(self) -> AsyncEventStream | None:
+        """Go on with a durable run that was cut off; as `Runtime.resume`."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            return AsyncEventStream(self._runtime._resume)
+        except NothingToResume:
+            return None
+
+    def resume_run(self, run: str, *, go_on: bool = True) -> AsyncEventStream:
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(partial(self._runtime._resume_run, run, go_on))
+
+    def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
+        """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(partial(self._runtime._retry, limits))
 
     def cancel(self) -> bool:
         return self._runtime.cancel()
@@ -269,8 +302,22 @@ class AsyncRuntime:
     def abort_shell(self) -> None:
         self._runtime.abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        self._runtime.approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        self._runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        return self._runtime.approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        self._runtime.remove_approval(tool, pattern)
 
     def answer(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
 
 from msgspec import Struct, defstruct
 
@@ -23,7 +23,7 @@ from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
-FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking")
+FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking", "tools")
 """Those of the wire's features that make sense in one process. With `approvals` and `dialogs` the
 embedder says that it answers: `Runtime.approve`, `Runtime.answer`."""
 
@@ -51,6 +51,8 @@ class Settings(TypedDict, total=False):
     extensions: Sequence[str | os.PathLike[str]]
     mcp_servers: Mapping[str, Mapping[str, Json]]
     session: str | os.PathLike[str] | None
+    durable: bool
+    on_crash: Literal["continue", "hold", "fail"] | None
     max_steps: int | None
     max_cost: float | None
     max_tokens: int | None

@@ -15,16 +15,17 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core.agent import Limits
 from zot.core.events import Event
+from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult, Question
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.approval import Approval, Decision
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
-from zot.runtime.run import Run
+from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
 from zot.wire import frames, zot_replies
@@ -77,7 +78,7 @@ class Channel:
             if not self._waiting:
                 return None
             event = self._waiting.popleft()
-            if isinstance(event, frames.Done):
+            if isinstance(event, frames.Done | frames.RunSuspended):
                 self.ended = True
             self._condition.notify_all()
             return event
@@ -94,10 +95,13 @@ class Channel:
 
 
 class EventStream(Iterator[EventFrame]):
-    """The events of one prompt, up to and including Done. Closing it early aborts the run."""
+    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
+    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
 
-    def __init__(self, run: Run, channel: Channel) -> None:
-        self._run = run
+    def __init__(self, run: Run | StoredEnd, channel: Channel) -> None:
+        self.end = run if isinstance(run, StoredEnd) else None
+        """How a durable run ended that had ended before: then Done is all that comes."""
+        self._run = None if isinstance(run, StoredEnd) else run
         self._channel = channel
 
     def __iter__(self) -> Self:
@@ -112,7 +116,8 @@ class EventStream(Iterator[EventFrame]):
     def close(self) -> None:
         """Abort what still runs, and wait until it has stopped."""
         self._abort()
-        self._run.ended.wait(STOP_SECONDS)
+        if self._run is not None:
+            self._run.ended.wait(STOP_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +131,12 @@ class EventStream(Iterator[EventFrame]):
     def _abort(self) -> None:
         if not self._channel.ended:
             self._channel.end()
-            self._run.cancel.set()
+            if self._run is not None:
+                self._run.cancel.set()
+
+
+class NothingToResume(Exception):
+    """No run was cut off."""
 
 
 class _RunEvents(RuntimeClient):
@@ -184,17 +194,50 @@ class Runtime:
     # --- runs --------------------------------------------------------------------------------
 
     def prompt(
-        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        run: str = "",
     ) -> EventStream:
         """Start a prompt; the iterator gives its events, last of all Done.
 
-        `limits` take the place of those of the settings.
+        `limits` take the place of those of the settings. `run`: your own name for a durable run;
+        under a name that is known nothing is run again: the events are those of the run that goes
+        on, or `end` says how it ended.
+
+        Raises:
+            BusyError: another prompt or compact runs, or one was cut off (see `resume`).
+            CommandError: there is nothing to say, or an image that no model takes.
+        """
+        return EventStream(*self._start(text, images, limits, run, None))
+
+    def resume(self) -> EventStream | None:
+        """Go on with a durable run that was cut off, and with what waited behind it; None: there
+        is none, or it goes on already.
+
+        Raises:
+            CommandError: it is held (code `held`): `resume_run` lets it go on.
+        """
+        try:
+            return EventStream(*self._resume(None))
+        except NothingToResume:
+            return None
+
+    def resume_run(self, run: str, *, go_on: bool = True) -> EventStream:
+        """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
+        return EventStream(*self._resume_run(run, go_on, None))
+
+    def retry(self, *, limits: Limits | None = None) -> EventStream:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again.
 
         Raises:
             BusyError: another prompt or compact runs.
-            CommandError: there is nothing to say, or an image that no model takes.
+            CommandError: the last prompt was answered.
         """
-        return EventStream(*self._start(text, images, limits, None))
+        return EventStream(*self._retry(limits, None))
 
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
@@ -407,9 +450,30 @@ class Runtime:
     def abort_shell(self) -> None:
         self._open().abort_shell()
 
-    def approve(self, request_id: str, decision: Decision, reason: str = "") -> None:
-        """Answer an ApprovalRequest (feature `approvals`). Raises CommandError if not open."""
-        self._open().approve(request_id, decision, reason)
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest (feature `approvals`). `allow_project` also allows what is
+        like it in this project from now on: the `pattern`, or the one that the request offers.
+        `args` are those to run the tool with, in the place of the model's, which is told.
+
+        Raises CommandError if it is not open, or the pattern does not fit the call.
+        """
+        self._open().approve(request_id, decision, reason, pattern=pattern, args=args)
+
+    def approvals(self) -> Sequence[Rule]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self._open().approvals()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on. Raises CommandError if there is no such approval."""
+        self._open().remove_approval(tool, pattern)
 
     def answer(
         self,
@@ -425,7 +489,8 @@ class Runtime:
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Abort what runs, and let go of connections, processes and files. May be repeated."""
+        """Abort what runs, and let go of connections, processes and files. May be repeated. A
+        durable run is not ended: it goes on with the next runtime on its session."""
         with self._lock:
             if self._closed:
                 return
@@ -451,16 +516,67 @@ class Runtime:
         text: str,
         images: Sequence[Image],
         limits: Limits | None,
+        name: str,
         notify: Callable[[], None] | None,
-    ) -> tuple[Run, Channel]:
+    ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         pictures = checked(images)
         channel = Channel(notify)
         with self._lock:
+            if name and (known := self._known(name, channel)) is not None:
+                return known, channel
             runtime = self._idle()
             self._reader.channel = channel
-            self._run = run = runtime.prompt(text, pictures, tag=channel, limits=limits)
+            self._run = run = runtime.prompt(
+                text, pictures, tag=channel, limits=limits, run_id=name
+            )
+        return run, channel
+
+    def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
+        """The run of this name, its events bound for the channel; or its end."""
+        runtime = self._open()
+        runtime.recover(lambda text: channel)
+        known = runtime.repeated(name, channel, lambda ahead: None)
+        if isinstance(known, Run):
+            self._reader.channel, self._run = channel, known
+        elif known is not None:
+            channel.put(frames.Done())
+        return known
+
+    def _retry(
+        self, limits: Limits | None, notify: Callable[[], None] | None
+    ) -> tuple[Run, Channel]:
+        channel = Channel(notify)
+        with self._lock:
+            runtime = self._idle()
+            self._reader.channel = channel
+            self._run = run = runtime.retry(tag=channel, limits=limits)
+        return run, channel
+
+    def _resume(self, notify: Callable[[], None] | None) -> tuple[Run, Channel]:
+        channel = Channel(notify)
+        with self._lock:
+            runtime = self._open()
+            runs = runtime.recover(lambda text: channel)
+            if runs:
+                self._reader.channel, self._run = channel, runs[0]
+                return runs[0], channel
+            held = runtime.held
+        if held is not None:
+            raise CommandError(f"the run {held.run!r} is held: {held.reason}", code="held")
+        raise NothingToResume
+
+    def _resume_run(
+        self, name: str, go_on: bool, notify: Callable[[], None] | None
+    ) -> tuple[Run, Channel]:
+        channel = Channel(notify)
+        with self._lock:
+            runtime = self._open()
+            runtime.recover(lambda text: channel)
+            self._reader.channel = channel
+            self._run = run = runtime.resume_run(name, go_on=go_on)[0]
+            run.tag = channel
         return run, channel
 
     def _idle(self) -> inner.Runtime:

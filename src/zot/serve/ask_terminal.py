@@ -9,12 +9,13 @@ import termios
 import time
 
 from zot.cancel import Cancel
+from zot.core.events import ApprovalRequest
 from zot.lines import ready
-from zot.provider.types import ToolCall
 from zot.runtime.approval import Verdict
 
 TTY = "/dev/tty"
-QUESTION = "allow? [y]es, [n]o, [a]lways for this tool, or a reason why not: "
+QUESTION = "allow? [y]es, [n]o, [a]lways for this tool now, {project}or a reason why not: "
+PROJECT = "[p] always here: {pattern}, "
 
 
 def has_terminal() -> bool:
@@ -22,7 +23,7 @@ def has_terminal() -> bool:
     return os.isatty(0) and os.isatty(2)
 
 
-def ask_terminal(call: ToolCall, preview: str, seconds: float, cancel: Cancel) -> Verdict | None:
+def ask_terminal(question: ApprovalRequest, cancel: Cancel) -> Verdict | None:
     try:
         fd = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -30,12 +31,24 @@ def ask_terminal(call: ToolCall, preview: str, seconds: float, cancel: Cancel) -
     try:
         # What was typed before the question was seen is no answer to it.
         termios.tcflush(fd, termios.TCIFLUSH)
-        shown = "".join(f"  {_visible(line)}\n" for line in preview.split("\n"))
-        _write(fd, f"\nzot wants to use {_visible(call.name)}:\n{shown}{QUESTION}")
-        line = _read_line(fd, seconds, cancel)
+        shown = "".join(f"  {_visible(line)}\n" for line in _shown(question).split("\n"))
+        choices = QUESTION.format(project=_project(question))
+        _write(fd, f"\nzot wants to use {_visible(question.call.name)}:\n{shown}{choices}")
+        line = _read_line(fd, question.timeout, cancel)
     finally:
         os.close(fd)
     return None if line is None else understand(line)
+
+
+def _shown(question: ApprovalRequest) -> str:
+    """The diff says more than the arguments do."""
+    if not question.diff:
+        return question.preview
+    return f"{(question.call.args or {}).get('path')}\n{question.diff}"
+
+
+def _project(question: ApprovalRequest) -> str:
+    return PROJECT.format(pattern=_visible(question.pattern)) if question.pattern else ""
 
 
 def understand(line: str) -> Verdict:
@@ -46,6 +59,8 @@ def understand(line: str) -> Verdict:
             return Verdict("allow")
         case "a" | "always":
             return Verdict("allow_session")
+        case "p" | "project":
+            return Verdict("allow_project")
         case "" | "n" | "no":
             return Verdict("deny")
         case _:

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 
+from zot.bugs import complain
 from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core import events
@@ -100,7 +101,7 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
         return 128 + stopped_by[0]
     if run.error is not None:
         hint = "; --no-session keeps none" if isinstance(run.error, SessionError) else ""
-        sys.stderr.write(f"zot: {run.error}{hint}\n")
+        complain(f"{run.error}{hint}")
         return EXIT_FAILED
     return 0 if run.stop == "end" else EXIT_FAILED
 
@@ -121,7 +122,7 @@ class AsText(RuntimeClient):
         elif isinstance(event, events.ExtensionDisplay):
             self._shown.append(event.text)
         elif isinstance(event, events.ExtensionNotify):
-            sys.stderr.write(f"zot: [{event.extension}] {event.message}\n")
+            complain(f"[{event.extension}] {event.message}")
 
     def failed(self, error: ZotError) -> None:
         """The person sees it on stderr."""

@@ -7,7 +7,6 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -17,7 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot import __version__
-from zot.bugs import internal_error
+from zot.bugs import complain, internal_error
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong
@@ -35,20 +34,26 @@ if TYPE_CHECKING:
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_commands import SlowCommands
+    from zot.serve.rpc_durable import KeptFrames
     from zot.settings.resolve import Setup
+    from zot.wire.frames import EventFrame
     from zot.wire.zot_replies import KeptMessages
 
 MAX_ANSWER = 16 * 1024 * 1024
+HELLO_SECONDS = 1.0
+"""How long a run that was cut off waits for the client to say what it understands."""
 Change = (
     commands.Clear
     | commands.SetModel
     | commands.SetReasoning
     | commands.SetJail
     | commands.Approve
+    | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
     | commands.PanelClose
     | commands.AbortShell
+    | commands.ResumeRun
 )
 """Commands that are done when they are answered."""
 
@@ -74,7 +79,15 @@ def serve(plan: Plan, token: str = "") -> int:
         _ = server.runtime  # what is wrong with the files should be known before the first prompt
     elif not token and may_have_extensions(setup):
         server.warm_up()  # a guard may be slow to start; it has until the first tool call
-    return server.serve()
+    if not setup.options.durable:
+        return server.serve()
+    patience = threading.Timer(HELLO_SECONDS, server.recover)
+    patience.daemon = True
+    patience.start()
+    try:
+        return server.serve()
+    finally:
+        patience.cancel()
 
 
 class RpcServer(LineServer):
@@ -86,6 +99,10 @@ class RpcServer(LineServer):
         self._features: frozenset[str] = frozenset()
         self._wire_lock = threading.Lock()
         self._seq = 0
+        self._kept: KeptFrames | None = None
+        """The frames of a durable session; None: it is not durable."""
+        self._recover_lock = threading.Lock()
+        self._recovered = False
         self._runtime_lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
@@ -112,7 +129,10 @@ class RpcServer(LineServer):
         try:
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
+            if not isinstance(incoming.command, commands.Hello | commands.Ping):
+                self.recover()
             self._handle(incoming, incoming.command)
+            self.recover()
         except ZotError as error:
             self._fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
@@ -143,6 +163,8 @@ class RpcServer(LineServer):
                 self.warm_up()
             case commands.Prompt():
                 self._prompt(incoming, command)
+            case commands.RetryPrompt():
+                self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
             case commands.Compact(instructions):
                 self.runtime.compact(
                     instructions, tag=incoming.id, accepted=self._accepted(incoming)
@@ -150,11 +172,19 @@ class RpcServer(LineServer):
             case commands.Abort(target):
                 self._abort(target)
                 self._answer(incoming)
+            case commands.Events(after, limit):
+                page = self._kept_frames().read(self.runtime, self._features, after, limit)
+                self._answer(incoming, page, limit=MAX_ANSWER)
             case commands.Steer():
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
                 self._queue(incoming, command, self.runtime.follow)
-            case commands.GetState() | commands.GetMessages() | commands.GetModels():
+            case (
+                commands.GetState()
+                | commands.GetMessages()
+                | commands.GetModels()
+                | commands.GetApprovals()
+            ):
                 self._look(incoming, command)
             case (
                 commands.GetCommands()
@@ -196,8 +226,10 @@ class RpcServer(LineServer):
             case commands.SetJail(on):
                 runtime.set_jail(on)
                 return zot.JailSet(on)
-            case commands.Approve(request_id, decision, reason):
-                runtime.approve(request_id, decision, reason)
+            case commands.Approve(request_id, decision, reason, pattern, args):
+                runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+            case commands.RemoveApproval(tool, pattern):
+                runtime.remove_approval(tool, pattern)
             case commands.Answer(request_id, value, confirmed, cancelled):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
@@ -206,6 +238,8 @@ class RpcServer(LineServer):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():
                 runtime.abort_shell()
+            case commands.ResumeRun(run, decision):
+                runtime.resume_run(run, go_on=decision == "continue")
             case _:
                 assert_never(command)
         return UNSET
@@ -224,13 +258,53 @@ class RpcServer(LineServer):
         )
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        if command.run and self._repeated(incoming, command.run):
+            return
         self.runtime.prompt(
             command.message,
             checked_images(command.images),
             tag=incoming.id,
             limits=self._limits(command),
-            accepted=self._accepted(incoming),
+            accepted=self._accepted(incoming, command.run),
+            run_id=command.run,
         )
+
+    def _repeated(self, incoming: Incoming, id: str) -> bool:
+        """Answer a prompt whose run is known already; False if it is not."""
+
+        def attached(ahead: int) -> None:
+            started = zot.Started(True, ahead, run=id, resumed=True)
+            self._answer(incoming, started, tag=incoming.id)
+
+        from zot.runtime.run import StoredEnd  # deferred: it is loaded by now
+
+        known = self.runtime.repeated(id, incoming.id, attached)
+        if isinstance(known, StoredEnd):
+            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
+            self._answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
+        return known is not None
+
+    def recover(self) -> None:
+        """Go on with what was cut off. Not before the client has said what it understands."""
+        if not self._plan.setup.options.durable or not self._authenticated:
+            return
+        with self._recover_lock:
+            if self._recovered:
+                return
+            runtime, self._recovered = self.runtime, True
+            if (end := self._kept_frames().untold_end(runtime)) is not None:
+                self.listen(end, None)
+            runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+
+    def _kept_frames(self) -> KeptFrames:
+        _ = self.runtime
+        if self._kept is None:
+            raise CommandError("events are kept only with --durable", code="not_found")
+        return self._kept
+
+    def input_ended(self) -> None:
+        self.recover()
+        super().input_ended()
 
     def _limits(self, command: commands.Prompt) -> Limits | None:
         """The limits of this prompt, where it brings some of its own."""
@@ -264,7 +338,10 @@ class RpcServer(LineServer):
     def _look(
         self,
         incoming: Incoming,
-        command: commands.GetState | commands.GetMessages | commands.GetModels,
+        command: commands.GetState
+        | commands.GetMessages
+        | commands.GetModels
+        | commands.GetApprovals,
     ) -> None:
         from zot.wire import zot_replies  # deferred: start-up budget
 
@@ -280,6 +357,8 @@ class RpcServer(LineServer):
             case commands.GetModels(everywhere):
                 models = runtime.models.all("" if everywhere else runtime.model.provider)
                 self._answer(incoming, zot_replies.models(models))
+            case commands.GetApprovals():
+                self._answer(incoming, zot_replies.approvals(runtime.approvals()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 if self._messages is None:
@@ -308,9 +387,11 @@ class RpcServer(LineServer):
         if self._warming is not None:  # Python may crash when it ends while a thread still imports
             self._warming.join(STOP_SECONDS)
 
-    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+    def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
-        return lambda ahead: self._answer(incoming, zot.Started(True, ahead), tag=incoming.id)
+        return lambda ahead: self._answer(
+            incoming, zot.Started(True, ahead, run=run), tag=incoming.id
+        )
 
     # --- the runtime behind it ---------------------------------------------------------------
 
@@ -332,7 +413,14 @@ class RpcServer(LineServer):
         self._frame = frame
         options = self._plan.setup.options
         approval = None if options.yolo else Approval(options.approve, client=self)
-        return build_runtime(self._plan, self, approval=approval, warn=warn, owns_process=True)
+        runtime = build_runtime(
+            self._plan, self, approval=approval, warn=complain, owns_process=True
+        )
+        if options.durable:
+            from zot.serve.rpc_durable import KeptFrames
+
+            self._kept = KeptFrames(options.session)
+        return runtime
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -365,8 +453,17 @@ class RpcServer(LineServer):
     def listen(self, event: Event, run: Run | None) -> None:
         assert self._frame is not None
         frame = self._frame(event, self._features)
-        if frame is not None:
+        if self._kept is not None:
+            self._put_kept(event, frame, UNSET if run is None else run.tag)
+        elif frame is not None:
             self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
+        assert self._kept is not None
+        with self._wire_lock:  # kept and written in one order, and kept first
+            line = self._kept.keep(event, frame, self._features, tag)
+            if line is not None:
+                self.writer.put(line)
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -387,15 +484,12 @@ class RpcServer(LineServer):
         self._put(zot.encode(zot.failure(incoming, error, codes="codes" in self._features)), UNSET)
 
     def _put(self, line: bytes, tag: Any) -> None:
-        with self._wire_lock:
-            if "seq" in self._features:
-                self._seq += 1
-                line = zot.stamped(line, self._seq, tag)
+        if "seq" not in self._features:
             self.writer.put(line)
-
-
-def warn(text: str) -> None:
-    sys.stderr.write(f"zot: {text}\n")
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self._seq = self._seq + 1 if self._kept is None else self._kept.number()
+            self.writer.put(zot.stamped(line, self._seq, tag))
 
 
 def too_large(size: int) -> CommandError:

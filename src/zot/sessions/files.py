@@ -17,7 +17,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from zot.core.session import Entry, Replaced, Session, new_session_id
+from zot.core.session import JOURNAL, Custom, Entry, Replaced, Session, new_session_id
 from zot.errors import SessionError
 from zot.files import ensure_dir, lock, sync_dir
 from zot.formats import format_named, format_of, formats
@@ -88,6 +88,26 @@ class FileStore:
             store._open()
         return store
 
+    @classmethod
+    def begin_in(cls, path: str, meta: Meta, wait: float = 0.0) -> FileStore | None:
+        """A session in an empty file; None: it is not empty any more.
+
+        Raises:
+            SessionError: another process has it, or it cannot be written.
+        """
+        fd = open_checked(path, os.O_RDWR | os.O_APPEND)
+        try:
+            take(fd, path, wait)
+            if os.fstat(fd).st_size:
+                os.close(fd)
+                return None
+            store = cls(path, meta, fd=fd, sync=sync_policy())
+            store._begin(fd)
+        except SessionError:
+            os.close(fd)
+            raise
+        return store
+
     def follow(self, session: Session) -> None:
         """Say whose entries these are: some rows repeat what came before on their branch."""
         self._session = session
@@ -98,7 +118,10 @@ class FileStore:
         fd = self._open()
         self._write(fd, self._writer.entry(entry, self._session))
         self._writer.last = entry.id
-        self._kept = self._kept or isinstance(entry.body, Message | Replaced)
+        body = entry.body
+        said = isinstance(body, Message | Replaced)
+        noted = isinstance(body, Custom) and body.kind == JOURNAL
+        self._kept = self._kept or said or noted
         if self._sync == "event":
             self._fdatasync(fd)
 
@@ -147,6 +170,11 @@ class FileStore:
             except OSError as error:
                 raise cannot("create", self.path, error) from error
             try:
+                take(fd, self.path)
+            except SessionError as error:  # another process found it empty and began in it
+                os.close(fd)
+                raise error from FileExistsError()
+            try:
                 self._begin(fd)
             except SessionError:
                 os.close(fd)
@@ -158,7 +186,6 @@ class FileStore:
         return self._fd
 
     def _begin(self, fd: int) -> None:
-        take(fd, self.path)
         self._write(fd, self._writer.head())
         if self._sync != "off":
             self._fdatasync(fd)
@@ -219,8 +246,11 @@ def load(path: str) -> Loaded:
         os.close(fd)
 
 
-def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, Loaded]:
-    """Lock a session file, cut a torn end off (it is kept beside it), and read it.
+def open_to_append(
+    path: str, *, sync: Sync | None = None, wait: float = 0.0
+) -> tuple[FileStore, Loaded]:
+    """Lock a session file, cut a torn end off (it is kept beside it), and read it. `wait`: so many
+    seconds for another process that has it.
 
     A file that cannot be repaired (a full disk) is open for reading only, and a note says so.
 
@@ -229,7 +259,7 @@ def open_to_append(path: str, *, sync: Sync | None = None) -> tuple[FileStore, L
     """
     fd = open_checked(path, os.O_RDWR | os.O_APPEND)
     try:
-        take(fd, path)
+        take(fd, path, wait)
         loaded, torn, reader = _read(fd, path)
         if why := reader.sealed():
             raise SessionError(
@@ -343,13 +373,18 @@ def _lacks_newline(fd: int) -> bool:
 # --- locks and words -------------------------------------------------------------------------
 
 
-def take(fd: int, path: str) -> None:
-    """Take the file for this process until the descriptor is closed.
+def take(fd: int, path: str, wait: float = 0.0) -> None:
+    """Take the file for this process until the descriptor is closed; `wait` is for another one
+    that may be about to end.
 
     Raises:
         SessionError: another process has it.
     """
-    if not lock(fd):
+    deadline = time.monotonic() + wait
+    while not lock(fd):
+        if time.monotonic() < deadline:
+            time.sleep(0.02)  # nothing tells when a lock becomes free
+            continue
         pid = holder(fd)
         who = f"process {pid}" if pid else "another process"
         raise SessionError(

@@ -91,7 +91,7 @@ class KeptSessions:
         return Meta(id, self._cwd, name, provider, rfc3339(time.time()), zot.__version__)
 
 
-def resumed(session: str, cwd: str, home: str) -> Session | None:
+def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
     """The session to go on with: of this path, else the latest one here; None: there is none yet.
 
     Raises:
@@ -100,7 +100,7 @@ def resumed(session: str, cwd: str, home: str) -> Session | None:
     path = session or latest_path(cwd, home)
     if not path or not os.path.lexists(path):
         return None
-    return open_session(path, cwd)
+    return open_session(path, cwd, wait=wait)
 
 
 def info_of(path: str, loaded: Loaded) -> SessionInfo:

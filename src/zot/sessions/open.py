@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from hashlib import sha256
 
 import zot
+from zot.bugs import complain
 from zot.core.session import Session, new_session_id
 from zot.errors import SessionError
 from zot.sessions.files import (
@@ -25,7 +25,7 @@ Warn = Callable[[str], None]
 
 
 def warn_on_stderr(text: str) -> None:
-    sys.stderr.write(f"zot: warning: {text}\n")
+    complain(f"warning: {text}")
 
 
 def sessions_dir(cwd: str, home: str) -> str:
@@ -40,19 +40,20 @@ def open_session(
     provider: str = "",
     model: str = "",
     warn: Warn = warn_on_stderr,
+    wait: float = 0.0,
 ) -> Session:
-    """The session in `path`, created if it does not exist.
+    """The session in `path`, created if it does not exist. `wait`: so many seconds for another
+    process that has the file and may be about to end.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
     if os.path.lexists(path) and not _is_empty(path):
-        return _reopen(path, warn)
+        return _reopen(path, warn, wait)
     id = new_session_id()
     meta = Meta(id, cwd, model, provider, rfc3339(time.time()), zot.__version__)
-    if os.path.lexists(path):
-        os.unlink(path)  # an empty file somebody made room with
-    return _session(FileStore.create(path, meta), id)
+    store = _created(path, meta, wait)
+    return _reopen(path, warn, wait) if store is None else _session(store, id)
 
 
 def begin_session(cwd: str, home: str, *, provider: str = "", model: str = "") -> Session:
@@ -113,8 +114,21 @@ def automatic_path(directory: str, id: str, started: float) -> str:
     return os.path.join(directory, f"{stamp}-{id[-8:]}.jsonl")
 
 
-def _reopen(path: str, warn: Warn) -> Session:
-    store, loaded = open_to_append(path)
+def _created(path: str, meta: Meta, wait: float) -> FileStore | None:
+    """A new file, or an empty one that somebody made room with; None: another process begins a
+    session there at the same moment."""
+    try:
+        if os.path.lexists(path):
+            return FileStore.begin_in(path, meta, wait)
+        return FileStore.create(path, meta)
+    except SessionError as error:
+        if isinstance(error.__cause__, FileExistsError):
+            return None
+        raise
+
+
+def _reopen(path: str, warn: Warn, wait: float) -> Session:
+    store, loaded = open_to_append(path, wait=wait)
     for note in loaded.notes:
         warn(note)
     return _session(store, loaded.meta.id or new_session_id(), loaded)

@@ -46,6 +46,17 @@ class AvailableModels:
     def connect(self, model: Model) -> Provider:
         return self._setup(model.provider, model.id).connect(model)
 
+    def renew(self, provider: str) -> bool:
+        before = self._setups.get(provider)
+        if before is None or before.info.auth == "none":
+            return False
+        options = replace(before.options, provider=provider, model=before.model.id)
+        setup = resolve(options, self._around)
+        self._setups[provider] = setup
+        if before is self._first:
+            self._first = setup
+        return setup.key != before.key
+
     def _is_provider(self, name: str) -> bool:
         try:
             self._first.known.provider(name)

@@ -7,6 +7,7 @@ first answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,9 @@ from zot.errors import UsageError
 from zot.provider.types import Json, Level
 from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, from_text
 from zot.text import nearest
+
+if TYPE_CHECKING:
+    from typing import Literal
 
 
 class Options(Struct, frozen=True):
@@ -53,6 +57,8 @@ class Options(Struct, frozen=True):
     resume: bool = False
     session: str = ""
     no_session: bool = False
+    durable: bool = False
+    on_crash: Literal["continue", "hold", "fail"] | None = None
     ext: tuple[str, ...] = ()
     extensions: bool | None = None
     mcp: bool | None = None

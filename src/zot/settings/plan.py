@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from zot.core.tool import Tool
     from zot.provider.models import Models
 
+HOLDER_SECONDS = 5.0
+"""How long the start of a durable runtime waits for a process that still holds the session."""
+
 
 class Tape(Protocol):
     """Writes down what models and tools answer, or answers in their place (testing/record.py)."""
@@ -61,4 +64,6 @@ def resumed_by(options: Options, around: Surroundings) -> Session | None:
         return None
     from zot.sessions.kept import resumed  # only where a session is taken up
 
-    return resumed(options.session, working_directory(options.cwd, around), around.home)
+    wait = HOLDER_SECONDS if options.durable else 0.0
+    cwd = working_directory(options.cwd, around)
+    return resumed(options.session, cwd, around.home, wait=wait)

@@ -62,6 +62,8 @@ class Setting(Struct, frozen=True):
     file: Literal["", "user", "project"] = ""
     """May stand in config.json and in a variable. "user": in a project's only if it is trusted."""
     default: Json = None
+    choices: tuple[str, ...] = ()
+    """The only texts it may be."""
     old: tuple[str, ...] = ()
     """Names that files and variables of before, and the Go program's, have for it."""
     sdk: bool = False
@@ -145,6 +147,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("resume", "switch", "choose a session to go on with", flags=("-r", "--resume")),
         Setting("session", "text", "use this session file", "PATH", sdk=True),
         Setting("no_session", "switch", "keep nothing"),
+        Setting("durable", "switch", "runs survive the process: needs a session file", sdk=True),
+        Setting("on_crash", "text", "what a run does after a crash: continue, hold or fail", "WORD",
+                choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
     ),
     "Testing": (
         Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),
@@ -190,6 +195,8 @@ def checked(setting: Setting, value: Json) -> Json:
     """The value as Options holds it. Raises ValueError."""
     if not _fits(setting.kind, value):
         raise ValueError(f"must be {_WANTED[setting.kind]}, not {value!r}")
+    if setting.choices and value not in setting.choices:
+        raise ValueError(f"must be one of {', '.join(setting.choices)}, not {value!r}")
     if setting.kind == "level":
         return LEVEL_WORDS[value]
     return tuple(value) if setting.kind in ("list", "words") else value

@@ -181,6 +181,9 @@ class RecordingModels:
     def connect(self, model: Model) -> Provider:
         return RecordingProvider(self._models.connect(model), self._recorder)
 
+    def renew(self, provider: str) -> bool:
+        return self._models.renew(provider)
+
 
 # --- replay ------------------------------------------------------------------------------------
 
@@ -309,6 +312,9 @@ class ReplayModels:
 
     def connect(self, model: Model) -> Provider:
         return ReplayProvider(self._cassette)
+
+    def renew(self, provider: str) -> bool:
+        return False
 
 
 # --- both --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zot.core.tool import ToolContext, ToolOutput
+from zot.core.tool import Reconciled, ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
 from zot.tools import files, replace, textdiff
@@ -38,3 +38,22 @@ class Edit:
             details["tolerated"] = list(after.notes)
             rows += "\n\n" + "\n".join(f"[{note}]" for note in after.notes)
         return ToolOutput(content=(Text(rows),), details=details)
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """Which texts are in the file now; whether that is because of this edit, the model knows
+        better."""
+        path = self._place.resolve(args.get("path"))
+        name = self._place.shown(path)
+        edits = replace.parse(args)
+        with self._place.target(path, create=False) as target:
+            now = files.load(target)
+        if now is None:
+            return Reconciled("unknown", f"{name} does not exist.")
+        text = now.replace(b"\r\n", b"\n")
+        old = sum(before in text for before, _ in edits)
+        new = sum(bool(after) and after in text for _, after in edits)
+        return Reconciled(
+            "unknown",
+            f"In {name} now: the old text of {old} and the new text of {new} of "
+            f"{len(edits)} edits.",
+        )

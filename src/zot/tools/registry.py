@@ -7,9 +7,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
 from zot.provider.types import Json
 
@@ -84,6 +84,11 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     ),
 }
 NAMES = tuple(TOLD)
+REPLAY: dict[str, Replay] = {
+    **dict.fromkeys(("read", "glob", "grep"), "safe"),
+    **dict.fromkeys(("write", "edit"), "reconcile"),
+}
+"""What only looks may run again; what writes a file can look whether it did."""
 BACKGROUND = {
     "bash_output": "See what a background command printed since the last look, and if it runs.",
     "bash_kill": "End a background command.",
@@ -203,12 +208,21 @@ class Builtin:
             "properties": properties,
             "required": required,
         }
+        self.replay: Replay = REPLAY.get(name, "never")
         self._parts = parts
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        module = import_module(f"zot.tools.{self.name}")
-        tool: Tool = getattr(module, self.name.capitalize())(*self._parts())
+        tool: Tool = self._made()
         return tool.run(args, context)
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """Only for those whose `replay` says so."""
+        tool: ReconcilingTool = self._made()
+        return tool.reconcile(args, context)
+
+    def _made(self) -> Any:
+        module = import_module(f"zot.tools.{self.name}")
+        return getattr(module, self.name.capitalize())(*self._parts())
 
 
 class BackgroundTool:

@@ -1,4 +1,6 @@
-"""Files of the user's for a rewind: looked at, put back and compared where the tools work."""
+"""Files of the user's as others than the model want them: what a call would change, what was
+changed, and put back.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,11 @@ import os
 from pathlib import Path
 
 from zot.cancel import Cancel
+from zot.core.changes import PlannedChange
 from zot.errors import ToolError
-from zot.tools import files, replace, textdiff
+from zot.provider.types import ToolCall
+from zot.text import whole_characters
+from zot.tools import endings, files, replace, textdiff
 from zot.tools.place import Place
 
 
@@ -37,6 +42,26 @@ def put(place: Place, path: str, wanted: bytes | None, expected: bytes | None) -
             files.remove(target, check, Cancel())
         else:
             files.update(target, change, Cancel())
+
+
+def planned(place: Place, call: ToolCall) -> PlannedChange | None:
+    args = call.args or {}
+    try:
+        path = place.resolve(args.get("path"))
+        before = content(place, str(path))
+        match call.name, args:
+            case "write", {"content": str(text)}:
+                after = whole_characters(text).encode()
+                after = after if before is None else endings.keep_style(before, after)
+            case "edit", _ if before is not None:
+                after = replace.apply(before, replace.parse(args), place.shown(path)).content
+            case _:
+                return None
+    except ToolError:
+        return None  # the call will say why
+    if b"\0" in (before or b"") or b"\0" in after:
+        return None
+    return PlannedChange(*textdiff.diff(replace.text(before or b""), replace.text(after)))
 
 
 def diff(before: bytes | None, after: bytes | None) -> str:

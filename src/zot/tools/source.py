@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
@@ -10,6 +11,7 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.home import Surroundings
+from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
     BackgroundTool,
@@ -18,6 +20,9 @@ from zot.tools.registry import (
     SharedSupervisor,
     builtin_tools,
 )
+
+if TYPE_CHECKING:
+    from zot.core.changes import PlannedChange
 
 SHORT = 2_000
 """Characters; a text of less is never too long."""
@@ -84,6 +89,11 @@ class BuiltinTools(ReadySource):
         from zot.tools import restore
 
         return restore.diff(before, after)
+
+    def planned(self, call: ToolCall) -> PlannedChange | None:
+        from zot.tools import restore
+
+        return restore.planned(self._place.get(), call)
 
     # --- Shell -------------------------------------------------------------------------------
 

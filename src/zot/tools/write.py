@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zot.core.tool import ToolContext, ToolOutput
+from zot.core.tool import Reconciled, ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
@@ -33,6 +33,19 @@ class Write:
         with self._place.target(path, create=True) as target:
             files.update(target, change, context.cancel)
         return _report(self._place.shown(path), *states[-1])
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """A write happens in one step: what is in the file says whether it did."""
+        path = self._place.resolve(args.get("path"))
+        name = self._place.shown(path)
+        with self._place.target(path, create=False) as target:
+            now = files.load(target)
+        if now is None:
+            return Reconciled("unknown", f"{name} does not exist: it was not written.")
+        wanted = whole_characters(str(args.get("content"))).encode()
+        if now == endings.keep_style(now, wanted):
+            return Reconciled("done", f"{name} has this content ({len(now)} bytes)")
+        return Reconciled("unknown", f"{name} has other content now ({len(now)} bytes).")
 
 
 def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from zot.provider.types import Json, Level
 
@@ -21,6 +21,7 @@ FEATURES = (
     "seq",
     "sessions",
     "thinking",
+    "tools",
 )
 """What a client may ask for in `hello`; without asking it sees only documented frames."""
 
@@ -53,6 +54,27 @@ class Prompt(Command, frozen=True, tag="prompt"):
     """US dollars; like the other limits for this prompt only, instead of the flag's."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+    run: str = ""
+    """With --durable: the client's own name for the run. The same one again is not run twice."""
+
+
+class ResumeRun(Command, frozen=True, tag="resume_run"):
+    """Say how a run goes on that is held after a crash."""
+
+    run: str
+    decision: Literal["continue", "fail"] = "continue"
+
+
+class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+
+
+class Events(Command, frozen=True, tag="events"):
+    """With --durable: the events that were sent behind a number, also by processes before."""
+
+    after: Count = field(default=0, name="from")
+    """The `seq` of the last frame that is known."""
+    limit: Whole = 1000
 
 
 class Steer(Command, frozen=True, tag="steer"):
@@ -267,13 +289,32 @@ class Approve(Command, frozen=True, tag="approve"):
     """Answer an `approval_request`."""
 
     request_id: str
-    decision: Literal["allow", "deny", "allow_session"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
+    """Of a denial; the model reads it."""
+    pattern: str = ""
+    """What `allow_project` allows from now on; empty: what the request offered."""
+    args: dict[str, Json] | None = None
+    """Arguments to run the tool with, in the place of the model's."""
+
+
+class GetApprovals(Command, frozen=True, tag="get_approvals"):
+    """What runs without a question, because it was allowed for the project or this session."""
+
+
+class RemoveApproval(Command, frozen=True, tag="remove_approval"):
+    """Ask again from now on."""
+
+    tool: str
+    pattern: str
 
 
 AnyCommand = (
     Hello
     | Prompt
+    | RetryPrompt
+    | ResumeRun
+    | Events
     | Steer
     | FollowUp
     | Abort
@@ -304,4 +345,6 @@ AnyCommand = (
     | Answer
     | Ping
     | Approve
+    | GetApprovals
+    | RemoveApproval
 )

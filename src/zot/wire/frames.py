@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
@@ -137,6 +137,15 @@ class TurnEnd(Frame, frozen=True, tag="turn_end"):
     """Feature `codes`."""
 
 
+class ToolStart(Frame, frozen=True, tag="tool_start"):
+    """Feature `tools`: guards and approval are behind it, the tool begins."""
+
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """What it runs with: a guard may have changed what the model asked for."""
+
+
 class ToolProgress(Frame, frozen=True, tag="tool_progress"):
     id: str
     text: str
@@ -156,6 +165,42 @@ class Error(Frame, frozen=True, tag="error"):
 
 class Done(Frame, frozen=True, tag="done"):
     """The last event of every prompt and every compact."""
+
+    run: str = ""
+    """With --durable: the name of the run."""
+
+
+class OpenCall(Struct, frozen=True):
+    """A tool call that a crash cut off."""
+
+    id: str
+    name: str
+    started: bool
+    """It had begun: it may have taken effect."""
+    replay: Literal["never", "reconcile", "idempotent", "safe"]
+
+
+class RunResumed(Frame, frozen=True, tag="run_resumed"):
+    """A durable run that another process began goes on. A turn that was open is void."""
+
+    run: str
+    attempt: int
+    away_ms: int
+    open: tuple[OpenCall, ...]
+
+
+class RunHeld(Frame, frozen=True, tag="run_held"):
+    """A durable run that was cut off waits for a `resume_run` command."""
+
+    run: str
+    attempt: int
+    reason: str
+
+
+class RunSuspended(Frame, frozen=True, tag="run_suspended"):
+    """The process ends and the run does not: it goes on with the next start. No `done` follows."""
+
+    run: str
 
 
 class CompactStart(Frame, frozen=True, tag="compact_start"):
@@ -191,7 +236,7 @@ class QueueUpdate(Frame, frozen=True, tag="queue_update"):
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
+class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
     request_id: str
@@ -200,6 +245,12 @@ class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
     args: dict[str, Json] | None
     preview: str
     timeout_ms: int
+    pattern: str = ""
+    """What `allow_project` would allow from now on, unless the answer says another pattern."""
+    diff: str = ""
+    """What the call would change in its file."""
+    line: int = 0
+    """The first line that changes."""
 
 
 class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
@@ -264,10 +315,14 @@ EventFrame = (
     | AssistantMessage
     | ToolCall
     | TurnEnd
+    | ToolStart
     | ToolProgress
     | ToolResult
     | Error
     | Done
+    | RunResumed
+    | RunHeld
+    | RunSuspended
     | CompactStart
     | CompactDone
     | Retry
@@ -343,6 +398,18 @@ class SessionExported(Struct, frozen=True):
     """Where no path was given."""
 
 
+class ApprovalShape(Struct, frozen=True):
+    """What runs without a question."""
+
+    tool: str
+    """`write` covers `edit` too."""
+    pattern: str
+
+
+class Approvals(Struct, frozen=True):
+    approvals: tuple[ApprovalShape, ...]
+
+
 class CheckpointShape(Struct, frozen=True):
     """The moment before a prompt."""
 
@@ -401,6 +468,26 @@ class State(Struct, frozen=True):
     """Feature `sessions`."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
+
+
+class Snapshot(Struct, frozen=True, omit_defaults=True):
+    """Where things stand, for a client that cannot be told how they got there."""
+
+    state: State
+    run: str = ""
+    """The durable run that goes on."""
+
+
+class EventsRead(Struct, frozen=True, omit_defaults=True):
+    """Frames that were sent before, oldest first, each with its `seq`."""
+
+    events: tuple[Raw, ...]
+    last: int
+    """What to ask from next."""
+    more: bool = False
+    cursor_expired: bool = False
+    """Some of what was asked for is not kept any more: `snapshot` says where things stand."""
+    snapshot: Snapshot | UnsetType = UNSET
 
 
 class Messages(Struct, frozen=True):

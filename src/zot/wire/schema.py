@@ -28,6 +28,9 @@ SEQ: Schema = {
 DATA: dict[type, Any] = {
     commands.Hello: zot.HelloData,
     commands.Prompt: zot.Started,
+    commands.RetryPrompt: zot.Started,
+    commands.ResumeRun: None,
+    commands.Events: frames.EventsRead,
     commands.Steer: zot.Started | None,
     commands.FollowUp: zot.Started | None,
     commands.Abort: None,
@@ -58,6 +61,8 @@ DATA: dict[type, Any] = {
     commands.SetMessages: frames.MessagesSet,
     commands.Ping: zot.Pong,
     commands.Approve: None,
+    commands.GetApprovals: frames.Approvals,
+    commands.RemoveApproval: None,
 }
 """What a successful response carries; None: it has no `data`."""
 

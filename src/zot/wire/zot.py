@@ -45,10 +45,28 @@ class Pong(Struct, frozen=True):
     pong: bool = True
 
 
+class RunEnd(Struct, frozen=True, omit_defaults=True):
+    """How a durable run ended."""
+
+    stop: str
+    error: str = ""
+    code: str = ""
+    text: str = ""
+    """What the model said last."""
+
+
 class Started(Struct, frozen=True, omit_defaults=True):
     started: bool
     queued: int = 0
     """Runs ahead of this one."""
+    run: str = ""
+    """With --durable: the name of the run."""
+    resumed: bool = False
+    """A run of this name goes on: its events follow, and its `done`."""
+    already_done: bool = False
+    """A run of this name has ended: nothing follows."""
+    end: RunEnd | None = None
+    """How it ended, if it has."""
 
 
 class ModelSet(Struct, frozen=True, omit_defaults=True):

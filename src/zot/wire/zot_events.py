@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import assert_never
 
 from msgspec import UNSET
@@ -26,6 +27,8 @@ from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
+    if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
+        return frames.TextDelta(event.text)
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
@@ -51,14 +54,20 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ToolCall(call.id, call.name, call.args)
         case events.TurnEnd():
             return _turn_end(event, features)
+        case events.ToolAllowed(call):
+            if "tools" not in features:
+                return None
+            return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolProgress(id, text):
             return frames.ToolProgress(id, text)
         case events.ToolReturned(call, result):
             return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
         case events.ErrorRaised(message, code):
             return frames.Error(message, code if "codes" in features else UNSET)
-        case events.Done():
-            return frames.Done()
+        case events.Done(run=run):
+            return frames.Done(run)
+        case events.RunResumed() | events.RunHeld() | events.RunSuspended():
+            return _durable(event)
         case events.CompactStart(reason):
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
@@ -114,12 +123,35 @@ def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
     )
 
 
+def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) -> EventFrame:
+    match event:
+        case events.RunResumed(run, attempt, away, calls):
+            shown = (frames.OpenCall(c.id, c.name, c.started, c.replay) for c in calls)
+            return frames.RunResumed(run, attempt, round(away * 1000), tuple(shown))
+        case events.RunHeld(run, attempt, reason):
+            return frames.RunHeld(run, attempt, reason)
+        case events.RunSuspended(run):
+            return frames.RunSuspended(run)
+        case _:
+            assert_never(event)
+
+
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
     if isinstance(event, events.ApprovalResolved):
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
     call = event.call
     timeout = round(event.timeout * 1000)
-    return frames.ApprovalRequest(event.id, call.id, call.name, call.args, event.preview, timeout)
+    return frames.ApprovalRequest(
+        event.id,
+        call.id,
+        call.name,
+        call.args,
+        event.preview,
+        timeout,
+        event.pattern,
+        event.diff,
+        event.line,
+    )
 
 
 def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
@@ -183,6 +215,10 @@ def _simple(block: Text | Image) -> TextBlock | ImageBlock:
 
 def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, to the millisecond."""
-    milliseconds = round(seconds * 1000)
-    whole, rest = divmod(milliseconds, 1000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{rest:03d}Z"
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    return f"{_date_and_time(whole)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _date_and_time(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

@@ -14,6 +14,7 @@ from zot.wire import frames
 from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
+    from zot.core.rule import Rule
     from zot.core.source import ServerState
     from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
@@ -48,6 +49,10 @@ def models(models: Iterable[Model]) -> frames.Models:
             for model in models
         )
     )
+
+
+def approvals(rules: Iterable[Rule]) -> frames.Approvals:
+    return frames.Approvals(tuple(frames.ApprovalShape(rule.tool, rule.pattern) for rule in rules))
 
 
 class KeptMessages:

@@ -1,0 +1,63 @@
+"""`zot approvals`: what was allowed for good in a project: listed, and taken back. Prints only."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from zot.core.rule import Rule
+from zot.home import of_process
+from zot.settings.approvals import ProjectRules, approvals_path, read_rules
+from zot.text import for_terminal
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot approvals ...`; the exit code. `argv[0]` is `approvals`."""
+    arguments = _parser().parse_args(argv[1:])
+    if arguments.action == "remove":
+        return _remove(
+            ProjectRules(of_process().home, arguments.cwd), arguments.tool, arguments.pattern
+        )
+    return _list("" if arguments.all else os.path.realpath(arguments.cwd), arguments.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot approvals", description="What tools may do in a project without a question."
+    )
+    actions = parser.add_subparsers(dest="action", required=True)
+    listed = actions.add_parser("list", help="what is allowed here")
+    listed.add_argument("--all", action="store_true", help="in all projects")
+    listed.add_argument("--json", action="store_true", help="one JSON object a line")
+    removed = actions.add_parser("remove", help="ask again from now on")
+    removed.add_argument("tool", help="bash, write, ...; as the list shows it")
+    removed.add_argument("pattern", nargs="?", help="as the list shows it; without: all of it")
+    for action in (listed, removed):
+        action.add_argument("--cwd", default=".", help="the project's directory (default: here)")
+    return parser
+
+
+def _list(project: str, as_json: bool) -> int:
+    everything = read_rules(approvals_path(of_process().home))
+    for place, rules in sorted(everything.items()):
+        for rule in rules if project in ("", place) else ():
+            row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}
+            text = f"{rule.tool:<8} {rule.pattern}" + ("" if project else f"    ({place})")
+            line = msgspec.json.encode(row).decode() if as_json else for_terminal(text)
+            sys.stdout.write(line + "\n")
+    return 0
+
+
+def _remove(rules: ProjectRules, tool: str, pattern: str | None) -> int:
+    kept = [rule for rule in rules.all() if rule.tool == tool]
+    wanted = kept if pattern is None else [Rule(tool, pattern)]
+    removed = [rule for rule in wanted if rules.remove(rule)]
+    if not removed:
+        what = tool if pattern is None else f"{pattern!r} for {tool}"
+        sys.stderr.write(f"zot: there is no approval of {what} here; `zot approvals list`\n")
+        return 1
+    return 0

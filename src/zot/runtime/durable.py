@@ -1,0 +1,228 @@
+"""Runs that survive the process: what Runs does more where a runtime is durable.
+
+What is written down is in journal.py, what becomes of a tool call that was cut off in recovery.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from zot.core.agent import Agent, Limits, UserInput
+from zot.core.events import Replay, RunHeld, RunResumed
+from zot.errors import BusyError, Cancelled, CommandError
+from zot.provider.types import Message, Text, ToolCall
+from zot.runtime.journal import (
+    QUEUED,
+    EffectStarted,
+    Journal,
+    MessageQueued,
+    MessagesDropped,
+    OnCrash,
+    OpenRun,
+    QueueName,
+    RunAborted,
+    RunAccepted,
+    RunAttempted,
+    RunEnded,
+    RunLeft,
+    RunReleased,
+    args_hash,
+    new_id,
+)
+from zot.runtime.recovery import Recovery, open_batch
+from zot.runtime.run import Run, StoredEnd
+
+MAX_ID = 128
+MOST_CRASHES = 3
+"""So many at one place, and the run is held."""
+
+
+class Durable:
+    """The runs of one runtime, noted in its session. Runs calls it; the lock there is enough."""
+
+    def __init__(self, agent: Agent, on_crash: OnCrash = "continue") -> None:
+        self._agent = agent
+        self._on_crash = on_crash
+        self.journal = Journal(agent.session)
+        self.held: RunHeld | None = None
+        """A run that waits for somebody to say how it goes on; others wait behind it."""
+        self._started = False
+        self._taken_up: set[str] = set()
+        self._released: dict[str, bool] = {}
+        """Runs that were held, and whether they may go on."""
+
+    # --- accepting ---------------------------------------------------------------------------
+
+    def checked_id(self, id: str) -> str:
+        """The name of a new run. Raises CommandError when nothing can begin under it."""
+        if not self._started and self.journal.state.open:
+            raise BusyError("a run was cut off: resume it first")
+        if self.held is not None:
+            raise CommandError(
+                f"the run {self.held.run!r} is held: {self.held.reason}; say with resume_run how "
+                "it goes on",
+                code="held",
+            )
+        if len(id) > MAX_ID:
+            raise CommandError(f"the name of a run may have {MAX_ID} characters, not {len(id)}")
+        if id in self.journal.state.open or id in self.journal.state.ended:
+            raise CommandError(f"there is a run {id!r} already", code="exists")
+        return id or new_id()
+
+    def accept(self, id: str, user: UserInput, limits: Limits | None, tag: object) -> None:
+        name = bytes(tag).decode() if isinstance(tag, Raw) else ""
+        self.journal.note(
+            RunAccepted(
+                id,
+                self._agent.session.id,
+                user.text,
+                user.images,
+                user.documents,
+                user.extra,
+                limits,
+                name,
+            )
+        )
+
+    def end_of(self, id: str) -> StoredEnd | None:
+        """How a run ended, if it has. Raises CommandError when it is held."""
+        if self.held is not None and self.held.run == id:
+            raise CommandError(f"the run {id!r} is held: {self.held.reason}", code="held")
+        ended = self.journal.state.ended.get(id)
+        if ended is None:
+            return None
+        entry = self._agent.session.entries.get(ended.answer)
+        body = None if entry is None else entry.body
+        blocks = body.content if isinstance(body, Message) else ()
+        text = "".join(block.text for block in blocks if isinstance(block, Text))
+        return StoredEnd(ended.stop, ended.error, ended.code, text)
+
+    def last_ended(self) -> RunEnded | None:
+        """The run that ended last."""
+        return next(reversed(self.journal.state.ended.values()), None)
+
+    def queue(self, name: QueueName, user: UserInput) -> UserInput:
+        """Note a message that is to wait; the message as it has to be said later."""
+        id = new_id()
+        self.journal.note(MessageQueued(id, name, user.text, user.images))
+        return replace(user, extra={QUEUED: id})
+
+    def drop(self, users: Sequence[UserInput]) -> None:
+        if ids := tuple(str(user.extra[QUEUED]) for user in users if user.extra):
+            self.journal.try_note(MessagesDropped(ids))
+
+    # --- working -----------------------------------------------------------------------------
+
+    def work(self, run: Run) -> None:
+        """Do what is to be done of a run: all of it, or what is left."""
+        record = self.journal.state.open[run.id]
+        if record.aborted:
+            raise Cancelled
+        if record.crashed and not self._may_go_on(record):
+            raise CommandError(
+                "interrupted: the process ended during this run, and it does not go on",
+                code="interrupted",
+            )
+        recovery = Recovery(record, self._agent, run.cancel)
+        before = self._agent.cumulative if record.before is None else record.before
+        self.journal.note(
+            RunAttempted(
+                run.id,
+                record.attempts + 1,
+                record.steps + recovery.model_was_asked,
+                record.seconds,
+                before,
+            )
+        )
+        run.count_from(record.seconds)
+        if record.attempts > 1:
+            run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
+        limits = record.accepted.limits
+        if not record.written:
+            self._agent.prompt(record.user, run, limits)
+            return
+        if recovery.model_was_asked:
+            self._agent.pay_unknown(run)
+        for event in recovery.told_again():
+            run.emit(event)
+        self._agent.go_on(run, recovery.progress(run.append), limits)
+
+    def begin(self, run: Run, call: ToolCall, replay: Replay) -> str:
+        """A tool is about to run; the key of its call."""
+        key = f"{run.id}/{call.id}"
+        hashed = args_hash(call.args)
+        self.journal.note(
+            EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
+        )
+        return key
+
+    def aborted(self, run: Run) -> None:
+        if run.id:
+            self.journal.try_note(RunAborted(run.id))
+
+    def ended(self, run: Run) -> None:
+        """Before anybody hears of it."""
+        if not run.id:
+            return
+        if run.suspended:
+            self.journal.try_note(RunLeft(run.id))
+            return
+        error = run.error
+        context = self._agent.session.context()
+        answer = context[-1][0] if context and context[-1][1].role == "assistant" else ""
+        code = "" if error is None else error.code
+        self.journal.note(RunEnded(run.id, run.stop, str(error or ""), code, answer))
+
+    # --- after a restart ---------------------------------------------------------------------
+
+    def start(self, steering: deque[UserInput], follow_up: deque[UserInput]) -> bool:
+        """Fill the queues with what waited; False if that was done already."""
+        if self._started:
+            return False
+        self._started = True
+        for row in self.journal.state.queued.values():
+            queue = steering if row.queue == "steering" else follow_up
+            queue.append(UserInput(row.text, row.images, {QUEUED: row.id}))
+        return True
+
+    def to_take_up(self) -> list[RunAccepted]:
+        """The runs that go on now, in order; what comes behind one that is held waits."""
+        rows: list[RunAccepted] = []
+        for record in self.journal.state.open.values():
+            if reason := self._why_hold(record):
+                self.held = RunHeld(record.accepted.run, record.attempts, reason)
+                break
+            if record.accepted.run not in self._taken_up:
+                rows.append(record.accepted)
+        self._taken_up.update(row.run for row in rows)
+        return rows
+
+    def release(self, id: str, *, go_on: bool) -> None:
+        """Raises CommandError when no such run is held."""
+        if self.held is None or self.held.run != id:
+            raise CommandError(f"no run {id!r} is held", code="not_found")
+        self.journal.note(RunReleased(id))
+        self._released[id] = go_on
+        self.held = None
+
+    def _may_go_on(self, record: OpenRun) -> bool:
+        return self._released.get(record.accepted.run, self._on_crash != "fail")
+
+    def _why_hold(self, record: OpenRun) -> str:
+        """Why a run should not go on by itself; empty: it may."""
+        if record.accepted.run in self._released or not record.crashed or record.aborted:
+            return ""
+        if self._on_crash == "fail":
+            return ""
+        if self._on_crash == "hold":
+            return "the process ended during it"
+        for call in open_batch(self._agent.session).open:
+            if record.starts.get(call.id, 0) >= MOST_CRASHES:
+                return f"the process ended {MOST_CRASHES} times during {call.name} ({call.id})"
+        if record.fruitless >= MOST_CRASHES:
+            return f"the process ended {MOST_CRASHES} times without getting any further"
+        return ""

@@ -1,0 +1,319 @@
+"""What a durable run notes before it happens, as rows in its session, and what they add up to
+when the session is opened again. How a run that was cut off goes on is said in recovery.py.
+
+Readers of session files pass over these rows: they are Custom entries of the kind JOURNAL.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.bugs import warn_once
+from zot.core.agent import Limits, UserInput
+from zot.core.events import Replay
+from zot.core.session import JOURNAL, Custom, Entry, ResultNote, Session
+from zot.errors import JournalError, SessionError
+from zot.provider.types import Image, Json, Message, Stop, Text, Usage
+
+RUN = "run"
+QUEUED = "queued"
+"""Keys of a user message's extra: the run it began, or the queued message it was. In the row of
+the message itself, so that there is no moment in which it is neither waiting nor said."""
+
+OnCrash = Literal["continue", "hold", "fail"]
+QueueName = Literal["steering", "follow_up"]
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+class Row(Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """Base of all rows. Fields are only ever added."""
+
+
+class RunAccepted(Row, frozen=True, tag="run_accepted"):
+    """Before the client hears that its prompt was taken."""
+
+    run: str
+    session: str
+    """A copy of the session has another id, and does not go on with its runs."""
+    text: str
+    images: tuple[Image, ...] = ()
+    documents: tuple[Text, ...] = ()
+    extra: dict[str, Json] | None = None
+    limits: Limits | None = None
+    tag: str = ""
+    """What the client calls it, as JSON."""
+
+
+class RunAttempted(Row, frozen=True, tag="run_attempted"):
+    """Before the work on it begins, or goes on in another process."""
+
+    run: str
+    attempt: int
+    steps: int = 0
+    """Model calls so far, those that were cut off included."""
+    seconds: float = 0.0
+    """Time it was worked on so far, as far as is known."""
+    before: Usage = Usage()
+    """What the session had used up when the run began."""
+
+
+class EffectStarted(Row, frozen=True, tag="effect_started"):
+    """After guards and approval, before the tool."""
+
+    run: str
+    call: str
+    tool: str
+    args: str
+    """Hash of the arguments it runs with."""
+    replay: Replay
+    key: str
+    seconds: float = 0.0
+    """Time the run was worked on so far, by a clock that does not jump."""
+
+
+class MessageQueued(Row, frozen=True, tag="message_queued"):
+    id: str
+    queue: QueueName
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class MessagesDropped(Row, frozen=True, tag="messages_dropped"):
+    ids: tuple[str, ...]
+
+
+class QuestionAsked(Row, frozen=True, tag="question_asked"):
+    """Before anybody is asked whether a tool may run."""
+
+    request: str
+    call: str
+    args: str
+
+
+class QuestionAnswered(Row, frozen=True, tag="question_answered"):
+    """Before the answer counts. It is one to these arguments and no others."""
+
+    request: str
+    call: str
+    args: str
+    decision: Literal["allow", "deny", "allow_session"]
+    reason: str = ""
+    tool: str = ""
+
+
+class RunAborted(Row, frozen=True, tag="run_aborted"):
+    """Before the client hears that it is being aborted."""
+
+    run: str
+
+
+class RunLeft(Row, frozen=True, tag="run_left"):
+    """The process ended in an orderly way: no crash."""
+
+    run: str
+
+
+class RunReleased(Row, frozen=True, tag="run_released"):
+    """Somebody said that a run that was held goes on."""
+
+    run: str
+
+
+class RunEnded(Row, frozen=True, tag="run_ended"):
+    """Before anybody hears of the end."""
+
+    run: str
+    stop: Stop
+    error: str = ""
+    code: str = ""
+    answer: str = ""
+    """The entry with the model's last message."""
+
+
+AnyRow = (
+    RunAccepted
+    | RunAttempted
+    | EffectStarted
+    | MessageQueued
+    | MessagesDropped
+    | QuestionAsked
+    | QuestionAnswered
+    | RunAborted
+    | RunLeft
+    | RunReleased
+    | RunEnded
+)
+
+
+def args_hash(args: Mapping[str, Json] | None) -> str:
+    """The same for the same arguments, in whatever order they stand."""
+    return sha256(msgspec.json.encode(args, order="deterministic")).hexdigest()[:32]
+
+
+# --- what the rows add up to -----------------------------------------------------------------
+
+
+class OpenRun(Struct):
+    """A run that was accepted and has not ended, as its rows tell."""
+
+    accepted: RunAccepted
+    attempts: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    before: Usage | None = None
+    written: bool = False
+    """Its message is in the transcript."""
+    effects: dict[str, EffectStarted] = {}
+    """The last start of each call."""
+    starts: dict[str, int] = {}
+    """How often each call was started."""
+    fruitless: int = 0
+    """Attempts since anything was written, other than those that ended in an orderly way."""
+    aborted: bool = False
+    left: bool = False
+    """The last process that worked on it ended in an orderly way."""
+    last: float = 0.0
+    """Unix seconds of its last row."""
+
+    @property
+    def crashed(self) -> bool:
+        """The last process that worked on it ended, and nobody had asked it to."""
+        return self.attempts > 0 and not self.left
+
+    @property
+    def user(self) -> UserInput:
+        accepted = self.accepted
+        extra = {**(accepted.extra or {}), RUN: accepted.run}
+        return UserInput(accepted.text, accepted.images, extra, accepted.documents)
+
+
+class JournalState:
+    """What the rows of a session say: the runs that are open, what waits, what was answered."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session = session_id
+        self.open: dict[str, OpenRun] = {}
+        self.ended: dict[str, RunEnded] = {}
+        self.queued: dict[str, MessageQueued] = {}
+        self.answers: dict[tuple[str, str], QuestionAnswered] = {}
+        """By call and hash of its arguments."""
+        self.allowed: set[str] = set()
+        """Tools that were allowed for the session."""
+        self.questions = 0
+        self._current: OpenRun | None = None
+
+    def read(self, entry: Entry) -> None:
+        body = entry.body
+        if isinstance(body, Custom) and body.kind == JOURNAL:
+            try:
+                row = msgspec.convert(body.data, AnyRow)
+            except msgspec.ValidationError:
+                return  # of a later version
+            self._take(row)
+        elif isinstance(body, Message):
+            self._said(body)
+        elif isinstance(body, ResultNote) and self._current is not None:
+            self._current.fruitless = 0
+        if self._current is not None:
+            self._current.last = entry.time
+
+    def _said(self, message: Message) -> None:
+        extra = message.extra or {}
+        self.queued.pop(str(extra.get(QUEUED)), None)
+        if (run := self.open.get(str(extra.get(RUN)))) is not None:
+            run.written = True
+        if (current := self._current) is not None:
+            current.fruitless = 0
+            current.steps += message.role == "assistant"
+
+    def _take(self, row: AnyRow) -> None:
+        match row:
+            case RunAccepted():
+                if row.session == self._session:
+                    self.open[row.run] = OpenRun(row)
+            case MessageQueued():
+                self.queued[row.id] = row
+            case MessagesDropped(ids):
+                for id in ids:
+                    self.queued.pop(id, None)
+            case QuestionAsked():
+                self.questions += 1
+            case QuestionAnswered():
+                self.answers[row.call, row.args] = row
+                if row.decision == "allow_session":
+                    self.allowed.add(row.tool)
+            case _:
+                if (run := self.open.get(row.run)) is not None:
+                    self._take_of(run, row)
+
+    def _take_of(
+        self,
+        run: OpenRun,
+        row: RunAttempted | EffectStarted | RunAborted | RunLeft | RunReleased | RunEnded,
+    ) -> None:
+        match row:
+            case RunAttempted():
+                run.attempts, run.steps, run.seconds = row.attempt, row.steps, row.seconds
+                run.before = row.before
+                run.fruitless += 1
+                run.left = False
+                self._current = run
+            case EffectStarted():
+                run.effects[row.call] = row
+                run.starts[row.call] = run.starts.get(row.call, 0) + 1
+                run.seconds = max(run.seconds, row.seconds)
+                run.fruitless = 0
+            case RunAborted():
+                run.aborted = True
+            case RunLeft():
+                run.left = True
+                run.fruitless = max(0, run.fruitless - 1)
+                run.starts = {call: count - 1 for call, count in run.starts.items()}
+            case RunReleased():
+                run.fruitless = 0
+                run.starts.clear()
+            case RunEnded():
+                self.ended[row.run] = row
+                del self.open[row.run]
+                self._current = None
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+class Journal:
+    """The journal of one session. Everything is written and synced before `note` returns."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.state = JournalState(session.id)
+        for entry in session.entries.values():
+            self.state.read(entry)
+
+    def note(self, row: AnyRow) -> None:
+        """Raises JournalError when it cannot be written: then what it tells of must not happen."""
+        try:
+            entry = self._session.append(Custom(JOURNAL, msgspec.to_builtins(row)))
+            self._session.sync()
+        except SessionError as error:
+            raise JournalError(f"the run cannot be kept durable: {error}") from error
+        self.state.read(entry)
+
+    def try_note(self, row: AnyRow) -> None:
+        """Where a row that is missing does little harm, and a failure would do more."""
+        try:
+            self.note(row)
+        except JournalError as error:
+            warn_once(str(error))
+
+
+def new_id() -> str:
+    return os.urandom(8).hex()

@@ -1,0 +1,206 @@
+"""How a run that was cut off goes on: what becomes of each tool call that was open.
+
+A call that had not begun runs now. One that had begun may have taken effect, and nobody can know:
+what its tool declared says whether it runs again, is asked about, or is told to the model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from zot.bugs import report_bug
+from zot.cancel import Cancel
+from zot.core.agent import Agent, Progress
+from zot.core.events import AssistantMessage, OpenCall, ToolCalled
+from zot.core.session import Body, Entry, ResultNote, Session
+from zot.core.tool import (
+    REPLAYS,
+    Reconciled,
+    ReconcilingTool,
+    Replay,
+    ToolContext,
+    ToolOutput,
+    replay_of,
+)
+from zot.errors import ToolError
+from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.runtime.journal import OpenRun, args_hash
+
+
+class OpenBatch(Struct, frozen=True):
+    """What of the transcript's end still has to be done."""
+
+    calls: tuple[ToolCall, ...] = ()
+    """Those of the last answer, if some of them have no result yet."""
+    results: dict[str, ToolResult] = {}
+    answered: bool = False
+    """The model has stopped by itself."""
+    answer: Message | None = None
+    """The message of these calls, or with which it stopped."""
+
+    @property
+    def open(self) -> list[ToolCall]:
+        return [call for call in self.calls if call.id not in self.results]
+
+
+def open_batch(session: Session) -> OpenBatch:
+    """Look at the end of the transcript: the last answer, and what came after it."""
+    results: dict[str, ToolResult] = {}
+    settled: set[str] = set()
+    for id, message in reversed(session.context()):
+        if message.role == "user":
+            break
+        if message.role == "assistant":
+            return _batch(message, results, settled)
+        entry = session.entries.get(id)
+        for block in message.content:
+            if isinstance(block, ToolResult):
+                results.setdefault(block.call_id, block)
+                if entry is None or not isinstance(entry.body, ResultNote):
+                    settled.add(block.call_id)
+    return OpenBatch()
+
+
+def _batch(message: Message, results: dict[str, ToolResult], settled: set[str]) -> OpenBatch:
+    calls = [block for block in message.content if isinstance(block, ToolCall)]
+    if not calls:
+        stop = "end" if message.origin is None else message.origin.stop
+        answered = stop in ("end", "length")
+        return OpenBatch(answered=answered, answer=message if answered else None)
+    if all(call.id in results for call in calls):
+        return OpenBatch()
+    # Results in a message of their own are not written again; those of mere notes are.
+    left = tuple(call for call in calls if call.id not in settled)
+    known = {call.id: results[call.id] for call in left if call.id in results}
+    return OpenBatch(left, known, answer=message)
+
+
+def away(record: OpenRun) -> float:
+    """Seconds since it was last heard of; a clock that was set back counts as none."""
+    return max(0.0, time.time() - record.last) if record.last else 0.0
+
+
+class Recovery:
+    """One run that goes on: made when the tools are known."""
+
+    def __init__(self, record: OpenRun, agent: Agent, cancel: Cancel) -> None:
+        self.away = away(record)
+        self._record = record
+        self._agent = agent
+        self._cancel = cancel
+        self._batch = open_batch(agent.session) if record.written else OpenBatch()
+        self.open = tuple(self._described(call) for call in self._batch.open)
+
+    def told_again(self) -> list[AssistantMessage | ToolCalled]:
+        """What is in the transcript and was perhaps not told: the last answer, with its calls.
+        Their results are told again by the toolbox."""
+        if self._batch.answer is None:
+            return []
+        calls = [ToolCalled(call) for call in self._batch.calls]
+        return [AssistantMessage(self._batch.answer), *calls]
+
+    @property
+    def model_was_asked(self) -> bool:
+        """Whether a model call may have been cut off, whose cost nobody knows."""
+        return self._record.written and not (self._batch.calls or self._batch.answered)
+
+    def progress(self, append: Callable[[Body], Entry]) -> Progress:
+        """Where the loop goes on. Tools that reconcile are asked here, and results that are
+        certain now are noted."""
+        record, results = self._record, dict(self._batch.results)
+        for call in self.open:
+            if call.started and (result := self._decided(call)) is not None:
+                append(ResultNote(result))
+                results[call.id] = result
+        return Progress(
+            record.steps,
+            record.seconds,
+            record.before,
+            self._batch.calls,
+            results,
+            self._batch.answered,
+        )
+
+    # --- one call ----------------------------------------------------------------------------
+
+    def _described(self, call: ToolCall) -> OpenCall:
+        effect = self._record.effects.get(call.id)
+        tool = self._agent.toolbox.get(call.name)
+        declared = "never" if tool is None else replay_of(tool)
+        if effect is None:
+            return OpenCall(call.id, call.name, started=False, replay=declared)
+        # The guards may have run it with other arguments than the model's: then nobody here can
+        # say what it was to do. And what a tool declared before it ran is never made wider.
+        same = effect.args == args_hash(call.args)
+        replay = narrower(declared, effect.replay)
+        if replay == "reconcile" and not same:
+            replay = "never"
+        return OpenCall(call.id, call.name, started=True, replay=replay)
+
+    def _decided(self, described: OpenCall) -> ToolResult | None:
+        """The result of a call that had begun; None: it runs again."""
+        if described.replay in ("safe", "idempotent"):
+            return None
+        call = next(call for call in self._batch.calls if call.id == described.id)
+        outcome = Reconciled("unknown")
+        if described.replay == "reconcile":
+            outcome = self._reconciled(call)
+        match outcome.state:
+            case "not_done":
+                return None
+            case "done":
+                output = outcome.output
+                if isinstance(output, str):
+                    output = ToolOutput((Text(output or "done before the interruption"),))
+                return ToolResult(
+                    call.id, output.content, output.is_error, call.name, output.details
+                )
+            case "unknown":
+                text = interrupted(call.name, self.away, _text(outcome.output))
+                return ToolResult(call.id, (Text(text),), True, call.name)
+
+    def _reconciled(self, call: ToolCall) -> Reconciled:
+        tool: object = self._agent.toolbox.get(call.name)
+        if not isinstance(tool, ReconcilingTool):
+            return Reconciled("unknown")
+        key = self._record.effects[call.id].key
+        context = ToolContext(call.id, self._cancel, lambda text: None, key=key)
+        try:
+            return tool.reconcile(call.args or {}, context)
+        except ToolError as error:
+            return Reconciled("unknown", str(error))
+        except Exception as error:
+            # A bug in a tool: the model is told what is certain, the developer the rest.
+            report_bug(error)
+            return Reconciled("unknown")
+
+
+def narrower(first: Replay, second: Replay) -> Replay:
+    return min(first, second, key=REPLAYS.index)
+
+
+def interrupted(name: str, seconds: float, note: str = "") -> str:
+    """What the model reads of a call of which nobody knows what became."""
+    said = (
+        f"interrupted: the process that ran this {name} call ended before it did, "
+        f"{duration(seconds)} ago. It may have taken effect, in whole or in part, and it was not "
+        "run again. Look at what is there before you repeat it; files may have changed meanwhile."
+    )
+    return f"{said}\n{note}" if note else said
+
+
+def duration(seconds: float) -> str:
+    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return f"{seconds:.0f} seconds"
+
+
+def _text(output: ToolOutput | str) -> str:
+    if isinstance(output, str):
+        return output
+    return "\n".join(part.text for part in output.content if isinstance(part, Text))

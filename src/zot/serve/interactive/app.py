@@ -1,0 +1,406 @@
+"""What a person at the terminal can do, and what is seen: the editor, questions, the queue, the
+agent behind it. It takes keys before the agent is loaded; what is sent until then waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from zot.bugs import internal_error
+from zot.cancel import Cancel
+from zot.errors import ZotError
+from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.loop import Loop, Picture
+from zot.serve.interactive.status import Status, status_line, working_line
+from zot.tui.cells import EMPTY, Line, clean, clip
+from zot.tui.editor import Editor
+from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
+from zot.tui.keys import KeyPress
+from zot.tui.menu import Menu, MenuItem, Overlay
+
+if TYPE_CHECKING:
+    from zot.core.events import Event
+    from zot.core.source import Question
+    from zot.runtime.run import Run
+    from zot.runtime.runtime import Runtime
+    from zot.serve.interactive.view import View
+    from zot.tui.blocks import Level, LiveBlock
+
+PAUSE_SECONDS = 0.6
+"""Who has not typed for so long has seen a question that came up."""
+TWICE_SECONDS = 2.0
+"""Within this time a key counts as pressed twice."""
+MAX_WAITING = 2_000
+"""Events that may wait to be drawn before the turn is slowed down."""
+MAX_OPEN_LINES = 14
+"""Lines of a block that still changes; so few that a window can be made smaller."""
+
+Result = TypeVar("Result")
+
+
+class App(RuntimeClient):
+    """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
+
+    def __init__(self, loop: Loop, *, keymap: dict[str, str] | None = None) -> None:
+        self.loop = loop
+        self.editor = Editor()
+        self.keymap = keymap or default_keymap()
+        self.built: Runtime | None = None
+        """None until it is loaded, and when it could not be."""
+        self.view: View | None = None
+        self.loading = True
+        self.focused = True
+        self.overlays: list[Overlay] = []
+        """The last one has the keys."""
+        self._events: deque[Event] = deque()
+        self._room = threading.Event()
+        self._room.set()
+        self._unsent: list[str] = []
+        """Sent before there was a runtime."""
+        self._early: list[tuple[str, Level]] = []
+        self._steering: tuple[str, ...] = ()
+        self._follow_up: tuple[str, ...] = ()
+        self._status = Status()
+        self._status_line: tuple[int, Line] | None = None
+        self._typed_at = 0.0
+        self._typing = False
+        """A question came up in the middle of a word."""
+        self._leaves_until = 0.0
+        """Until then Ctrl+C ends the program."""
+        self._hint = ""
+        self._working = Cancel()
+        """What runs in threads of the door's own stops at the end."""
+
+    # --- the runtime's client (other threads) ------------------------------------------------
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        self._events.append(event)
+        if len(self._events) > MAX_WAITING:
+            self._room.clear()
+        self.loop.wake()
+
+    def wait(self, cancel: Cancel) -> None:
+        while not self._room.is_set() and not cancel.is_set():
+            self._room.wait(0.05)
+        cancel.check()
+
+    def overfull(self) -> bool:
+        return len(self._events) > 4 * MAX_WAITING
+
+    def can_answer(self, what: Question) -> bool:
+        return True
+
+    # --- for commands and questions ----------------------------------------------------------
+
+    @property
+    def runtime(self) -> Runtime:
+        """Raises ZotError while there is none."""
+        if self.built is None:
+            raise ZotError("the agent is not ready yet" if self.loading else "there is no agent")
+        return self.built
+
+    def note(self, text: str, level: Level = "info") -> None:
+        """Say something in the transcript."""
+        if self.view is None:
+            self._early.append((text, level))
+        else:
+            self.view.note(text, level)
+
+    def show(self, block: LiveBlock) -> None:
+        """Put a block into the transcript; only once the agent is loaded."""
+        assert self.view is not None
+        self.view.add(block)
+
+    def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
+        """Show a menu or a question; it gets all keys until `close`. `unasked`: whoever is in the
+        middle of typing goes on writing until the first pause, and answers nothing by accident."""
+        self.overlays.append(overlay)
+        self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
+
+    def close(self, overlay: Overlay) -> None:
+        if overlay in self.overlays:
+            self.overlays.remove(overlay)
+
+    def choose(
+        self, title: str, items: list[MenuItem], pick: Callable[[object], None], chosen: int = 0
+    ) -> None:
+        """Open a menu that closes itself, and hand on what was picked."""
+
+        def picked(value: object) -> None:
+            self.close(menu)
+            pick(value)
+
+        menu = Menu(title, items, picked, leave=lambda: self.close(menu), chosen=chosen)
+        self.open(menu)
+
+    def work(
+        self, function: Callable[[], Result], then: Callable[[Result], None] = lambda result: None
+    ) -> None:
+        """Run what may take a while in a thread, and go on here with its result. An error is
+        told."""
+
+        def run() -> None:
+            try:
+                result = function()
+            except ZotError as error:
+                self._post_error(error)
+            except Exception as error:
+                self._post_error(internal_error(error))
+            else:
+                self.loop.post(lambda: self.guarded(lambda: then(result)))
+
+        threading.Thread(target=run, name="zot-terminal", daemon=True).start()
+
+    def _post_error(self, error: ZotError) -> None:
+        text = str(error)
+        self.loop.post(lambda: self.note(text, "error"))
+
+    def guarded(self, action: Callable[[], None]) -> None:
+        """Do it; what it cannot do is told, and the program goes on."""
+        try:
+            action()
+        except ZotError as error:
+            self.note(str(error), "error")
+        except Exception as error:
+            self.note(str(internal_error(error)), "error")
+
+    def exit(self, code: int = 0) -> None:
+        self.loop.end(code)
+
+    def send(self, text: str) -> None:
+        """Send a prompt, or queue it while the agent works."""
+        runtime = self.built
+        if runtime is None:
+            if not self.loading:
+                raise ZotError("there is no agent to send this to")
+            self._unsent.append(text)
+        elif not (runtime.busy and runtime.follow(text)):
+            runtime.prompt(text)
+
+    def refresh_status(self) -> None:
+        """The status line follows the runtime."""
+        if self.built is not None:
+            from zot.serve.interactive.state import status_of
+
+            self._status = status_of(self.built)
+            self._status_line = None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def loaded(self, runtime: Runtime, view: View) -> None:
+        """The agent is there: what was sent meanwhile goes to it."""
+        self.built, self.view, self.loading = runtime, view, False
+        for text, level in self._early:
+            view.note(text, level)
+        self._early.clear()
+        self.refresh_status()
+        unsent, self._unsent = self._unsent, []
+        for text in unsent:
+            self._dispatch(text)
+
+    def failed(self, view: View, error: ZotError) -> None:
+        """There is no agent: say why, keep what was written."""
+        self.view, self.loading = view, False
+        self._early.append((str(error), "error"))
+        for text, level in self._early:
+            view.note(text, level)
+        self._early.clear()
+        if self._unsent and not self.editor.text:
+            self.editor.set("\n".join(self._unsent))
+        self._unsent.clear()
+
+    def signalled(self, number: int) -> None:
+        self.exit(128 + number)
+
+    def stop_work(self) -> None:
+        self._working.set()
+        self._room.set()
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def tick(self) -> float | None:
+        self._take_events()
+        if self.view is not None and self.view.activity:
+            passed = time.monotonic() - self.view.since
+            return 1.0 - passed % 1.0
+        return None
+
+    def _take_events(self) -> None:
+        if self.view is None or not self._events:
+            return
+        while self._events:
+            event = self._events.popleft()
+            self.view.take(event)
+            kind = type(event).__name__
+            if kind not in _PLENTY:
+                self._noticed(event, kind)
+        self._room.set()
+
+    def _noticed(self, event: Event, kind: str) -> None:
+        from zot.serve.interactive import questions
+
+        if kind == "QueueUpdate":
+            self._steering = event.steering  # type: ignore[union-attr]
+            self._follow_up = event.follow_up  # type: ignore[union-attr]
+        if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
+            self.refresh_status()
+        questions.take(self, event)
+
+    def picture(self, columns: int, rows: int) -> Picture:
+        view = self.view
+        settled = view.settle(columns) if view is not None else []
+        below: list[Line] = []
+        if view is not None and view.activity:
+            below += [EMPTY, working_line(view.activity, time.monotonic() - view.since, columns)]
+        for text in (*self._steering, *self._follow_up, *self._unsent):
+            line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
+            below.append(clip(line, columns, "..."))
+        below = below[-max(0, rows - 6) :] if rows > 6 else []
+        fields, (row, column) = self._fields(
+            columns, max(1, rows // 2 if self.overlays else rows // 3)
+        )
+        foot = [self._foot(columns)] if rows > 3 else []
+        room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
+        live = view.live(columns, room) if view is not None and room > 0 else []
+        above = [*live, *below, EMPTY]
+        return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
+
+    def _fields(self, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
+        """What takes keys: the question that is open, or the editor."""
+        if self.overlays:
+            drawn = self.overlays[-1].draw(columns, height)
+            return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
+        layout = self.editor.layout(max(2, columns - 3), height)
+        marks: list[Line] = [(("prompt", "❯ "),), *[(("", "  "),)] * (len(layout.rows) - 1)]
+        lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
+        return lines, (layout.row, 2 + layout.column)
+
+    def _foot(self, columns: int) -> Line:
+        if self._hint:
+            return clip((("warn", self._hint),), columns)
+        if self.loading:
+            return (("status", "loading"),)
+        if self._status_line is None or self._status_line[0] != columns:
+            self._status_line = (columns, status_line(self._status, columns))
+        return self._status_line[1]
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def key(self, key: KeyPress) -> None:
+        self._hint = ""
+        match key.name:
+            case "focus" | "blur":
+                self.focused = key.name == "focus"
+            case "reply":
+                pass
+            case _ if self.overlays and not self._still_typing(key):
+                self.guarded(lambda: self.overlays[-1].key(key))
+            case "text":
+                self._typed_at = time.monotonic()
+                self.editor.insert(key.text)
+            case "paste":
+                self.editor.paste(key.text)
+            case name:
+                self._act(self.keymap.get(name, ""))
+
+    def _still_typing(self, key: KeyPress) -> bool:
+        """Whether the key belongs to what was being written when a question came up."""
+        now = time.monotonic()
+        self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
+        self._typed_at = now
+        return self._typing and key.name in ("text", "backspace", "enter")
+
+    def _act(self, action: str) -> None:
+        if action == "delete" or action in EDITOR_ACTIONS:
+            self.editor.do(action)
+            return
+        match action:
+            case "submit":
+                self._submit(steer=False)
+            case "steer":
+                self._submit(steer=True)
+            case "take-back":
+                self._take_back()
+            case "stop":
+                self._stop()
+            case "interrupt":
+                self._interrupt()
+            case "end-of-input":
+                if self.editor.text:
+                    self.editor.do("delete")
+                else:
+                    self.exit()
+            case "suspend":
+                self.loop.suspend()
+            case "redraw":
+                self.loop.redraw()
+            case _ if action.startswith("/"):
+                self._command(action)
+
+    def _stop(self) -> bool:
+        return self.built is not None and self.built.abort()
+
+    def _interrupt(self) -> None:
+        if self._stop():
+            return
+        if self.editor.text:
+            self.editor.take()
+        elif time.monotonic() < self._leaves_until:
+            self.exit()
+        else:
+            self._leaves_until = time.monotonic() + TWICE_SECONDS
+            self._hint = "ctrl+c once more leaves"
+
+    def _submit(self, *, steer: bool) -> None:
+        if not self.editor.full_text.strip():
+            return
+        text = self.editor.take()
+        if self.loading:
+            self._unsent.append(text)
+        else:
+            self._dispatch(text, steer=steer)
+
+    def _dispatch(self, text: str, *, steer: bool = False) -> None:
+        """What was typed is a command, a command for the shell, or a prompt."""
+        if text.startswith("/") and text[1:2].isalpha():
+            self._command(text)
+        elif text.startswith("!"):
+            self._shell(text)
+        elif steer and self.built is not None and self.built.busy and self.built.steer(text):
+            return
+        else:
+            self.guarded(lambda: self.send(text))
+
+    def _command(self, text: str) -> None:
+        from zot.serve.interactive.commands import run_slash  # after the first paint
+
+        self.guarded(lambda: run_slash(self, text))
+
+    def _shell(self, text: str) -> None:
+        from zot.serve.interactive.commands import run_shell
+
+        self.guarded(lambda: run_shell(self, text))
+
+    def _take_back(self) -> None:
+        """The last message that waits comes back into the editor."""
+        if self._unsent:
+            self.editor.set(self._unsent.pop())
+            return
+        if self.built is None:
+            return
+        steering, follow_up = self.built.clear_queue()
+        waiting = [*((text, True) for text in steering), *((text, False) for text in follow_up)]
+        if not waiting:
+            return
+        last, _ = waiting.pop()
+        for text, is_steering in waiting:
+            (self.built.steer if is_steering else self.built.follow)(text, keep=True)
+        self.editor.set(last)
+
+
+_PLENTY = frozenset(("TextDelta", "ReasoningDelta", "ToolCallArgs", "ToolProgress"))
+"""Events that concern the view alone."""

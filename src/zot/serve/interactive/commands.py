@@ -1,0 +1,140 @@
+"""Slash commands: a table of names, and what each one does with the rest of the line.
+
+A command that is not here may be an extension's, a skill's or a prompt file's: the runtime knows
+those. What is no command at all is sent as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from zot.core.source import CommandResult
+from zot.tui.blocks import LinesBlock, ToolBlock
+from zot.tui.cells import Line, clean
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+
+class SlashCommand(Struct, frozen=True):
+    name: str
+    help: str
+    run: Callable[[App, str], None]
+    args: str = ""
+    """What may follow the name, for the help."""
+    stops: bool = False
+    """The turn is stopped first."""
+
+
+def help_(app: App, args: str) -> None:
+    rows: list[tuple[str, str]] = [
+        (f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS.values()
+    ]
+    widest = max(len(name) for name, _ in rows)
+    lines: list[Line] = [(("heading", "Commands"),)]
+    lines += [(("accent", f"  {name:<{widest}}  "), ("", clean(text))) for name, text in rows]
+    lines.append((("heading", "Keys"),))
+    lines += [(("accent", f"  {key:<{widest}}  "), ("", text)) for key, text in KEYS]
+    app.show(LinesBlock(lines))
+
+
+def exit_(app: App, args: str) -> None:
+    app.exit()
+
+
+def clear(app: App, args: str) -> None:
+    app.runtime.clear()
+    app.note("the conversation is empty; what was said stays above")
+    app.refresh_status()
+
+
+def new(app: App, args: str) -> None:
+    app.runtime.new_session()
+    app.note("a new session")
+    app.refresh_status()
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        SlashCommand("help", "commands and keys", help_),
+        SlashCommand("new", "begin a new session", new, stops=True),
+        SlashCommand("clear", "empty the conversation", clear, stops=True),
+        SlashCommand("exit", "leave", exit_),
+    )
+}
+ALIASES = {"quit": "exit", "?": "help"}
+KEYS = (
+    ("enter", "send; while zot works: after its turn (ctrl+s: as soon as it can hear it)"),
+    ("ctrl+j, alt+enter", "a new line"),
+    ("alt+up", "take the last waiting message back"),
+    ("esc, ctrl+c", "stop the turn; ctrl+c also clears the text, and twice leaves"),
+    ("ctrl+d", "leave, when the text is empty"),
+    ("ctrl+o", "show folded output"),
+    ("!command", "run a shell command (!!command: the model does not see it)"),
+)
+
+
+def run_slash(app: App, text: str) -> None:
+    """Run what was typed after a slash."""
+    name, _, args = text[1:].partition(" ")
+    name = name.strip().casefold()
+    command = COMMANDS.get(ALIASES.get(name, name))
+    if command is None:
+        run_other(app, text)
+        return
+    if command.stops and app.built is not None and app.built.busy:
+        app.work(app.built.stop, lambda _: command.run(app, args.strip()))
+    else:
+        command.run(app, args.strip())
+
+
+def run_other(app: App, text: str) -> None:
+    """A command of an extension, a skill or a prompt file; or no command."""
+    runtime = app.runtime
+
+    def then(result: CommandResult | None) -> None:
+        if result is None:
+            app.send(text)
+            return
+        match result.action:
+            case "prompt":
+                app.send(result.text)
+            case "insert":
+                app.editor.insert(result.text)
+            case "error":
+                app.note(result.text, "error")
+            case "display" | "noop" | "open_panel":
+                pass  # told by events
+        app.refresh_status()
+
+    app.work(lambda: runtime.run_typed(text), then)
+
+
+def run_shell(app: App, text: str) -> None:
+    """`!command` goes into the transcript, `!!command` does not."""
+    hidden = text.startswith("!!")
+    command = text.lstrip("!").strip()
+    runtime = app.runtime
+    block = ToolBlock("!" if not hidden else "!!")
+    block.set_args({"command": command})
+    block.running = True
+    app.show(block)
+
+    def show(piece: str) -> None:
+        app.loop.post(lambda: block.add_output(piece))
+
+    def run() -> None:
+        try:
+            ran = runtime.run_shell(command, hidden=hidden, show=show)
+        except BaseException:
+            app.loop.post(block.give_up)
+            raise
+        block.exit_code = ran.exit_code
+        failed = ran.exit_code != 0
+        app.loop.post(lambda: block.finish(ran.output, failed=failed, seconds=0.0))
+
+    app.work(run)

@@ -1,0 +1,123 @@
+"""Opens the terminal, shows the editor, loads the agent behind it, and gives everything back."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zot.bugs import internal_error
+from zot.errors import ZotError
+from zot.serve.interactive.app import App
+from zot.serve.interactive.loop import Loop
+from zot.tui.screen import LiveScreen, Reflow
+from zot.tui.terminal import ESCAPE_SECONDS, Terminal
+from zot.tui.theme import Theme
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from zot.settings.plan import Plan
+
+STOP_SECONDS = 3.0
+APPROVAL_SECONDS = 24 * 3600.0
+"""A person at a terminal may be away for a while."""
+REPLAYED = 20
+"""Messages of a session that is gone on with, shown at the start."""
+
+
+def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
+    """Until the person leaves; the exit code."""
+    outputs = sys.stdout, sys.stderr
+    with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
+        loop = Loop(terminal, LiveScreen(theme_for(environ)), reflow_of(environ))
+        app = App(loop)
+        sys.stdout = sys.stderr = NoteStream(app)
+        try:
+            if prompt:
+                app.send(prompt)
+            loop.post(lambda: _load_behind(app, find_plan))
+            code = loop.run(app)
+            terminal.write(loop.screen.leave())
+        finally:
+            sys.stdout, sys.stderr = outputs
+            terminal.leave()
+            _wind_up(app)
+    return code
+
+
+def _load_behind(app: App, find_plan: Callable[[], Plan]) -> None:
+    threading.Thread(target=lambda: load(app, find_plan), name="zot-load", daemon=True).start()
+
+
+def load(app: App, find_plan: Callable[[], Plan]) -> None:
+    """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
+    from zot.serve.interactive.view import View, replay  # with the agent, not before it
+
+    view = View()
+    try:
+        from zot.build import build_runtime
+        from zot.runtime.approval import Approval
+
+        plan = find_plan()
+        options = plan.setup.options
+        for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
+            app.loop.post(partial(app.note, text, "warning"))
+        approval = None
+        if not options.yolo:
+            approval = Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
+        runtime = build_runtime(
+            plan,
+            app,
+            keep=True,
+            approval=approval,
+            warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
+            owns_process=True,
+        )
+        replay(view, runtime.session.messages()[-REPLAYED:])
+        app.loop.post(lambda: app.loaded(runtime, view))
+    except ZotError as error:
+        failure = error
+        app.loop.post(lambda: app.failed(view, failure))
+    except Exception as error:
+        bug = internal_error(error)
+        app.loop.post(lambda: app.failed(view, bug))
+
+
+def _wind_up(app: App) -> None:
+    app.stop_work()
+    if app.built is not None:
+        app.built.client_left()
+        app.built.close(timeout=STOP_SECONDS)
+        app.built.release()
+    app.loop.close()
+
+
+class NoteStream(io.TextIOBase):
+    """What somebody prints while the screen is ours: a note, not a hole in the picture."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__()
+        self._app = app
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if text.strip():
+            self._app.loop.post(lambda: self._app.note(text.strip(), "warning"))
+        return len(text)
+
+
+def theme_for(environ: Mapping[str, str]) -> Theme:
+    return Theme(colour=not environ.get("NO_COLOR"))
+
+
+def reflow_of(environ: Mapping[str, str]) -> Reflow:
+    """How the terminal treats its lines when it gets narrower."""
+    if "XTERM_VERSION" in environ:
+        return "none"
+    return "above" if environ.get("TERM_PROGRAM") == "vscode" else "all"

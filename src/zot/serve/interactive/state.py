@@ -1,0 +1,49 @@
+"""What the status line says of a runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zot.runtime.runtime import Runtime
+from zot.serve.interactive.status import Status
+
+MAX_HEAD = 1_000
+
+
+def status_of(runtime: Runtime) -> Status:
+    state = runtime.state()
+    usage = state.usage
+    read = usage.input + usage.cache_read + usage.cache_write
+    return Status(
+        model=state.model.id,
+        reasoning=state.reasoning,
+        context_tokens=state.context_tokens,
+        context_window=state.model.context_window,
+        input=read,
+        output=usage.output,
+        cache_share=usage.cache_read / read if read else 0.0,
+        cost=usage.cost.total,
+        cost_known=usage.cost_known,
+        cwd=state.cwd,
+        branch=branch_of(state.cwd),
+        jail=state.jail,
+        queued=state.queued,
+        session=state.session_id,
+    )
+
+
+def branch_of(cwd: str) -> str:
+    """The git branch that is checked out there; empty when there is none to be read."""
+    for folder in (Path(cwd), *Path(cwd).parents):
+        place = folder / ".git"
+        try:
+            if place.is_file():  # a worktree: the file names its folder
+                place = (
+                    folder
+                    / place.read_text(encoding="utf-8")[:MAX_HEAD].removeprefix("gitdir:").strip()
+                )
+            head = (place / "HEAD").read_text(encoding="utf-8")[:MAX_HEAD]
+        except (OSError, ValueError):
+            continue
+        return head.strip().removeprefix("ref: refs/heads/")[:60]
+    return ""

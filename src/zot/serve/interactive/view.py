@@ -1,0 +1,248 @@
+"""Events of a runtime as blocks of a transcript. It draws nothing itself and answers nothing."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import assert_never
+
+from zot.core import events
+from zot.core.events import Event
+from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.tui.blocks import (
+    Level,
+    LiveBlock,
+    NoteBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+)
+from zot.tui.cells import EMPTY, Line
+from zot.tui.markdown import MarkdownBlock
+
+_LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
+
+
+class View:
+    """What was said and done, in order. Blocks leave it when they are settled and written."""
+
+    def __init__(self) -> None:
+        self._open: deque[LiveBlock] = deque()
+        self._begun = False
+        """Some of the first open block is already written."""
+        self._text: MarkdownBlock | None = None
+        self._thinking: ThinkingBlock | None = None
+        self._tools: dict[str, ToolBlock] = {}
+        self.activity = ""
+        """What is going on; empty: nothing."""
+        self.since = 0.0
+
+    # --- drawing -----------------------------------------------------------------------------
+
+    def settle(self, width: int) -> list[Line]:
+        """Lines that are final since it was last asked."""
+        lines: list[Line] = []
+        while self._open:
+            block = self._open[0]
+            closed = block.closed
+            new = block.settle(width)
+            if new:
+                lines += new if self._begun else [EMPTY, *new]
+                self._begun = True
+            if not closed:
+                break
+            self._open.popleft()
+            self._begun = False
+        return lines
+
+    def live(self, width: int, height: int) -> list[Line]:
+        """The blocks that still change; the last of them where there is no room for all."""
+        lines: list[Line] = []
+        for index, block in enumerate(self._open):
+            drawn = block.live(width, height)
+            if drawn:
+                lines += drawn if index == 0 and self._begun else [EMPTY, *drawn]
+        return lines[-height:] if height > 0 else []
+
+    def add(self, block: LiveBlock) -> None:
+        self._open.append(block)
+
+    def note(self, text: str, level: Level = "info") -> None:
+        self.add(NoteBlock(text, level))
+
+    # --- events ------------------------------------------------------------------------------
+
+    def take(self, event: Event) -> None:
+        match event:
+            case events.TextDelta(text):
+                self._add_text(text)
+            case events.ReasoningDelta(text):
+                self._add_thinking(text)
+            case events.ToolCallArgs(id, delta):
+                if (tool := self._tools.get(id)) is not None:
+                    tool.add_args(delta)
+            case events.ToolProgress(id, text):
+                if (tool := self._tools.get(id)) is not None:
+                    tool.add_output(text)
+            case events.UserMessage(message):
+                self._end_texts()
+                self.add(UserBlock(shown_text(message)))
+            case events.ToolCallStart(id, name):
+                self._end_texts()
+                self._tool(id, name)
+                self._does(f"writing a call of {name}")
+            case events.ToolCalled(call):
+                self._end_texts()
+                self._tool(call.id, call.name).set_args(call.args, call.raw)
+            case events.ToolAllowed(call):
+                self._tool(call.id, call.name).begin(call.args)
+                self._does(f"running {call.name}")
+            case events.ToolReturned(call, result, seconds):
+                self._returned(call, result, seconds)
+            case _:
+                self._take_rare(event)
+
+    def _take_rare(self, event: Event) -> None:
+        """The same for what comes a few times in a run."""
+        match event:
+            case events.TurnStart():
+                self._does("working")
+            case events.TurnEnd(stop, error):
+                self._turn_ended(stop, error)
+            case events.ErrorRaised(message):
+                self.note(message, "error")
+            case events.Done():
+                self._end_everything()
+                self.activity = ""
+            case events.CompactStart():
+                self._does("compacting")
+            case events.CompactDone(tokens_before=before, tokens_after=after):
+                self.note(f"compacted: {before} tokens became {after}")
+            case events.CompactFailed(error=error):
+                self.note(f"not compacted: {error}", "warning")
+            case events.Retrying(attempt, most, delay, reason):
+                self._does(f"waiting {delay:.0f} s")
+                self.note(f"{reason}; attempt {attempt + 1} of {most} in {delay:.0f} s", "warning")
+            case events.FellBack(failed, _, model, reason):
+                self.note(f"{failed} failed ({reason}); {model.id} goes on", "warning")
+            case events.RunResumed(attempt=attempt):
+                self._end_everything()
+                self.note(f"a run that was cut off goes on (attempt {attempt})")
+            case events.RunHeld(reason=reason):
+                self.note(f"a run that was cut off waits: {reason}", "warning")
+            case events.RunSuspended():
+                self._end_everything()
+                self.activity = ""
+            case events.ExtensionNotify(extension, level, message):
+                self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
+            case events.ExtensionDisplay(extension, text):
+                self.note(f"[{extension}] {text}")
+            case events.ServerChanged(name, state, _, error):
+                if state == "failed":
+                    self.note(f"MCP server {name}: {error}", "warning")
+            case (
+                events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
+                | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()
+                | events.ApprovalResolved() | events.ExtensionPanel() | events.ExtensionAsk()
+                | events.ToolStarted()
+            ):  # fmt: skip
+                pass  # the program's own business, or told by another event
+            case (
+                events.TextDelta() | events.ReasoningDelta() | events.ToolCallArgs()
+                | events.ToolProgress() | events.UserMessage() | events.ToolCallStart()
+                | events.ToolCalled() | events.ToolAllowed() | events.ToolReturned()
+            ):  # fmt: skip
+                raise AssertionError("taken above")
+            case _:
+                assert_never(event)
+
+    def _does(self, what: str) -> None:
+        if not self.activity:
+            self.since = time.monotonic()
+        self.activity = what
+
+    def _add_text(self, text: str) -> None:
+        if self._text is None:
+            self._end_texts()
+            self._text = MarkdownBlock()
+            self.add(self._text)
+            self._does("answering")
+        self._text.add(text)
+
+    def _add_thinking(self, text: str) -> None:
+        if self._thinking is None:
+            self._end_texts()
+            self._thinking = ThinkingBlock(time.monotonic())
+            self.add(self._thinking)
+            self._does("thinking")
+        self._thinking.add(text)
+
+    def _tool(self, id: str, name: str) -> ToolBlock:
+        if id not in self._tools:
+            self._tools[id] = ToolBlock(name)
+            self.add(self._tools[id])
+        return self._tools[id]
+
+    def _returned(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
+        tool = self._tools.pop(call.id, None)
+        if tool is None:
+            return
+        details = result.details or {}
+        code, diff = details.get("exit_code"), details.get("diff")
+        tool.exit_code = code if isinstance(code, int) else None
+        if isinstance(diff, str) and not result.is_error:
+            tool.diff, tool.diff_line = diff, int(details.get("first_changed_line") or 0)
+        texts = [part.text if isinstance(part, Text) else "[image]" for part in result.content]
+        tool.finish("\n".join(texts), failed=result.is_error, seconds=seconds)
+
+    def _turn_ended(self, stop: str, error: str | None) -> None:
+        self._end_texts()
+        if stop == "aborted":
+            self._end_everything()
+            self.note("stopped")
+        elif stop == "length":
+            self.note("the answer was cut off at its greatest length", "warning")
+        elif error:
+            self._end_everything()
+
+    def _end_texts(self) -> None:
+        if self._text is not None:
+            self._text.close()
+        if self._thinking is not None:
+            self._thinking.close(time.monotonic())
+        self._text = self._thinking = None
+
+    def _end_everything(self) -> None:
+        self._end_texts()
+        for tool in self._tools.values():
+            tool.give_up()
+        self._tools.clear()
+
+
+def shown_text(message: Message) -> str:
+    parts = [part.text if isinstance(part, Text) else "[image]" for part in message.content]
+    return "\n".join(parts)
+
+
+def replay(view: View, messages: tuple[Message, ...]) -> None:
+    """Put messages that were kept into the view, as they looked when they came."""
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        if message.role == "user":
+            view.add(UserBlock(shown_text(message)))
+            continue
+        for part in message.content:
+            match part:
+                case Text(text):
+                    block = MarkdownBlock()
+                    block.add(text)
+                    block.close()
+                    view.add(block)
+                case ToolCall():
+                    calls[part.id] = part
+                case ToolResult():
+                    if (call := calls.pop(part.call_id, None)) is not None:
+                        view.take(events.ToolCalled(call))
+                        view.take(events.ToolReturned(call, part))
+                case _:
+                    pass

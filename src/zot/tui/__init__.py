@@ -1,0 +1,1 @@
+"""Draws on a terminal and returns keys. It knows nothing of agents, models or sessions."""

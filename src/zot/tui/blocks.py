@@ -1,0 +1,271 @@
+"""The parts of a transcript as lines: what a person said, notes, tool calls, thinking.
+
+A block that is still changing is drawn again and again in the live area; when it has ended it is
+drawn once more, for good. `markdown.py` has the one that settles piece by piece.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, Protocol
+
+from zot.tui.cells import EMPTY, Line, clean, clip, visible, wrap
+from zot.tui.partial import partial_fields
+
+HEAD, TAIL = 3, 7
+"""Lines of a tool's output that stay when it is folded."""
+LIVE_TAIL = 5
+MAX_SOURCE = 1_000_000
+"""Characters of a tool's output that are kept for its block."""
+
+Level = Literal["info", "warning", "error"]
+
+
+class LiveBlock(Protocol):
+    @property
+    def closed(self) -> bool:
+        """It will not change any more."""
+        ...
+
+    def settle(self, width: int) -> list[Line]:
+        """Lines that are final since it was last asked; all that is left once it is closed."""
+        ...
+
+    def live(self, width: int, height: int) -> list[Line]:
+        """The rest, as it is now."""
+        ...
+
+
+class WholeBlock:
+    """A block that settles at once, when it is closed. Its kind says how it is drawn."""
+
+    closed = True
+
+    def settle(self, width: int) -> list[Line]:
+        return self.lines(width)
+
+    def live(self, width: int, height: int) -> list[Line]:
+        return self.lines(width)[-height:]
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        raise NotImplementedError
+
+
+class UserBlock(WholeBlock):
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        return wrap(
+            [("user", clean(self.text))], width, first=(("prompt", "❯ "),), rest=(("", "  "),)
+        )
+
+
+class NoteBlock(WholeBlock):
+    """What the program itself has to say."""
+
+    _STYLES = {"info": "dim", "warning": "warn", "error": "error"}
+
+    def __init__(self, text: str, level: Level = "info") -> None:
+        self.text = text
+        self.level = level
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        return wrap([(self._STYLES[self.level], clean(self.text))], width)
+
+
+class LinesBlock(WholeBlock):
+    """Lines that somebody else drew; they are cut at the margin."""
+
+    def __init__(self, drawn: list[Line]) -> None:
+        self._drawn = drawn
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        return [clip(line, width) for line in self._drawn]
+
+
+class ThinkingBlock(WholeBlock):
+    """What the model thinks: its last lines while it does, one line afterwards."""
+
+    def __init__(self, clock: float) -> None:
+        self.closed = False
+        self.text = ""
+        self._began = clock
+        self._seconds = 0.0
+
+    def add(self, text: str) -> None:
+        self.text += text
+
+    def close(self, clock: float) -> None:
+        self.closed = True
+        self._seconds = clock - self._began
+
+    def settle(self, width: int) -> list[Line]:
+        return self.lines(width) if self.closed else []
+
+    def live(self, width: int, height: int) -> list[Line]:
+        tail = clean(self.text[-width * 4 :]).replace("\n", " ")
+        rows = wrap([("thinking", tail)], max(1, width - 2), first=_INDENT, rest=_INDENT)
+        return [(("thinking", "thinking"),), *rows[-2:]][:height]
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        if folded:
+            took = f" for {self._seconds:.0f} s" if self._seconds >= 1 else ""
+            return [clip((("thinking", f"thought{took}"),), width)]
+        return wrap([("thinking", clean(self.text))], width, first=_INDENT, rest=_INDENT)
+
+
+_INDENT: Line = (("", "  "),)
+
+
+class ToolBlock(WholeBlock):
+    """A tool call: its arguments as they come, the end of its output while it runs, and both ends
+    of it, the exit code and the time afterwards."""
+
+    def __init__(self, name: str) -> None:
+        self.closed = False
+        self.name = name
+        self._args: dict[str, object] = {}
+        self._raw = ""
+        self.output = ""
+        self.failed = False
+        self.running = False
+        self.seconds: float | None = None
+        self.exit_code: int | None = None
+        self.diff = ""
+        self.diff_line = 0
+
+    # --- what happens to it ------------------------------------------------------------------
+
+    def add_args(self, text: str) -> None:
+        self._raw += text
+        self._args = {}
+
+    def set_args(self, args: dict[str, object] | None, raw: str = "") -> None:
+        self._args, self._raw = args or {}, "" if args else raw
+
+    def begin(self, args: dict[str, object] | None) -> None:
+        self.running = True
+        if args:
+            self.set_args(args)
+
+    def add_output(self, text: str) -> None:
+        self.output = (self.output + text)[-MAX_SOURCE:]
+
+    def finish(self, output: str, *, failed: bool, seconds: float) -> None:
+        self.output = output[:MAX_SOURCE]
+        self.failed, self.seconds = failed, seconds
+        self.running, self.closed = False, True
+
+    def give_up(self) -> None:
+        """It never ran, or nobody heard of its end."""
+        self.running, self.closed, self.failed = False, True, True
+
+    # --- drawing -----------------------------------------------------------------------------
+
+    def settle(self, width: int) -> list[Line]:
+        return self.lines(width) if self.closed else []
+
+    def live(self, width: int, height: int) -> list[Line]:
+        head = self._head(width, "")
+        body = self._written(width)[-LIVE_TAIL:] if not self.running else []
+        if self.output:
+            body = self._rows(self.output[-LIVE_TAIL * width * 2 :], width)[-LIVE_TAIL:]
+        return [*head, *body][:height]
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        body = self._diff_rows(width) if self.diff else self._body(width)
+        if folded:
+            body = fold(body, HEAD, TAIL) if not self.diff else fold(body, 40, 10)
+        return [*self._head(width, self._end()), *body]
+
+    def _head(self, width: int, end: str) -> list[Line]:
+        state = "error" if self.failed else "ok" if self.closed else "accent"
+        mark = "✗" if self.failed else "✓" if self.closed else "▸"
+        title = clean(self._title())
+        first = (("", ""), (state, f"{mark} "), ("tool", self.name), ("", " "))
+        rows = wrap([("", title), ("dim", end)], width, first=first, rest=_INDENT)
+        return rows if len(rows) <= 6 else [*rows[:5], (("dim", "  ..."),)]
+
+    def _end(self) -> str:
+        parts = []
+        if self.exit_code:
+            parts.append(f"exit {self.exit_code}")
+        if self.seconds is not None and self.seconds >= 0.1:
+            parts.append(f"{self.seconds:.1f} s")
+        return f"  {', '.join(parts)}" if parts else ""
+
+    def _fields(self) -> dict[str, object]:
+        return self._args or partial_fields(self._raw)
+
+    def _title(self) -> str:
+        args = self._fields()
+        for name in ("command", "path", "file_path", "pattern", "query", "url", "id"):
+            value = args.get(name)
+            if isinstance(value, str):
+                more = args.get("path") if name == "pattern" else None
+                return visible(value) + (f" in {more}" if isinstance(more, str) else "")
+        shown = ", ".join(f"{name}={value!r}" for name, value in args.items())
+        return shown[:500]
+
+    def _written(self, width: int) -> list[Line]:
+        """A long text among the arguments, as far as the model has written it."""
+        args = self._fields()
+        text = args.get("content") or args.get("newText")
+        edits = args.get("edits")
+        if isinstance(edits, list) and edits and isinstance(edits[-1], dict):
+            text = edits[-1].get("newText") or edits[-1].get("oldText")
+        return self._rows(text[-LIVE_TAIL * width * 2 :], width) if isinstance(text, str) else []
+
+    def _body(self, width: int) -> list[Line]:
+        text = _without_frame(self.output) if self.name == "bash" else self.output
+        return self._rows(text, width) if text.strip() else []
+
+    def _rows(self, text: str, width: int) -> list[Line]:
+        style = "error" if self.failed and self.name != "bash" else "dim"
+        rows: list[Line] = []
+        for line in clean(text.rstrip("\n")).split("\n"):
+            rows += wrap([(style, line)], width, first=_INDENT, rest=_INDENT)
+        return rows
+
+    def _diff_rows(self, width: int) -> list[Line]:
+        return diff_lines(self.diff, self.diff_line, width)
+
+
+_FRAME = re.compile(r"\A\$ .*?\n\n|\n\[exit -?\d+\][^\n]*\Z", re.DOTALL)
+
+
+def _without_frame(text: str) -> str:
+    """Output of a command without the lines for the model, which repeat the command and its end."""
+    return _FRAME.sub("", text) if text.startswith("$ ") else text
+
+
+def fold(rows: list[Line], head: int, tail: int) -> list[Line]:
+    """Both ends of a long list, and how much is between them."""
+    if len(rows) <= head + tail + 1:
+        return rows
+    between = (("dim italic", f"  ... {len(rows) - head - tail} more lines (ctrl+o shows them)"),)
+    return [*rows[:head], between, *rows[-tail:]]
+
+
+CONTEXT = 3
+
+
+def diff_lines(rows: str, first_changed: int, width: int) -> list[Line]:
+    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text."""
+    drawn: list[Line] = []
+    texts = rows.split("\n")
+    number: int | None = max(1, first_changed - CONTEXT) if texts[:1] == ["..."] else 1
+    for index, row in enumerate(texts):
+        mark, text = row[:1], clean(row[1:])
+        if row == "...":
+            drawn.append((("dim", "       ..."),))
+            number = number if index == 0 else None
+            continue
+        style = {"+": "add", "-": "del"}.get(mark, "dim")
+        shown = "" if number is None or mark == "-" else str(number)
+        first: Line = (("number", f"  {shown:>4} "), (style, f"{mark or ' '} "))
+        drawn += wrap([(style, text)], width, first=first, rest=(("", " " * 9),))
+        if number is not None and mark != "-":
+            number += 1
+    return drawn or [EMPTY]

@@ -1,0 +1,217 @@
+"""Text as a terminal shows it: styled lines, their width in cells, wrapping and cutting.
+
+A style is a few words that a theme turns into colours ("bold code"); a word `href:URL` makes a
+link. What a terminal would obey never gets into a line: `clean` everything that others wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from zot.text import printable
+
+Span = tuple[str, str]
+"""A style and a text."""
+Line = tuple[Span, ...]
+TAB = 4
+EMPTY: Line = ()
+
+
+def clean(text: str) -> str:
+    """Text of others, harmless: no control characters but line feeds."""
+    if "\t" in text:
+        text = text.expandtabs(TAB)
+    return text if text.isascii() and text.isprintable() else printable(text)
+
+
+def visible(text: str) -> str:
+    """The same for text that a person must see whole: control characters are spelled out."""
+    return "".join(
+        char
+        if char.isprintable() or char == "\n"
+        else " " * TAB
+        if char == "\t"
+        else _spelled(char)
+        for char in text
+    )
+
+
+def _spelled(char: str) -> str:
+    return repr(char)[1:-1]
+
+
+def cells(text: str) -> int:
+    """How many cells the text takes. It must be clean, and one line."""
+    if text.isascii():
+        return len(text)
+    return sum(_cluster_cells(cluster) for cluster in clusters(text))
+
+
+def clusters(text: str) -> Iterator[str]:
+    """What a person takes for one character each."""
+    if text.isascii():
+        return iter(text)
+    import wcwidth  # after the first paint, and only for other letters than ASCII
+
+    return wcwidth.iter_graphemes(text)
+
+
+def _cluster_cells(cluster: str) -> int:
+    if cluster.isascii():
+        return len(cluster)
+    import wcwidth
+
+    return max(0, wcwidth.wcswidth(cluster))
+
+
+def line_cells(line: Line) -> int:
+    return sum(cells(text) for _, text in line)
+
+
+def split_at(text: str, width: int) -> tuple[str, str]:
+    """The part that fits into so many cells, and the rest; at least one character is taken."""
+    if text.isascii():
+        return text[: max(1, width)], text[max(1, width) :]
+    used = end = 0
+    for cluster in clusters(text):
+        size = _cluster_cells(cluster)
+        if used + size > width and end:
+            break
+        used += size
+        end += len(cluster)
+    return text[:end], text[end:]
+
+
+def plain(line: Iterable[Span]) -> str:
+    return "".join(text for _, text in line)
+
+
+def joined(spans: Iterable[Span]) -> Line:
+    """One span for neighbours of one style, none without text."""
+    merged: list[Span] = []
+    for style, text in spans:
+        if not text:
+            continue
+        if merged and merged[-1][0] == style:
+            merged[-1] = (style, merged[-1][1] + text)
+        else:
+            merged.append((style, text))
+    return tuple(merged)
+
+
+def clip(line: Iterable[Span], width: int, mark: str = "") -> Line:
+    """As much of the line as fits; `mark` ends one that was cut."""
+    kept: list[Span] = []
+    left = width
+    line = tuple(line)
+    if mark and line_cells(line) > width:
+        left -= cells(mark)
+    else:
+        mark = ""
+    for style, text in line:
+        size = cells(text)
+        if size > left:
+            if left > 0:
+                part = split_at(text, left)[0]
+                kept.append((style, part if cells(part) <= left else ""))
+            kept.append((style, mark))
+            break
+        kept.append((style, text))
+        left -= size
+    return joined(kept)
+
+
+def padded(line: Iterable[Span], width: int, style: str = "") -> Line:
+    """The line with blanks up to the width."""
+    line = tuple(line)
+    return joined((*line, (style, " " * max(0, width - line_cells(line)))))
+
+
+def wrap(
+    spans: Iterable[Span], width: int, *, first: Line = EMPTY, rest: Line = EMPTY
+) -> list[Line]:
+    """Break at blanks so that no line is wider; `first` and `rest` stand before the lines."""
+    return _Wrapper(max(1, width), first, rest).lines(spans)
+
+
+class _Wrapper:
+    def __init__(self, width: int, first: Line, rest: Line) -> None:
+        self._width = width
+        self._rest = rest if line_cells(rest) < width else EMPTY
+        self._done: list[Line] = []
+        self._line: list[Span] = list(first if line_cells(first) < width else EMPTY)
+        self._used = line_cells(tuple(self._line))
+        self._start = self._used
+
+    def lines(self, spans: Iterable[Span]) -> list[Line]:
+        for style, text in spans:
+            for index, piece in enumerate(text.split("\n")):
+                if index:
+                    self._break()
+                self._add(style, piece)
+        self._break()
+        return self._done
+
+    def _add(self, style: str, text: str) -> None:
+        if text.isascii() and self._used + len(text) <= self._width:
+            self._put(style, text, len(text))
+            return
+        for index, word in enumerate(text.split(" ")):
+            if index:
+                self._blank(style)
+            if word:
+                self._word(style, word)
+
+    def _blank(self, style: str) -> None:
+        if self._used < self._width:
+            self._put(style, " ", 1)
+        else:
+            self._break()
+
+    def _word(self, style: str, word: str) -> None:
+        size = cells(word)
+        if self._used + size > self._width and self._used > self._start:
+            carried = self._carried() if size <= self._width else []
+            self._break()
+            for earlier in carried:
+                self._put(*earlier, cells(earlier[1]))
+        while self._used + size > self._width:
+            part, word = split_at(word, self._width - self._used)
+            self._put(style, part, cells(part))
+            self._break()
+            size = cells(word)
+        self._put(style, word, size)
+
+    def _carried(self) -> list[Span]:
+        """Take back the end of a word that began in another style, so that it stays whole."""
+        carried: list[Span] = []
+        while self._line and len(self._line) > 1:
+            style, text = self._line[-1]
+            head, blank, tail = text.rpartition(" ")
+            if blank:
+                if not tail:
+                    break
+                self._line[-1] = (style, head + blank)
+                carried.insert(0, (style, tail))
+                break
+            if self._used - cells(text) <= self._start:
+                return []  # the word is as long as the line: it is cut where it is
+            carried.insert(0, self._line.pop())
+        return carried if plain(self._line).endswith(" ") else self._give_back(carried)
+
+    def _give_back(self, carried: list[Span]) -> list[Span]:
+        self._line.extend(carried)
+        return []
+
+    def _put(self, style: str, text: str, size: int) -> None:
+        self._line.append((style, text))
+        self._used += size
+
+    def _break(self) -> None:
+        line = joined(self._line)
+        if line and len(plain(line).rstrip(" ")) > 0:
+            style, text = line[-1]
+            line = joined((*line[:-1], (style, text.rstrip(" "))))
+        self._done.append(line)
+        self._line = list(self._rest)
+        self._used = self._start = line_cells(self._rest)

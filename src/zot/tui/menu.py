@@ -1,0 +1,287 @@
+"""Things a person picks from or answers, drawn above the editor while they are open.
+
+An overlay draws lines and takes keys; it calls back when it is done. Menu filters a list by what
+is typed; QuestionBox offers a few answers, each with its key, and may take a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from zot.tui.cells import EMPTY, Line, clean, clip, line_cells, wrap
+from zot.tui.editor import Editor
+from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
+from zot.tui.keys import KeyPress
+
+_KEYMAP = default_keymap()
+
+
+class Drawn(Struct, frozen=True):
+    """An overlay's lines, and where the cursor stands in them, if it does."""
+
+    lines: list[Line]
+    cursor: tuple[int, int] | None = None
+
+
+class Overlay(Protocol):
+    def draw(self, width: int, height: int) -> Drawn:
+        """At most so many lines."""
+        ...
+
+    def key(self, key: KeyPress) -> None:
+        """Take a key; every key is the overlay's while it is open."""
+        ...
+
+
+class MenuItem(Struct, frozen=True):
+    """A line of a menu."""
+
+    label: str
+    detail: str = ""
+    value: object = None
+    """What is handed back; None: the label."""
+
+
+class Menu:
+    """A list that what is typed narrows down. Enter picks, Esc leaves.
+
+    `keys` are further keys for the chosen line: `{"ctrl+d": delete}`; their functions get its
+    value and the menu stays open.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[MenuItem],
+        pick: Callable[[object], None],
+        *,
+        leave: Callable[[], None] = lambda: None,
+        keys: dict[str, Callable[[object], None]] | None = None,
+        hint: str = "enter picks, esc leaves",
+        chosen: int = 0,
+    ) -> None:
+        self.title = title
+        self._choices = list(choices)
+        self._pick = pick
+        self._leave = leave
+        self._keys = keys or {}
+        self._hint = hint
+        self._filter = Editor()
+        self._chosen = chosen
+
+    @property
+    def matching(self) -> list[MenuItem]:
+        return matching(self._filter.text, self._choices)
+
+    def replace(self, choices: Sequence[MenuItem]) -> None:
+        """Show another list, for one that is still being found out."""
+        self._choices = list(choices)
+        self._chosen = max(0, min(self._chosen, len(self.matching) - 1))
+
+    def draw(self, width: int, height: int) -> Drawn:
+        choices = self.matching
+        room = max(1, height - 2)
+        first = max(0, min(self._chosen - room // 2, len(choices) - room))
+        widest = max((line_cells((("", clean(c.label)),)) for c in choices), default=0)
+        lines = [
+            self._line(choice, first + index == self._chosen, min(widest, width // 2), width)
+            for index, choice in enumerate(choices[first : first + room])
+        ]
+        if not choices:
+            lines = [(("dim", "  nothing matches"),)]
+        typed = self._filter.layout(max(2, width - line_cells((("", self.title),)) - 3), 1)
+        head: Line = (("heading", self.title), ("", "  "), *typed.rows[0])
+        count = (
+            f"{len(choices)} of {len(self._choices)}" if self._filter.text else str(len(choices))
+        )
+        foot: Line = (("dim", f"  {count}; {self._hint}"),)
+        column = line_cells((("", self.title),)) + 2 + typed.column
+        return Drawn([clip(head, width), *lines, clip(foot, width)], (0, min(column, width - 1)))
+
+    def _line(self, choice: MenuItem, is_chosen: bool, label_width: int, width: int) -> Line:
+        label = clean(choice.label.replace("\n", " "))
+        blanks = " " * max(0, label_width - line_cells((("", label),)))
+        detail = clean(choice.detail.replace("\n", " "))
+        line: Line = (
+            ("prompt", "❯ ") if is_chosen else ("", "  "),
+            ("selected" if is_chosen else "", label),
+            ("", blanks + "  " if detail else ""),
+            ("dim", detail),
+        )
+        return clip(line, width, "...")
+
+    def key(self, key: KeyPress) -> None:
+        choices = self.matching
+        chosen = choices[self._chosen] if self._chosen < len(choices) else None
+        match key.name:
+            case "enter" | "tab" if chosen is not None:
+                self._pick(_value(chosen))
+            case "esc" | "ctrl+c":
+                self._leave()
+            case "up" | "ctrl+p" | "shift+tab":
+                self._chosen = max(0, self._chosen - 1)
+            case "down" | "ctrl+n":
+                self._chosen = max(0, min(len(choices) - 1, self._chosen + 1))
+            case "pageup" | "pagedown":
+                step = 10 if key.name == "pagedown" else -10
+                self._chosen = max(0, min(len(choices) - 1, self._chosen + step))
+            case name if name in self._keys:
+                if chosen is not None:
+                    self._keys[name](_value(chosen))
+            case _:
+                if type_into(self._filter, key):
+                    self._chosen = 0
+
+
+def _value(choice: MenuItem) -> object:
+    return choice.label if choice.value is None else choice.value
+
+
+def type_into(editor: Editor, key: KeyPress) -> bool:
+    """Let a one-line field take the key; whether its text changed."""
+    before = editor.text
+    if key.name in ("text", "paste"):
+        editor.insert(key.text.replace("\n", " "))
+    elif (action := _KEYMAP.get(key.name)) in EDITOR_ACTIONS and action != "newline":
+        editor.do(str(action))
+    return editor.text != before
+
+
+def matching(typed: str, choices: Sequence[MenuItem]) -> list[MenuItem]:
+    """Those with every word that was typed, in the order given; the letters of a word may lie
+    apart, and then the line comes after those where they do not."""
+    words = typed.casefold().split()
+    if not words:
+        return list(choices)
+    ranked = []
+    for index, choice in enumerate(choices):
+        text = f"{choice.label} {choice.detail}".casefold()
+        scores = [_distance(word, text) for word in words]
+        if None not in scores:
+            ranked.append((sum(score or 0 for score in scores), index, choice))
+    return [choice for _, _, choice in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _distance(word: str, text: str) -> int | None:
+    """0 where the text begins with it, more the farther apart its letters lie; None: not there."""
+    at = text.find(word)
+    if at >= 0:
+        return 0 if at == 0 else 1
+    place, first = -1, 0
+    for index, letter in enumerate(word):
+        place = text.find(letter, place + 1)
+        if place < 0:
+            return None
+        if index == 0:
+            first = place
+    return 2 + place - first
+
+
+class AnswerKey(Struct, frozen=True):
+    """One of the answers a question offers."""
+
+    key: str
+    label: str
+    value: object
+    wants_text: bool = False
+    """The person may say more: a reason, a name; Enter ends it."""
+
+
+class QuestionBox:
+    """A question with a body (a diff, a command) and answers by key; up, down and Enter too."""
+
+    def __init__(
+        self,
+        title: str,
+        body: Callable[[int], list[Line]] | str,
+        replies: Sequence[AnswerKey],
+        answer: Callable[[object, str], None],
+        *,
+        leave: Callable[[], None] = lambda: None,
+        text: str = "",
+    ) -> None:
+        """`answer` gets the value of the reply and the text; no replies: only a text is asked."""
+        self.title = title
+        self._body = body
+        self._replies = list(replies)
+        self._answer = answer
+        self._leave = leave
+        self._chosen = 0
+        self._field = Editor()
+        self._field.set(text)
+        self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
+
+    def draw(self, width: int, height: int) -> Drawn:
+        foot = self._field_line(width) if self._writing else self._reply_lines(width)
+        head: list[Line] = wrap([("heading", clean(self.title))], width)
+        room = max(0, height - len(head) - len(foot.lines))
+        body = self._body(width) if callable(self._body) else wrap([("", clean(self._body))], width)
+        if len(body) > room:
+            hidden = len(body) - max(0, room - 1)
+            body = [*body[: max(0, room - 1)], (("dim", f"  ... {hidden} more lines"),)][:room]
+        lines = [*head, *body, *foot.lines][:height]
+        if foot.cursor is None:
+            return Drawn(lines)
+        row, column = foot.cursor
+        return Drawn(lines, (min(len(lines) - 1, len(head) + len(body) + row), column))
+
+    def _field_line(self, width: int) -> Drawn:
+        layout = self._field.layout(max(2, width - 2), 1)
+        label = clean(self._writing.label) if self._writing else ""
+        lines: list[Line] = [clip((("dim", f"  {label}"),), width)] if label else []
+        row = len(lines)
+        lines.append((("prompt", "❯ "), *(layout.rows[0] if layout.rows else EMPTY)))
+        return Drawn(lines, (row, 2 + layout.column))
+
+    def _reply_lines(self, width: int) -> Drawn:
+        lines = []
+        for index, reply in enumerate(self._replies):
+            mark = ("prompt", "❯ ") if index == self._chosen else ("", "  ")
+            style = "selected" if index == self._chosen else ""
+            line = (mark, ("accent", f"{reply.key} "), (style, clean(reply.label)))
+            lines.append(clip(line, width, "..."))
+        return Drawn(lines)
+
+    def key(self, key: KeyPress) -> None:
+        if key.name == "text" and len(key.text) > 1:  # typed so fast that they came together
+            for letter in key.text:
+                self.key(KeyPress("text", letter))
+            return
+        if self._writing is not None:
+            self._write(key)
+            return
+        typed = key.text if key.name == "text" else key.name
+        match key.name:
+            case "esc" | "ctrl+c":
+                self._leave()
+            case "up" | "ctrl+p":
+                self._chosen = max(0, self._chosen - 1)
+            case "down" | "ctrl+n" | "tab":
+                self._chosen = min(len(self._replies) - 1, self._chosen + 1)
+            case "enter":
+                self._take(self._replies[self._chosen])
+            case _:
+                reply = next((r for r in self._replies if r.key == typed), None)
+                if reply is not None:
+                    self._take(reply)
+
+    def _take(self, reply: AnswerKey) -> None:
+        if reply.wants_text:
+            self._writing = reply
+        else:
+            self._answer(reply.value, "")
+
+    def _write(self, key: KeyPress) -> None:
+        assert self._writing is not None
+        match key.name:
+            case "enter":
+                self._answer(self._writing.value, self._field.text)
+            case "esc" | "ctrl+c":
+                if not self._replies:
+                    self._leave()
+                self._writing = None if self._replies else self._writing
+            case _:
+                type_into(self._field, key)

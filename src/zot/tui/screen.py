@@ -1,0 +1,132 @@
+"""The part of the terminal that is ours: what is settled is written once and becomes scrollback,
+the live area below it is kept up to date by its changed lines. Returns text; writes nothing.
+
+Only relative moves: nobody knows on which row of the screen the live area begins. Automatic
+wrapping is off (see terminal.py), so that a line of a width that the terminal sees otherwise than
+we do is cut at the margin, and cannot move what is below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from zot.tui.cells import Line, line_cells, plain
+from zot.tui.theme import Painter, Theme
+
+Reflow = Literal["all", "above", "none"]
+"""What a terminal breaks anew when it gets narrower: all lines, all but the one with the cursor
+(xterm.js), or none (xterm)."""
+SYNC_ON, SYNC_OFF = "\x1b[?2026h", "\x1b[?2026l"
+ERASE_LINE, ERASE_BELOW = "\x1b[K", "\x1b[J"
+
+
+class LiveScreen:
+    def __init__(self, theme: Theme) -> None:
+        self._painter = Painter(theme)
+        self._shown: list[Line] = []
+        """The live area as it stands on the terminal."""
+        self._row = 0
+        """The row of the live area that the cursor is on."""
+        self._column = 0
+
+    def use_theme(self, theme: Theme) -> None:
+        self._painter = Painter(theme)
+
+    def frame(self, settled: Sequence[Line], live: Sequence[Line], row: int, column: int) -> str:
+        """Write `settled` above the live area for good, bring that up to date, and put the cursor
+        there. Empty when nothing changed."""
+        lines = [*settled, *live] or [()]
+        row = min(row + len(settled), len(lines) - 1)
+        out = self._changes(lines)
+        if len(lines) < len(self._shown):
+            out += (self._move(len(lines)), "\r", ERASE_BELOW)
+            self._column = 0
+        if self._row != row or self._column != column:
+            out += (self._move(row), f"\x1b[{column + 1}G")
+        self._shown = lines[len(settled) :]
+        self._row, self._column = row - len(settled), column
+        return f"{SYNC_ON}{''.join(out)}{SYNC_OFF}" if out else ""
+
+    def _changes(self, lines: list[Line]) -> list[str]:
+        out: list[str] = []
+        shown = self._shown
+        for index, line in enumerate(lines):
+            if index < len(shown):
+                if line != shown[index]:
+                    out += (self._move(index), self._rewritten(shown[index], line))
+                    self._column = -1
+                continue
+            if index:
+                out += (self._move(index - 1), "\r\n")
+            self._row = index
+            out.append(self._painter.line(line))
+            self._column = -1
+        return out
+
+    def _rewritten(self, before: Line, line: Line) -> str:
+        """What makes the one line into the other; what stands already is not written again."""
+        same = 0
+        while same < len(before) and same < len(line) and before[same] == line[same]:
+            same += 1
+        kept, rest = line[:same], line[same:]
+        if rest and same < len(before) and before[same][0] == rest[0][0]:
+            head = _common(before[same][1], rest[0][1])
+            if head:
+                style, text = rest[0]
+                kept, rest = (*kept, (style, text[:head])), ((style, text[head:]), *rest[1:])
+        if not plain(kept).isascii():  # its width may be another one to the terminal
+            kept, rest = (), line
+        start = line_cells(kept)
+        erase = (
+            ERASE_LINE if not plain(line).isascii() or line_cells(before) > line_cells(line) else ""
+        )
+        # Before the text: after a line as wide as the screen it would take the last letter.
+        return f"\x1b[{start + 1}G{erase}{self._painter.line(rest)}"
+
+    def _move(self, row: int) -> str:
+        down, self._row = row - self._row, row
+        if down > 0:
+            # Not a cursor movement, which stops at the bottom: a window that became lower a moment
+            # ago has no rows there any more, and the way back up would lead too far.
+            return "\n" * down
+        return f"\x1b[{-down}A" if down < 0 else ""
+
+    def resized(self, columns: int, reflow: Reflow = "all") -> str:
+        """After the terminal has another width: erase the live area, wherever its top is now."""
+        above = self._row
+        if reflow != "none":
+            above = sum(_rows(line, columns) for line in self._shown[: self._row])
+        if reflow == "all":
+            above += max(0, self._column) // max(1, columns)
+        out = f"\x1b[{above}A\r{ERASE_BELOW}" if above else f"\r{ERASE_BELOW}"
+        self.forget()
+        return out
+
+    def forget(self) -> None:
+        """Something else was written: begin on the line where the cursor is now."""
+        self._shown, self._row, self._column = [], 0, 0
+
+    def leave(self) -> str:
+        """Erase the live area and stand where it began, for whoever writes next."""
+        out = f"{self._move(0)}\r{ERASE_BELOW}"
+        self.forget()
+        return out
+
+
+def _rows(line: Line, columns: int) -> int:
+    return max(1, -(-line_cells(line) // max(1, columns)))
+
+
+def _common(one: str, other: str) -> int:
+    """The length of their common beginning."""
+    if other.startswith(one):
+        return len(one)
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,97 @@
+"""Styles as colours: the words of a style to what a terminal understands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from zot.tui.cells import Line
+
+RESET = "\x1b[m"
+
+# The terminal's own sixteen colours, which its user chose: right on light and on dark.
+PLAIN: dict[str, str] = {
+    "bold": "1",
+    "dim": "2",
+    "italic": "3",
+    "underline": "4",
+    "reverse": "7",
+    "strike": "9",
+    "user": "1",
+    "prompt": "1;36",
+    "heading": "1;35",
+    "code": "36",
+    "link": "4;34",
+    "quote": "2;3",
+    "bullet": "36",
+    "accent": "36",
+    "ok": "32",
+    "warn": "33",
+    "error": "31",
+    "tool": "1",
+    "add": "32",
+    "del": "31",
+    "hunk": "36",
+    "number": "2",
+    "selected": "7",
+    "match": "1;33",
+    "thinking": "2;3",
+    "status": "2",
+    "chip": "35",
+    "tok.keyword": "35",
+    "tok.string": "32",
+    "tok.number": "36",
+    "tok.comment": "2;3",
+    "tok.name": "34",
+    "tok.type": "33",
+    "tok.operator": "",
+}
+
+
+class Theme(Struct, frozen=True):
+    """What every word of a style looks like, as parameters of SGR."""
+
+    styles: Mapping[str, str] = field(default_factory=lambda: PLAIN)
+    colour: bool = True
+    """False: only bold, italics, underlines and reverse are left (NO_COLOR)."""
+    links: bool = True
+
+    def sgr(self, style: str) -> str:
+        """The parameters for a style; empty for the terminal's default."""
+        parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] != "href:"]
+        numbers = [number for part in parts for number in part.split(";") if number]
+        if not self.colour:
+            numbers = [number for number in numbers if number in _WITHOUT_COLOUR]
+        return ";".join(numbers)
+
+
+_WITHOUT_COLOUR = frozenset("123479")
+
+
+class Painter:
+    """Writes lines as text with escape codes. Remembers what a style looks like."""
+
+    def __init__(self, theme: Theme) -> None:
+        self.theme = theme
+        self._known: dict[str, tuple[str, str]] = {"": ("", "")}
+
+    def line(self, line: Line) -> str:
+        """The line, ending in the default style."""
+        out: list[str] = []
+        for style, text in line:
+            before, after = self._known.get(style) or self._learn(style)
+            out += (before, text, after)
+        return "".join(out)
+
+    def _learn(self, style: str) -> tuple[str, str]:
+        sgr = self.theme.sgr(style)
+        before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
+        address = next((word[5:] for word in style.split(" ") if word[:5] == "href:"), "")
+        if address:
+            if self.theme.links:
+                before = f"{before}\x1b]8;;{address}\x1b\\"
+                after = f"\x1b]8;;\x1b\\{after}"
+            return before, after  # not remembered: there is no end of addresses
+        self._known[style] = before, after
+        return before, after

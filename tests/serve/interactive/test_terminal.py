@@ -1,0 +1,189 @@
+"""The whole program in a pty, with xterm.js as the screen."""
+
+import os
+import signal
+
+import pytest
+
+HELLO = [{"text": ["Hello ", "**there**"], "repeat": True}]
+SLOW = [{"text": [f"word{number} " for number in range(400)], "delay_ms": 20, "repeat": True}]
+
+
+def bash(command, **more):
+    return {"tools": [{"name": "bash", "args": {"command": command}}], **more}
+
+
+def test_a_prompt_is_answered_and_the_terminal_is_given_back(at_terminal):
+    program = at_terminal(HELLO)
+    program.until("❯")
+    program.type("good morning")
+    program.until("❯ good morning")
+    program.type("\r")
+    shown = program.until("Hello")
+    assert "❯ good morning" in shown.text
+    program.type("\x04")
+    assert program.end() == 0
+    assert program.is_restored()
+    assert b"\x1b[?7h" in program.written and b"\x1b[<u" in program.written
+
+
+def test_a_prompt_on_the_command_line_is_sent_when_the_agent_is_loaded(at_terminal):
+    program = at_terminal(HELLO, "what is this?")
+    shown = program.until("Hello")
+    assert "❯ what is this?" in shown.text
+
+
+def test_what_is_typed_before_the_agent_is_loaded_counts(at_terminal):
+    program = at_terminal(HELLO)
+    program.type("early\r")
+    program.until("Hello")
+
+
+def test_escape_stops_the_turn_and_keeps_the_draft(at_terminal):
+    program = at_terminal(SLOW, "go on")
+    program.until("word3")
+    program.type("my draft")
+    program.until("❯ my draft")
+    program.type("\x1b")
+    shown = program.until("stopped")
+    assert "❯ my draft" in shown.text
+
+
+def test_ctrl_c_stops_then_clears_then_leaves(at_terminal):
+    program = at_terminal(SLOW, "go on")
+    program.until("word3")
+    program.type("draft")
+    program.until("❯ draft")
+    program.type("\x03")
+    program.until("stopped")
+    program.type("\x03")
+    program.until(lambda shown: "❯ draft" not in shown.text)
+    program.type("\x1b[A")
+    program.until("❯ draft")  # cleared text is in the history
+    program.type("\x03\x03")
+    program.until("once more leaves")
+    program.type("\x03")
+    assert program.end() == 0
+
+
+def test_what_is_typed_while_it_works_waits_and_can_be_taken_back(at_terminal):
+    program = at_terminal(SLOW, "go on")
+    program.until("word3")
+    program.type("first\r")
+    program.until("next: first")
+    program.type("second\r")
+    program.until("next: second")
+    program.type("\x1b[1;3A")
+    program.until("❯ second")
+    assert "next: first" in program.shown.text
+    assert "next: second" not in program.shown.text
+
+
+def test_a_tool_asks_runs_and_is_shown_folded(at_terminal):
+    program = at_terminal([bash("seq 100; exit 3"), *HELLO], "count them")
+    program.until("May zot use bash?")
+    program.type("y")
+    shown = program.until("Hello")
+    text = "\n".join(shown.everything)
+    assert "exit 3" in text and "more lines" in text
+    assert "  100" in text and "  50" not in text
+
+
+def test_a_tool_that_is_refused_does_not_run(at_terminal, tmp_path):
+    program = at_terminal([bash(f"touch {tmp_path}/ran"), *HELLO], "touch it")
+    program.until("May zot use bash?")
+    program.type("rnot today\r")
+    program.until("Hello")
+    assert not (tmp_path / "ran").exists()
+    assert "not today" in "\n".join(program.shown.everything)
+
+
+def test_who_is_typing_when_a_question_comes_up_answers_nothing_by_accident(at_terminal, tmp_path):
+    turn = bash(f"touch {tmp_path}/ran", text=["a ", "b ", "c "], delay_ms=150)
+    program = at_terminal([turn, *HELLO], "touch it")
+    program.until("a b")
+    while "May zot use bash?" not in program.pump(0.1).text:
+        program.type("y")
+    program.type("y")
+    program.pump(0.3)
+    assert "May zot use bash?" in program.shown.text
+    program.pump(1.0)
+    program.type("n")
+    shown = program.until("Hello")
+    assert not (tmp_path / "ran").exists()
+    assert "❯ yy" in shown.text
+
+
+def test_control_characters_of_a_model_and_a_tool_do_not_reach_the_terminal(at_terminal):
+    hostile = "\x1b]0;pwned\x07\x1b[2J\x1b[?1049h\x9b31m\u202eevil\x08\x08"
+    program = at_terminal(
+        [bash(f"printf '%s' '{hostile}'", text=hostile), {"text": "the end"}], "go on", "--yolo"
+    )
+    program.until("the end")
+    written = program.written.decode()
+    for sequence in ("\x1b]0;pwned", "\x1b[2J", "\x1b[?1049h", "\x9b", "\u202e", "\x08"):
+        assert sequence not in written
+
+
+def test_a_shell_command_of_the_person(at_terminal):
+    program = at_terminal(HELLO)
+    program.type("!echo from-$((40+2))\r")
+    program.until("from-42")
+
+
+def test_help_lists_commands_and_unknown_ones_are_sent_as_text(at_terminal):
+    program = at_terminal(HELLO)
+    program.type("/HELP\r")
+    program.until("/clear")
+    program.type("/usr/bin/thing is what?\r")
+    program.until("Hello")
+
+
+def test_a_new_session_begins_while_a_turn_runs(at_terminal):
+    program = at_terminal(SLOW, "go on")
+    program.until("word3")
+    program.type("/new\r")
+    shown = program.until("a new session")
+    assert "stopped" in shown.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_it_and_the_terminal_is_given_back(at_terminal, number):
+    program = at_terminal(SLOW, "go on")
+    program.until("word3")
+    program.process.send_signal(number)
+    assert program.end() == 128 + number
+    assert program.is_restored()
+
+
+def test_it_stops_like_any_program_and_goes_on(at_terminal):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("draft")
+    program.until("❯ draft")
+    program.type("\x1a")
+    _, status = os.waitpid(program.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    assert program.is_restored()
+    program.process.send_signal(signal.SIGCONT)
+    program.until(lambda shown: shown.text.count("❯ draft") >= 1)
+    program.type("!\r")
+    program.until("Hello")
+
+
+def test_a_resize_keeps_every_settled_line_once(at_terminal):
+    turns = [{"text": [f"line {number} of it\n\n" for number in range(60)], "delay_ms": 10}]
+    program = at_terminal(turns, "go on")
+    program.until("line 10 of")
+    for columns, rows in ((60, 20), (100, 30), (50, 24), (80, 24)):
+        program.resize(columns, rows)
+        program.pump(0.05)
+    shown = program.until("line 59 of")
+    lines = [line for line in shown.everything if line.startswith("line ")]
+    assert lines == [f"line {number} of it" for number in range(60)]
+
+
+def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
+    program = at_terminal([], "--provider", "anthropic", "hello you")
+    shown = program.until("❯ hello you")
+    assert "key" in shown.text

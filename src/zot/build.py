@@ -73,7 +73,7 @@ def build_runtime(
         wanted.check()
     extensions = Extensions(wanted)
     later = wanted.any() or _has_servers(setup, mcp_servers or {})
-    builtin = _builtin(setup, supervisor, own_tools, extensions=later)
+    builtin = _builtin(plan, supervisor, own_tools, extensions=later)
     servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
@@ -129,12 +129,10 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
-    supervisor = SharedSupervisor()
-    supervisor.secrets = redactor.secrets
-    if owns_process:
-        supervisor.hidden_names = secret_names(setup)
-        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
-    return supervisor
+    if not owns_process:
+        return SharedSupervisor(redactor.secrets)
+    key = setup.options.api_key
+    return SharedSupervisor(redactor.secrets, secret_names(setup), (key,) if key else ())
 
 
 def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
@@ -150,10 +148,10 @@ def _plain(tool: Tool) -> Tool:
 
 
 def _builtin(
-    setup: Setup, supervisor: SharedSupervisor, own: Sequence[Tool], *, extensions: bool
+    plan: Plan, supervisor: SharedSupervisor, own: Sequence[Tool], *, extensions: bool
 ) -> BuiltinTools:
     """The built-in tools within what the flags allow."""
-    options = setup.options
+    setup, options = plan.setup, plan.setup.options
     names: Sequence[str] | None = () if options.no_tools else options.tools
     if extensions:
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
@@ -162,7 +160,13 @@ def _builtin(
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         names = None if names is None else [name for name in names if name != SkillTool.name]
     return BuiltinTools(
-        setup.cwd, setup.around, names, secret_names(setup), supervisor, jail=options.jail
+        setup.cwd,
+        setup.around,
+        names,
+        secret_names(setup),
+        supervisor,
+        jail=options.jail,
+        every=plan.tape is not None and plan.tape.replays,
     )
 
 

@@ -43,8 +43,15 @@ class BuiltinTools(ReadySource):
         supervisor: SharedSupervisor,
         *,
         jail: bool = False,
+        every: bool = False,
     ) -> None:
-        """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
+        """`every`: also the tools for background commands, from the start: in a replay none is
+        ever started.
+
+        Raises:
+            ConfigError: a name that no tool has, or a directory that is no jail.
+        """
+        self._every = every
         self._cwd = cwd
         self._around = around
         self._names = names
@@ -63,7 +70,8 @@ class BuiltinTools(ReadySource):
         self._host = host
 
     def tools(self) -> Sequence[Tool]:
-        return [*self._tools, *self._later] if self._background.used else self._tools
+        later = self._every or self._background.used
+        return [*self._tools, *self._later] if later else self._tools
 
     def _tools_changed(self) -> None:
         if self._host is not None:

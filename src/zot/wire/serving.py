@@ -214,7 +214,14 @@ def note_signals() -> list[int]:
 
 
 def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> None:
-    """Wait for a run to end; it is aborted when `stop` says so, and when nobody reads any more.
+    """Wait for a run to end; it is aborted when `stop` says so, and when nobody reads any more."""
+    wait_or_abort(run.ended, runtime.abort, stop, wire)
+
+
+def wait_or_abort(
+    ended: threading.Event, abort: Callable[[], object], stop: Callable[[], bool], wire: int
+) -> None:
+    """Wait for the end of something; abort it, once, when `stop` says so or nobody reads `wire`.
 
     Not in the handler: it may run while this very thread holds a lock that the abort needs, and
     a second signal would find the first one's abort half done, with its lock held.
@@ -222,10 +229,10 @@ def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> N
     aborted = False
     poll = select.poll()
     poll.register(wire, 0)
-    while not run.ended.wait(0.1):
+    while not ended.wait(0.1):
         if not aborted and (stop() or poll.poll(0)):
             aborted = True
-            runtime.abort()
+            abort()
 
 
 def read_stdin() -> bytes:

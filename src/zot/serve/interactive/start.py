@@ -79,6 +79,7 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
         )
         replay(view, runtime.session.messages()[-REPLAYED:])
         app.loop.post(lambda: app.loaded(runtime, view))
+        import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
         failure = error
         app.loop.post(lambda: app.failed(view, failure))

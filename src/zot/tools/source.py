@@ -43,9 +43,11 @@ class BuiltinTools(ReadySource):
         supervisor: SharedSupervisor,
         *,
         jail: bool = False,
+        owns_helper: bool = True,
         every: bool = False,
     ) -> None:
-        """`every`: also the tools for background commands, from the start: in a replay none is
+        """`owns_helper`: the supervisor is closed with these tools, and not used by others;
+        `every`: also the tools for background commands, from the start: in a replay none is
         ever started.
 
         Raises:
@@ -57,6 +59,7 @@ class BuiltinTools(ReadySource):
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
+        self._owns_helper = owns_helper
         self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
@@ -79,7 +82,8 @@ class BuiltinTools(ReadySource):
 
     def close(self) -> None:
         self._background.end_all()
-        self._supervisor.close()
+        if self._owns_helper:
+            self._supervisor.close()
 
     # --- Files -------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ class Envelope(Struct, frozen=True):
 
     type: Raw = Raw()
     id: Raw = Raw()
+    agent: Raw = Raw()
 
 
 class Incoming(Struct, frozen=True):
@@ -96,6 +97,8 @@ class Incoming(Struct, frozen=True):
     id: Raw | UnsetType
     command: AnyCommand | None
     error: CommandError | None = None
+    agent: Raw = Raw()
+    """Whom it is for, as it was written; looked at with the feature `agents` only."""
 
 
 COMMANDS: dict[str, type[AnyCommand]] = {
@@ -116,17 +119,33 @@ def decode(line: bytes) -> Incoming:
     """One line as a command, or as what is wrong with it; never raises."""
     name = ""
     id: Raw | UnsetType = UNSET
+    agent = Raw()
     try:
         whole = decode_line(line, bytes)  # mended once: a long line costs three decoders enough
         envelope: Envelope = decode_line(whole, _envelope)
+        agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
         decode_line(whole, check_numbers)
-        return Incoming(name, id, decode_line(whole, _decoder(name)))
+        return Incoming(name, id, decode_line(whole, _decoder(name)), agent=agent)
     except CommandError as error:
-        return Incoming(name, id, None, _explained(error, name))
+        return Incoming(name, id, None, _explained(error, name), agent)
+
+
+def agent_of(incoming: Incoming) -> str:
+    """The agent that a line is for; empty: the unnamed one.
+
+    Raises:
+        CommandError: what stands there is no name.
+    """
+    text = bytes(incoming.agent)
+    if not text or text == b"null":
+        return ""
+    if text[:1] != b'"':
+        raise CommandError("invalid_params: agent must be a string")
+    return msgspec.json.decode(text, type=str)
 
 
 def checked_name(raw: Raw) -> str:
@@ -194,6 +213,11 @@ def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Sent
 
 def encode(frame: Any) -> bytes:
     return encode_line(frame)
+
+
+def signed(line: bytes, signature: bytes) -> bytes:
+    """The line with the fields of the feature `agents` added: whose it is."""
+    return line[:-2] + signature + b"}\n"
 
 
 def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:

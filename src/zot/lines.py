@@ -63,13 +63,13 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> Iterator[bytes | LineTooLong]:
         """The lines that `data` completes, stripped of white space; blank lines are dropped."""
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            yield from self._add(data[start:end])
-            start = end + 1
+        *pieces, rest = data.split(b"\n")
+        for piece in pieces:
+            yield from self._add(piece)
             if (line := self.finish()) is not None:
                 yield line
-        yield from self._add(data[start:])
+        if rest:
+            yield from self._add(rest)
 
     def finish(self) -> bytes | LineTooLong | None:
         """What came after the last LF."""
@@ -101,11 +101,19 @@ def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
     """
     try:
         return decode(readable(line))
-    except msgspec.ValidationError as error:
-        raise CommandError(f"invalid_params: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error") from error
+    except LINE_ERRORS as error:
+        raise line_error(error) from error
+
+
+LINE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def line_error(error: Exception) -> CommandError:
+    """What to say when a decoder of a line raised one of LINE_ERRORS."""
+    if isinstance(error, msgspec.ValidationError):
+        return CommandError(f"invalid_params: {error}")
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error")
 
 
 def readable(line: bytes) -> bytes:

@@ -285,7 +285,10 @@ class ServedAgent(RuntimeClient):
                 messages = runtime.session.messages()[offset:end]
                 if (size := self._messages.least_size(messages)) > MAX_ANSWER:
                     raise too_large(size)  # before the work of making it
-                self.answer(incoming, self._messages.answer(messages), limit=MAX_ANSWER)
+                line = zot.success_in_pieces(incoming, self._messages.answer(messages))
+                if len(line) > MAX_ANSWER:
+                    raise too_large(len(line))
+                self._put(line, UNSET)
             case _:
                 assert_never(command)
 

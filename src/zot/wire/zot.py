@@ -5,7 +5,7 @@ Kept light, because the first answer of `zot rpc` waits for it: events are anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError, ZotError
-from zot.lines import check_numbers, decode_line, encode_line
+from zot.lines import LINE_ERRORS, check_numbers, encode_line, line_error, readable
 from zot.text import escaped
 from zot.wire.commands import AnyCommand
 
@@ -121,17 +121,19 @@ def decode(line: bytes) -> Incoming:
     id: Raw | UnsetType = UNSET
     agent = Raw()
     try:
-        whole = decode_line(line, bytes)  # mended once: a long line costs three decoders enough
-        envelope: Envelope = decode_line(whole, _envelope)
+        whole = readable(line)
+        envelope = _envelope(whole)
         agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
-        decode_line(whole, check_numbers)
-        return Incoming(name, id, decode_line(whole, _decoder(name)), agent=agent)
+        check_numbers(whole)
+        return Incoming(name, id, _decoder(name)(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)
+    except LINE_ERRORS as error:
+        return Incoming(name, id, None, _explained(line_error(error), name), agent)
 
 
 def agent_of(incoming: Incoming) -> str:
@@ -204,6 +206,12 @@ def _choices(command: type[AnyCommand] | None, text: str) -> tuple[str, ...]:
 
 def success(incoming: Incoming, data: Any = UNSET) -> SentResponse:
     return SentResponse(incoming.name, success=True, id=incoming.id, data=data)
+
+
+def success_in_pieces(incoming: Incoming, data: Iterable[bytes]) -> bytes:
+    """The line of a success whose data is JSON already: joined once, as it may be large."""
+    line = encode(success(incoming, Raw(b"0")))  # `data` is the last field
+    return b"".join([line[:-3], *data, line[-2:]])
 
 
 def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> SentResponse:

@@ -75,7 +75,16 @@ def build_runtime(
     is_first = common is None
     if common is None:
         supervisor = _supervisor(setup, redactor, owns_process=owns_process)
-        common = Common(plan, supervisor, approval, warn, own_tools, own_hooks, check_extensions)
+        common = Common(
+            plan,
+            supervisor,
+            approval,
+            warn,
+            own_tools,
+            own_hooks,
+            check_extensions,
+            mcp_servers or {},
+        )
     supervisor = common.supervisor
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
@@ -130,6 +139,7 @@ class Common:
         own_tools: Sequence[Tool],
         own_hooks: Sequence[Hook],
         check_extensions: bool,
+        mcp_servers: Mapping[str, Json],
     ) -> None:
         self._plan = plan
         self._approval = approval
@@ -137,6 +147,7 @@ class Common:
         self._own_tools = own_tools
         self._own_hooks = own_hooks
         self._check_extensions = check_extensions
+        self._mcp_servers = mcp_servers
         self.supervisor = supervisor
         self.agents = Agents(self._build)
 
@@ -160,6 +171,7 @@ class Common:
             own_tools=own,
             own_hooks=self._own_hooks,
             check_extensions=self._check_extensions,
+            mcp_servers=self._mcp_servers,
             common=self,
         )
 

@@ -50,6 +50,10 @@ class McpDialogs:
     def can_ask(self) -> bool:
         return self._host is not None and self._host.can_answer("dialog")
 
+    def open_questions(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._open)
+
     def answer(self, id: str, answer: DialogAnswer) -> bool:
         """Hand an answer to whoever asked; False if that question is not open."""
         with self._lock:

@@ -17,6 +17,7 @@ from zot.errors import CommandError
 from zot.provider.types import Json, ToolCall
 
 if TYPE_CHECKING:
+    from zot.core.source import CommandSource, PanelSource, ServerSource, ToolSource
     from zot.mcp.dialogs import McpDialogs
     from zot.mcp.server import McpServer, ServerParts
     from zot.mcp.servers import McpServerSet
@@ -122,6 +123,9 @@ class McpServers:
 
     # --- PanelSource: questions and a reload -------------------------------------------------
 
+    def open_questions(self) -> Sequence[str]:
+        return () if self._set is None else self._set.dialogs.open_questions()
+
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         return self._set is not None and self._set.answer(
             id, value=value, confirmed=confirmed, cancelled=cancelled
@@ -180,3 +184,9 @@ class McpServers:
             trusted=options.trusted(),
         )
         return McpServerSet(configured, parts, host, options.shorten, options.names)
+
+
+if TYPE_CHECKING:
+    # What a runtime looks for in a source, at run time and without a word when it is not there.
+    _Kinds = tuple[type[ToolSource], type[CommandSource], type[PanelSource], type[ServerSource]]
+    KINDS: _Kinds = (McpServers, McpServers, McpServers, McpServers)

@@ -26,13 +26,13 @@ MAX_TRIES = 3
 Method = Literal["confirm", "select", "input"]
 
 
-class DialogAnswer(Struct, frozen=True):
+class PersonAnswer(Struct, frozen=True):
     value: str | None = None
     confirmed: bool = False
     cancelled: bool = False
 
 
-CANCELLED = DialogAnswer(cancelled=True)
+CANCELLED = PersonAnswer(cancelled=True)
 
 
 class McpDialogs:
@@ -42,7 +42,7 @@ class McpDialogs:
         self._host: SourceHost | None = None
         self._lock = threading.Lock()
         self._ids = count(1)
-        self._open: dict[str, Callable[[DialogAnswer], None]] = {}
+        self._open: dict[str, Callable[[PersonAnswer], None]] = {}
 
     def use(self, host: SourceHost) -> None:
         self._host = host
@@ -54,7 +54,7 @@ class McpDialogs:
         with self._lock:
             return tuple(self._open)
 
-    def answer(self, id: str, answer: DialogAnswer) -> bool:
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Hand an answer to whoever asked; False if that question is not open."""
         with self._lock:
             take = self._open.pop(id, None)
@@ -69,7 +69,7 @@ class McpDialogs:
         method: Method,
         title: str,
         message: str,
-        take: Callable[[DialogAnswer], None],
+        take: Callable[[PersonAnswer], None],
         *,
         options: tuple[str, ...] = (),
         prefill: str = "",
@@ -96,12 +96,12 @@ class McpDialogs:
         *,
         options: tuple[str, ...] = (),
         prefill: str = "",
-    ) -> DialogAnswer:
+    ) -> PersonAnswer:
         """Ask, and wait for the answer. Raises Cancelled."""
         answered = threading.Event()
-        answers: list[DialogAnswer] = []
+        answers: list[PersonAnswer] = []
 
-        def take(answer: DialogAnswer) -> None:
+        def take(answer: PersonAnswer) -> None:
             answers.append(answer)
             answered.set()
 
@@ -189,14 +189,14 @@ class ServerDialogs:
         *,
         options: tuple[str, ...] = (),
         prefill: str = "",
-    ) -> DialogAnswer:
+    ) -> PersonAnswer:
         title = f"The MCP server {self._server!r} asks"
         return self._dialogs.ask(
             self._server, method, title, message, cancel, options=options, prefill=prefill
         )
 
 
-def _action(answer: DialogAnswer, content: dict[str, Json] | None) -> dict[str, Json]:
+def _action(answer: PersonAnswer, content: dict[str, Json] | None) -> dict[str, Json]:
     if answer.cancelled:
         return {"action": "cancel"}
     if not answer.confirmed:
@@ -227,7 +227,7 @@ class Field:
         default = schema.get("default")
         self.prefill = "" if default is None else str(default)
 
-    def value(self, answer: DialogAnswer) -> Json:
+    def value(self, answer: PersonAnswer) -> Json:
         """The field's value; None: it is left out. Raises ValueError, which says what is wrong."""
         if self._kind == "boolean":
             return answer.confirmed

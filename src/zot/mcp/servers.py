@@ -18,7 +18,7 @@ from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
-from zot.mcp.dialogs import DialogAnswer, McpDialogs
+from zot.mcp.dialogs import PersonAnswer, McpDialogs
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -169,7 +169,7 @@ class McpServerSet:
             changed = (f"{tool.name}: {tool.description}" for tool in server.changed())
             message = "\n\n".join(changed)
 
-        def take(answer: DialogAnswer) -> None:
+        def take(answer: PersonAnswer) -> None:
             if not answer.confirmed or answer.cancelled:
                 return  # it stays as it is
             if state.state == "untrusted":
@@ -180,7 +180,7 @@ class McpServerSet:
         return bool(self.dialogs.open(server.name, "confirm", title, message, take))
 
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
-        return self.dialogs.answer(id, DialogAnswer(value, confirmed, cancelled))
+        return self.dialogs.answer(id, PersonAnswer(value, confirmed, cancelled))
 
     # --- prompts of servers ------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
-from zot.mcp.dialogs import PersonAnswer, McpDialogs
+from zot.mcp.dialogs import McpDialogs, PersonAnswer
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall

@@ -23,10 +23,10 @@ from zot.provider.auth.page import CallbackPage, KeyPage
 from zot.provider.auth.probe import probe
 from zot.provider.auth.resolve import (
     find_credential,
+    forget,
     key_from_command,
     masked,
     put_in_keyring,
-    take_from_keyring,
 )
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
@@ -213,9 +213,7 @@ def _logout(argv: Sequence[str]) -> int:
     if names == [""]:
         raise AuthError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
     for name in names:
-        if name in stored and stored[name].keyring:
-            take_from_keyring(name)
-        if not file.remove(name):
+        if not forget(file, name):
             raise AuthError(f"not logged in to {name!r}; `zot auth status` shows where you are")
         say(f"logged out of {name}")
     return 0

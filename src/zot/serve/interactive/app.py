@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import ZotError
+from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import Status, status_line, working_line
@@ -25,9 +25,11 @@ from zot.tui.menu import Menu, MenuItem, Overlay
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
+    from zot.home import Surroundings
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.view import View
+    from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
 
 PAUSE_SECONDS = 0.6
@@ -45,8 +47,18 @@ Result = TypeVar("Result")
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
-    def __init__(self, loop: Loop, *, keymap: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        find_plan: Callable[[str], Plan],
+        around: Surroundings,
+        *,
+        keymap: dict[str, str] | None = None,
+    ) -> None:
+        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
         self.loop = loop
+        self.find_plan = find_plan
+        self.around = around
         self.editor = Editor()
         self.keymap = keymap or default_keymap()
         self.built: Runtime | None = None
@@ -54,6 +66,8 @@ class App(RuntimeClient):
         self.view: View | None = None
         self.loading = True
         self.focused = True
+        self.failure = ""
+        """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
         self._events: deque[Event] = deque()
@@ -168,6 +182,13 @@ class App(RuntimeClient):
         except Exception as error:
             self.note(str(internal_error(error)), "error")
 
+    def call_back(self, text: str) -> None:
+        """Tell a person who looks elsewhere that zot waits for them, or is done."""
+        if not self.focused:
+            from zot.serve.interactive.notify import notification
+
+            self.loop.terminal.write(notification(text, self.around.environ))
+
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
@@ -212,6 +233,10 @@ class App(RuntimeClient):
         if self._unsent and not self.editor.text:
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
+        if isinstance(error, AuthError):
+            from zot.serve.interactive.model_commands import first_run
+
+            first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)

@@ -3,6 +3,8 @@ on loopback, and a `kill -9` at the moment that matters."""
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -200,3 +202,88 @@ def test_a_run_goes_on_from_wherever_it_was_cut(durable, number):
             zot.check_transcript()
         rows = [row for row in durable.rows() if row["type"] == "run_ended"]
         assert len(rows) == 1
+
+
+# --- what a client missed --------------------------------------------------------------------
+
+
+def heard(frames: list[dict]) -> list[dict]:
+    return [frame for frame in frames if frame["type"] != "response"]
+
+
+def test_what_was_heard_before_the_crash_can_be_read_again_after_it(durable):
+    gate = durable.gate()
+    zot = durable.start(features=("seq", "tools"))
+    zot.send("prompt", message=tool("bash", command="cat gate") + "\nthen\nsay:end", run="a")
+    with gate.open("w"):
+        zot.until("tool_start")
+        zot.kill()
+    before = heard(zot.frames)
+    with durable.start(features=("seq", "tools")) as zot:
+        zot.until("done")
+        page = zot.data("events")
+        assert page["events"][: len(before)] == before
+        assert page["events"] == before + heard(zot.frames)
+        numbers = [frame["seq"] for frame in page["events"]]
+        assert numbers == sorted(set(numbers))
+        cursor = before[3]["seq"]
+        page = zot.data("events", **{"from": cursor, "limit": 2})
+        assert page == {"events": before[4:6], "last": before[5]["seq"], "more": True}
+        last = zot.frames[-1]["seq"]
+        assert zot.data("events", **{"from": last})["events"] == []
+
+
+def test_a_client_is_sent_again_only_what_it_understands(durable):
+    with durable.start(features=("seq", "tools")) as zot:
+        zot.prompt(tool("bash", command="true") + "\nthen\nsay:end")
+        assert "tool_start" in [f["type"] for f in zot.data("events")["events"]]
+    with durable.start(features=("seq",)) as zot:
+        assert "tool_start" not in [f["type"] for f in zot.data("events")["events"]]
+
+
+def test_a_cursor_that_is_too_old_gets_a_snapshot(durable):
+    with durable.start() as zot:
+        zot.prompt("say:one", run="a")
+        assert zot.data("events", **{"from": 10**9})["cursor_expired"]
+    log = Path(f"{durable.path}.events")
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b'{"type":"event_log","after":4}\n' + b"".join(lines[5:]))
+    with durable.start() as zot:
+        page = zot.data("events", **{"from": 2})
+        assert page["cursor_expired"]
+        assert page["snapshot"]["state"]["message_count"] == 2
+        assert page["events"]
+
+
+def test_an_end_that_was_written_and_not_told_is_told_after_the_restart(durable):
+    with durable.start() as zot:
+        zot.prompt("say:one", run="a")
+    log = Path(f"{durable.path}.events")
+    lines = log.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[-1])["run"] == "a"
+    log.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])  # killed while it was written
+    with durable.start() as zot:
+        done = zot.until("done")[-1]
+        assert done["run"] == "a"
+    with durable.start() as zot:
+        zot.data("get_state")
+        assert "done" not in types(zot.frames)
+
+
+def test_a_second_reader_follows(durable):
+    command = [sys.executable, "-m", "zot", "follow", str(durable.path)]
+    with durable.start() as zot:
+        zot.prompt("say:one", run="a")
+        follower = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert follower.stdout is not None
+        lines = (json.loads(line) for line in follower.stdout)
+        first = [next(lines) for _ in heard(zot.frames)]
+        assert first == heard(zot.frames)
+        at = len(zot.frames)
+        zot.prompt("say:two", run="b")
+        assert [next(lines) for _ in heard(zot.frames[at:])] == heard(zot.frames[at:])
+        follower.kill()
+        follower.wait()
+        follower.stdout.close()
+    once = subprocess.run([*command, "--once", "--from", "0"], capture_output=True, check=True)
+    assert len(once.stdout.splitlines()) == len(heard(zot.frames))

@@ -68,7 +68,7 @@ def _login(argv: Sequence[str]) -> int:
         program, *rest = arguments.command
         if not arguments.no_probe:
             words = (program, *rest)
-            key = key_from_command(words, COMMAND_SECONDS, info.name, os.environ)
+            key = key_from_command(words, COMMAND_SECONDS, info.name, os.environ, _hidden())
             if note := try_key(info, key):
                 complain(note)
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
@@ -233,11 +233,17 @@ def _auth(argv: Sequence[str]) -> int:
     return 0
 
 
+def _hidden() -> frozenset[str]:
+    """Variables that hold keys of the user's own providers."""
+    return frozenset(KnownModels(home_dir(os.environ)).key_variables(os.environ))
+
+
 def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
-        credential = find_credential(info, "", os.environ, home_dir(os.environ), run_commands=ask)
+        home = home_dir(os.environ)
+        credential = find_credential(info, "", os.environ, home, run_commands=ask, hidden=_hidden())
     except AuthError as error:
         return AuthStatus(info.name, "broken", "", "", str(error))
     if credential is None:

@@ -22,7 +22,7 @@ zot: a coding agent that other programs embed.
 
 Subcommands (each has --help):
   rpc, ext, local, sessions, skills, approvals, config, login, logout, auth, schema, conformance,
-  watch
+  watch, follow
 """
 
 _TAIL = """

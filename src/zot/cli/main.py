@@ -36,6 +36,7 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 

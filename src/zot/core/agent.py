@@ -263,7 +263,7 @@ class Agent:
         self.session.sync()
         self.toolbox.run(calls, io, results)
         self.session.sync()
-        self._grow(self.session.messages()[-1:])
+        self._grow((self.session.last_message(),))
 
     def _hears_more(self, io: RunIO) -> bool:
         # Steering is looked for again after the follow-ups: taking none of those is what closes

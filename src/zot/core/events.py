@@ -108,6 +108,8 @@ class Done(Struct, frozen=True):
     """The run is over: exactly one for every prompt and every compact, whatever happened."""
 
     stop: Stop = "end"
+    run: str = ""
+    """The name of a durable run."""
 
 
 class OpenCall(Struct, frozen=True):

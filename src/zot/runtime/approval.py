@@ -98,6 +98,15 @@ class Approval(Hook):
         """Where the tools work, what was allowed there for good, and the files they change."""
         self._cwd, self._rules, self._files = cwd, rules, files
 
+    def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
+        """The same for another agent, about whose tools its own client is asked."""
+        return Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of those that wait for an answer."""
+        question = self._open
+        return () if question is None or self._verdict is not None else (question.id,)
+
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
 

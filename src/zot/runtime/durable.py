@@ -101,6 +101,10 @@ class Durable:
         text = "".join(block.text for block in blocks if isinstance(block, Text))
         return StoredEnd(ended.stop, ended.error, ended.code, text)
 
+    def last_ended(self) -> RunEnded | None:
+        """The run that ended last."""
+        return next(reversed(self.journal.state.ended.values()), None)
+
     def queue(self, name: QueueName, user: UserInput) -> UserInput:
         """Note a message that is to wait; the message as it has to be said later."""
         id = new_id()
@@ -143,6 +147,8 @@ class Durable:
             return
         if recovery.model_was_asked:
             self._agent.pay_unknown(run)
+        for event in recovery.told_again():
+            run.emit(event)
         self._agent.go_on(run, recovery.progress(run.append), limits)
 
     def begin(self, run: Run, call: ToolCall, replay: Replay) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core.agent import Agent, Progress
-from zot.core.events import OpenCall
+from zot.core.events import AssistantMessage, OpenCall, ToolCalled
 from zot.core.session import Body, Entry, ResultNote, Session
 from zot.core.tool import (
     REPLAYS,
@@ -38,6 +38,8 @@ class OpenBatch(Struct, frozen=True):
     results: dict[str, ToolResult] = {}
     answered: bool = False
     """The model has stopped by itself."""
+    answer: Message | None = None
+    """The message of these calls, or with which it stopped."""
 
     @property
     def open(self) -> list[ToolCall]:
@@ -66,12 +68,14 @@ def _batch(message: Message, results: dict[str, ToolResult], settled: set[str]) 
     calls = [block for block in message.content if isinstance(block, ToolCall)]
     if not calls:
         stop = "end" if message.origin is None else message.origin.stop
-        return OpenBatch(answered=stop in ("end", "length"))
+        answered = stop in ("end", "length")
+        return OpenBatch(answered=answered, answer=message if answered else None)
     if all(call.id in results for call in calls):
         return OpenBatch()
     # Results in a message of their own are not written again; those of mere notes are.
     left = tuple(call for call in calls if call.id not in settled)
-    return OpenBatch(left, {call.id: results[call.id] for call in left if call.id in results})
+    known = {call.id: results[call.id] for call in left if call.id in results}
+    return OpenBatch(left, known, answer=message)
 
 
 def away(record: OpenRun) -> float:
@@ -89,6 +93,14 @@ class Recovery:
         self._cancel = cancel
         self._batch = open_batch(agent.session) if record.written else OpenBatch()
         self.open = tuple(self._described(call) for call in self._batch.open)
+
+    def told_again(self) -> list[AssistantMessage | ToolCalled]:
+        """What is in the transcript and was perhaps not told: the last answer, with its calls.
+        Their results are told again by the toolbox."""
+        if self._batch.answer is None:
+            return []
+        calls = [ToolCalled(call) for call in self._batch.calls]
+        return [AssistantMessage(self._batch.answer), *calls]
 
     @property
     def model_was_asked(self) -> bool:

@@ -168,7 +168,7 @@ class Run:
             if self.turn_open:
                 self._tell(events.TurnEnd("error", str(error), error.code))
             self._tell(events.ErrorRaised(str(error), error.code))
-        self._tell(events.Done(self.stop))
+        self._tell(events.Done(self.stop, self.id))
 
     def _run(self) -> None:
         try:

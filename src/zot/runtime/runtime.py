@@ -42,6 +42,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
+from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
@@ -88,6 +89,8 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     files: Files | None = None
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
+    agents: Agents | None = None
+    """Those that it opens; None: it can open none."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
@@ -111,6 +114,7 @@ class Runtime(Workplace):
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
+        self._agents = parts.agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
@@ -172,6 +176,8 @@ class Runtime(Workplace):
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
+        if self._agents is not None:
+            self._agents.close_all()
         self.abort_shell()
         self._sources.close()
         self.agent.provider.close()
@@ -525,9 +531,27 @@ class Runtime(Workplace):
         ):
             raise CommandError(f"no question {request_id!r} is open", code="not_found")
 
+    def questions(self) -> tuple[str, ...]:
+        """The ids of the questions that are open."""
+        asked = () if self._approval is None else self._approval.open_questions()
+        return (*asked, *self._sources.open_questions())
+
     def _tell_approval(self, model: Model) -> None:
         if self._approval is not None:
             self._approval.use_model(model)
+
+    # --- agents beside it --------------------------------------------------------------------
+
+    @property
+    def agents(self) -> Agents:
+        """The named agents that were opened here; they end with this one.
+
+        Raises:
+            CommandError: this is one of them, and opens none.
+        """
+        if self._agents is None:
+            raise CommandError("an agent that was opened by another one opens none")
+        return self._agents
 
     # --- commands and panels -----------------------------------------------------------------
 

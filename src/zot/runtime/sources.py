@@ -134,6 +134,9 @@ class Sources:
 
     # --- what extensions show ----------------------------------------------------------------
 
+    def open_questions(self) -> list[str]:
+        return [id for source in self._panels() for id in source.open_questions()]
+
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         return any(
             source.answer(id, value=value, confirmed=confirmed, cancelled=cancelled)

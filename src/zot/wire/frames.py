@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
@@ -165,6 +165,9 @@ class Error(Frame, frozen=True, tag="error"):
 
 class Done(Frame, frozen=True, tag="done"):
     """The last event of every prompt and every compact."""
+
+    run: str = ""
+    """With --durable: the name of the run."""
 
 
 class OpenCall(Struct, frozen=True):
@@ -440,6 +443,53 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+
+
+class AgentOpened(Struct, frozen=True):
+    agent: str
+
+
+class AgentShape(Struct, frozen=True, omit_defaults=True):
+    """An agent at a glance."""
+
+    agent: str
+    state: Literal["idle", "running", "waiting", "closing"]
+    """`waiting`: for the answer to a question."""
+    busy: bool
+    queued: int
+    seq: int
+    """Of its last frame; 0: there was none, or the feature `seq` is off."""
+    provider: str
+    model: str
+    cwd: str
+    session_id: str
+    usage: UsageShape
+    questions: tuple[str, ...] = ()
+    """The `request_id` of each question that is open."""
+
+
+class AgentList(Struct, frozen=True):
+    agents: tuple[AgentShape, ...]
+
+
+class Snapshot(Struct, frozen=True, omit_defaults=True):
+    """Where things stand, for a client that cannot be told how they got there."""
+
+    state: State
+    run: str = ""
+    """The durable run that goes on."""
+
+
+class EventsRead(Struct, frozen=True, omit_defaults=True):
+    """Frames that were sent before, oldest first, each with its `seq`."""
+
+    events: tuple[Raw, ...]
+    last: int
+    """What to ask from next."""
+    more: bool = False
+    cursor_expired: bool = False
+    """Some of what was asked for is not kept any more: `snapshot` says where things stand."""
+    snapshot: Snapshot | UnsetType = UNSET
 
 
 class Messages(Struct, frozen=True):

@@ -64,8 +64,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
         case events.ErrorRaised(message, code):
             return frames.Error(message, code if "codes" in features else UNSET)
-        case events.Done():
-            return frames.Done()
+        case events.Done(run=run):
+            return frames.Done(run)
         case events.RunResumed() | events.RunHeld() | events.RunSuspended():
             return _durable(event)
         case events.CompactStart(reason):

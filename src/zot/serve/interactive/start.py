@@ -90,6 +90,7 @@ def load(app: App, cwd: str = "") -> None:
         )
         replay(view, runtime.session.messages()[-REPLAYED:])
         app.loop.post(lambda: app.loaded(runtime, view))
+        import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
         failure = error
         app.loop.post(lambda: app.failed(view, failure))

@@ -34,6 +34,8 @@ SESSION = "this session"
 LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
+ApprovalMode = Literal["ask", "ask_all", "yolo"]
+"""ask: as the settings say; ask_all: before every tool; yolo: never."""
 Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -77,6 +79,8 @@ class Approval(Hook):
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
+        self.mode: ApprovalMode = "ask"
+        """Read before each call: it may be changed at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
@@ -208,6 +212,8 @@ class Approval(Hook):
         )
 
     def _must_ask(self, name: str) -> bool:
+        if self.mode != "ask":
+            return self.mode == "ask_all"
         if self._model_asks == "always" and name in DEFAULT_TOOLS:
             return True
         if self._tools is not None:

@@ -39,11 +39,11 @@ from zot.core.source import (
     ToolSource,
 )
 from zot.core.tool import ToolOutput
-from zot.errors import BusyError, CommandError, ZotError
+from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
-from zot.runtime.approval import Approval, Decision, Verdict
+from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
@@ -53,9 +53,11 @@ from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
-    from zot.core.changes import Files
+    from zot.core.changes import Files, ShownChange
     from zot.runtime.durable import Durable
 
+MAX_SHOWN = 512 * 1024
+"""Bytes of a file that anybody looks at."""
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
 
@@ -502,6 +504,34 @@ class Runtime(Workplace):
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    @property
+    def approval_mode(self) -> ApprovalMode:
+        return "yolo" if self._approval is None else self._approval.mode
+
+    def set_approval_mode(self, mode: ApprovalMode) -> None:
+        """Ask more or less from the next tool call on.
+
+        Raises:
+            ConfigError: there is nobody to ask.
+        """
+        if self._approval is not None:
+            self._approval.mode = mode
+        elif mode != "yolo":
+            raise ConfigError("this runtime has nobody to ask before a tool runs")
+
+    def planned_change(self, call: ToolCall) -> ShownChange | None:
+        """What a call would make of a file, for whoever looks on; without secrets. None: it
+        changes none, would fail, or nobody wants to see so much."""
+        files, redactor = self._files, self._redactor
+        if files is None or not self._sources.is_tool_of(call.name, files):
+            return None
+        planned = files.planned(call)
+        if planned is None or max(len(planned.before or b""), len(planned.after)) > MAX_SHOWN:
+            return None
+        from zot.core.changes import shown_change  # start-up budget: few clients show it
+
+        return shown_change(planned, redactor.text if redactor is not None else str)
 
     def approvals(self) -> list[Rule]:
         """What runs without a question: what was allowed for the project, or for this session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zot.errors import AuthError
 from zot.provider.auth.probe import probe
-from zot.provider.auth.resolve import put_in_keyring, take_from_keyring
+from zot.provider.auth.resolve import forget, put_in_keyring
 from zot.provider.auth.store import AuthFile, Credential
 from zot.provider.providers import ProviderInfo
 
@@ -47,9 +47,5 @@ def try_key(info: ProviderInfo, key: str) -> str:
 
 def log_out(provider: str, home: str) -> None:
     """Raises AuthError when there is no such login."""
-    file = AuthFile(home)
-    stored = file.get(provider)
-    if stored is not None and stored.keyring:
-        take_from_keyring(provider)
-    if not file.remove(provider):
+    if not forget(AuthFile(home), provider):
         raise AuthError(f"not logged in to {provider!r}; `zot auth status` shows where you are")

@@ -73,6 +73,15 @@ class LineServer(RuntimeClient):
         for runtime in self.runtimes():
             runtime.client_left()
 
+    @property
+    def has_runtime(self) -> bool:
+        return bool(self.runtimes())
+
+    def release(self) -> None:
+        """Let go of every runtime."""
+        for runtime in self.runtimes()[-1:]:
+            runtime.release()
+
     def finish_commands(self) -> None:
         """Wait for commands that are still being answered; in a thread, at the end of input."""
 
@@ -104,8 +113,7 @@ class LineServer(RuntimeClient):
             code = 1
         try:
             self.closing()
-            for runtime in self.runtimes()[-1:]:
-                runtime.release()
+            self.release()
         finally:
             self.writer.close(STOP_SECONDS)
             ignore_signals()
@@ -148,7 +156,7 @@ class LineServer(RuntimeClient):
         # A torn last line is dropped, not answered.
         if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
             self.take_line(line)
-        if not self.runtimes():
+        if not self.has_runtime:
             return self._signalled()
         self.input_ended()
         if not self.drain:

@@ -44,7 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
-    "client": SMALL | {"wire", "provider"},
+    "client": SMALL | {"wire", "provider", "client_commands"},
+    "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},

@@ -133,6 +133,10 @@ class MarkdownBlock:
 
         return Document(source)
 
+    @property
+    def source(self) -> str:
+        return self.text
+
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         """All of it, for a pager."""
         return MarkdownBlock(self.text, closed=True).settle(width)

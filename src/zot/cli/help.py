@@ -21,7 +21,7 @@ zot: a coding agent that other programs embed.
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
-  rpc, acp, ext, local, sessions, skills, approvals, config, login, logout, auth, schema,
+  rpc, acp, ext, mcp, local, sessions, skills, approvals, config, login, logout, auth, schema,
   conformance, watch, follow
 """
 

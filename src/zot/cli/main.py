@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
+    "mcp": "zot.cli.mcp",
     "sessions": "zot.cli.sessions",
     "config": "zot.cli.config",
     "login": "zot.cli.auth",

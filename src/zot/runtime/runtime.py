@@ -36,6 +36,7 @@ from zot.core.source import (
     CommandResult,
     ExtensionState,
     Question,
+    ServerState,
     ToolSource,
 )
 from zot.core.tool import ToolOutput
@@ -207,6 +208,10 @@ class Runtime(Workplace):
     @property
     def settings(self) -> AgentSettings:
         return self.agent.settings
+
+    def servers(self) -> Sequence[ServerState]:
+        """The MCP servers that are configured, as they are now; none is started."""
+        return self._sources.servers()
 
     def change_settings(self, **changes: Any) -> None:
         """Set fields of the agent's settings; they count from the next model call on."""

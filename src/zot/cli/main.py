@@ -194,7 +194,10 @@ def _run_mode(options: Options) -> int:
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
         from zot.serve.interactive import start
 
-        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+        def find_plan(cwd: str) -> Plan:
+            return _plan(replace(options, cwd=cwd) if cwd else options)
+
+        return start.run(find_plan, " ".join(options.words), of_process())
     return _answer_once(options)
 
 

@@ -174,7 +174,7 @@ def test_it_stops_like_any_program_and_goes_on(at_terminal):
 def test_a_resize_keeps_every_settled_line_once(at_terminal):
     turns = [{"text": [f"line {number} of it\n\n" for number in range(60)], "delay_ms": 10}]
     program = at_terminal(turns, "go on")
-    program.until("line 10 of")
+    program.until(lambda shown: any("line 10 of" in line for line in shown.everything))
     for columns, rows in ((60, 20), (100, 30), (50, 24), (80, 24)):
         program.resize(columns, rows)
         program.pump(0.05)

@@ -35,7 +35,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 def usable(price: Price | None) -> Price | None:
     """The price, or None if it cannot be one."""
-    if price is None or all([0 <= part <= MOST_DOLLARS for part in astuple(price)]):
+    if price is None or all(0 <= part <= MOST_DOLLARS for part in astuple(price)):
         return price
     warn_once(f"a price of {astuple(price)} USD counts as unknown")
     return None
@@ -44,8 +44,9 @@ def usable(price: Price | None) -> Price | None:
 def plausible(usage: Usage) -> Usage:
     """The usage with every count and cost between zero and what can be."""
     counts = usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning or 0
-    if all([0 <= count <= MOST_TOKENS for count in counts]) and usage.cost == Cost():
-        return usage  # nearly always
+    # Nearly always. A sum with something in it that is no number is none either.
+    if min(counts) >= 0 and sum(counts) <= MOST_TOKENS and usage.cost == Cost():
+        return usage
     cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
     return Usage(
         input=_within(usage.input, MOST_TOKENS, "input"),

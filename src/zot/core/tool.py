@@ -54,7 +54,9 @@ class Reconciled(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """A tool may also have `replay: Replay`; one that says nothing is never run again."""
+    """A tool may also have `replay: Replay`; one that says nothing is never run again. And
+    `side_by_side: bool`: it only reads, or for another reason may run beside other such calls of
+    the same turn, in a thread of its own."""
 
     @property
     def name(self) -> str: ...
@@ -84,6 +86,10 @@ class ReconcilingTool(Protocol):
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Find out what became of a call that was cut off; nothing may be done here."""
         ...
+
+
+def is_side_by_side(tool: Tool) -> bool:
+    return getattr(tool, "side_by_side", False) is True
 
 
 def replay_of(tool: Tool) -> Replay:

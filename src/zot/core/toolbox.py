@@ -39,7 +39,7 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
-from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
@@ -53,6 +53,7 @@ class CallIO(Protocol):
     def emit(self) -> Callable[[Event], None]: ...
     @property
     def changing_file(self) -> ChangingFile: ...
+    def spend(self, usage: Usage) -> None: ...
     def begin(self, call: ToolCall, replay: Replay) -> str:
         """Note that the tool is about to run with these arguments; the key of the call.
 
@@ -136,6 +137,9 @@ class _Alone(Struct, frozen=True):
 
     def begin(self, call: ToolCall, replay: Replay) -> str:
         return ""
+
+    def spend(self, usage: Usage) -> None:
+        """There is no run that could pay."""
 
 
 class Toolbox:
@@ -263,7 +267,8 @@ class Toolbox:
         args, notes = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
         key = io.begin(replace(call, args=args), replay_of(tool))
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file, key)
+        progress = _progress(call.id, io)
+        context = ToolContext(call.id, io.cancel, progress, io.changing_file, io.spend, key)
         attempt.executed = True
         attempt.work = partial(self._output, call, tool, args, context, notes)
 

@@ -74,6 +74,7 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
             app,
             keep=True,
             approval=approval,
+            tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )

@@ -271,7 +271,7 @@ class ServedAgent(RuntimeClient):
         match command:
             case commands.GetState():
                 state = zot_replies.state(runtime.state())
-                if self._server.features & {"budgets", "sessions"}:
+                if self._server.features & {"budgets", "mcp", "sessions"}:
                     from zot.serve import rpc_sessions  # deferred: few clients ask
 
                     state = rpc_sessions.with_features(state, runtime, self._server.features)
@@ -373,7 +373,7 @@ class ServedAgent(RuntimeClient):
 
     def _put(self, line: bytes, tag: Any) -> None:
         if "seq" not in self._server.features:
-            self._write(line)
+            self._writer.put(zot.signed(line, self._signature) if self._signature else line)
             return
         with self._wire_lock:  # numbered in the order in which they are written
             self.seq = self.seq + 1 if self._kept is None else self._kept.number()

@@ -126,6 +126,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("extensions", "switch", "load the extensions that are installed", flags=(),
                 fixed={"--no-ext": False, "--no-extensions": False}, pi={"-ne": "--no-ext"},
                 file="user", default=True),
+        Setting("mcp", "switch", "use the MCP servers that are configured", flags=(),
+                fixed={"--no-mcp": False}, file="user", default=True),
         Setting("trust", "switch", "use the project's .zot/ (extensions, settings) for this run"),
         Setting("skills", "switch", "offer skills", flags=("--with-skills", "--with-skill"),
                 fixed={"--no-skills": False, "--no-skill": False}, pi={"-ns": "--no-skills"},
@@ -150,6 +152,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("durable", "switch", "runs survive the process: needs a session file", sdk=True),
         Setting("on_crash", "text", "what a run does after a crash: continue, hold or fail", "WORD",
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
+    ),
+    "Terminal": (
+        Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (
         Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),

@@ -88,6 +88,9 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ExtPanel(extension, action, panel)
         case events.ExtensionAsk():
             return _ask(event) if "dialogs" in features else None
+        case events.ServerChanged(name, server_state, tools, error):
+            shown = frames.McpServer(name, server_state, tools, error)
+            return shown if "mcp" in features else None
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:
@@ -182,8 +185,7 @@ def message_shape(message: Message) -> frames.MessageShape:
 
 def content(blocks: Iterable[Block]) -> tuple[ContentBlock, ...]:
     """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
-    shown = (_block(block) for block in blocks)
-    return tuple(block for block in shown if block is not None)
+    return tuple([shown for block in blocks if (shown := _block(block)) is not None])
 
 
 def _block(block: Block) -> ContentBlock | None:

@@ -110,9 +110,7 @@ class Storm:
             if summaries[id].stage != "done":
                 print(f"  {id}: {summaries[id].stage}: {summaries[id].doing}")
         print(f"stages {dict(stages)}; ends of a task {dict(ends)}; runs that went on {resumed}")
-        print(
-            f"steps {len(steps)} of {len(self.ids) * STEPS}; twice {twice}; told as uncertain {told}"
-        )
+        print(f"steps {len(steps)} of {len(self.ids) * STEPS}; twice {twice}; uncertain {told}")
         print(f"trees there {trees} of {len(self.ids)}")
         good = stages == {"done": len(self.ids)} and not twice and trees == len(self.ids)
         return 0 if good and ends == {1: len(self.ids)} else 1

@@ -18,6 +18,7 @@ from zot.acp.history import history
 from zot.acp.updates import UpdateEncoder, fault_of, outcome
 from zot.core import events
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
+from zot.core.titles import title_of
 from zot.errors import AuthError, CommandError, LimitError, Refused, Rejected, ZotError
 from zot.jsonrpc import RpcAnswer, RpcError, RpcFault
 from zot.provider.types import (
@@ -272,7 +273,7 @@ def test_any_blocks_are_a_prompt_or_refused(blocks: list[Any]) -> None:
     ],
 )
 def test_titles_are_for_people(call: ToolCall, title: str) -> None:
-    assert calls.title_of(call) == title
+    assert title_of(call) == title
 
 
 def test_paths_are_absolute() -> None:

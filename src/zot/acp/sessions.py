@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, assert_never
 
 from msgspec.structs import replace
 
 from zot.acp import commands, shapes
-from zot.acp.calls import shortened
 from zot.acp.commands import LOGIN, HandedServer, SlowRequest
 from zot.acp.content import prompt_content
 from zot.acp.session import AcpPrompt, AcpSession, AcpWire
@@ -20,6 +20,7 @@ from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
 from zot.cancel import Cancel
+from zot.core.titles import shortened
 from zot.errors import AuthError, CommandError, SessionError
 from zot.home import Surroundings
 from zot.jsonrpc import RpcError, RpcId, result_line
@@ -47,6 +48,7 @@ class AcpSessions:
         self._opening = threading.Lock()
         """Held while a kept session is opened, closed or removed."""
         self._open: dict[str, AcpSession] = {}
+        self._being_made = 0
         self._over = False
 
     # --- prompts -----------------------------------------------------------------------------
@@ -159,20 +161,30 @@ class AcpSessions:
 
     def _add(self, planned: Plan) -> AcpSession:
         try:
-            with self._lock:
-                if len(self._open) >= MAX_SESSIONS:
-                    raise CommandError(f"{MAX_SESSIONS} sessions are open: close one", code="busy")
-            session = AcpSession(planned, self._wire)
+            with self._room_for_one():
+                session = AcpSession(planned, self._wire)
+                with self._lock:
+                    over = self._over
+                    self._open[session.id] = session
         except BaseException:
             if planned.session is not None:
                 planned.session.close()
             raise
-        with self._lock:
-            over = self._over
-            self._open[session.id] = session
         if over:
             session.abort()
         return session
+
+    @contextmanager
+    def _room_for_one(self) -> Iterator[None]:
+        with self._lock:
+            if len(self._open) + self._being_made >= MAX_SESSIONS:
+                raise CommandError(f"{MAX_SESSIONS} sessions are open: close one", code="busy")
+            self._being_made += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._being_made -= 1
 
     # --- the rest ----------------------------------------------------------------------------
 

@@ -104,6 +104,8 @@ def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> 
             limits.max_steps, limits.max_cost, limits.max_tokens, limits.max_seconds
         )
         state = replace(state, limits=shown)
+    if "mcp" in features:
+        state = replace(state, mcp=zot_replies.servers(runtime.servers()))
     return (
         replace(state, session=shape(runtime.session_info())) if "sessions" in features else state
     )

@@ -443,6 +443,8 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+    questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
+    """Feature `approvals`: what waits for an answer."""
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):

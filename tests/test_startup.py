@@ -1,5 +1,6 @@
 """What `zot rpc` may not have loaded when it answers its first command: a budget, not a timing."""
 
+import json
 import subprocess
 import sys
 
@@ -45,6 +46,22 @@ def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_p
     assert b'"success":true' in done.stdout
     loaded = set(done.stderr.decode().split())
     assert "zot.serve.rpc" in loaded
+    assert loaded & FORBIDDEN == set()
+
+
+def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path):
+    code = HARNESS.replace('"type":"response"', '"result"').replace('"rpc"', '"acp"')
+    request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(request).encode() + b"\n",
+        capture_output=True,
+        timeout=60,
+        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+    )
+    assert b'"protocolVersion":1' in done.stdout
+    loaded = set(done.stderr.decode().split())
+    assert "zot.acp.server" in loaded
     assert loaded & FORBIDDEN == set()
 
 

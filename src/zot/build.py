@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict, replace
+
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
 from zot.core.session import Session
@@ -14,6 +16,7 @@ from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.provider.models import Models
+from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -24,7 +27,7 @@ from zot.runtime.sources import GivenTools
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
-from zot.settings.plan import HOLDER_SECONDS, Plan
+from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
@@ -49,6 +52,7 @@ def build_runtime(
     own_hooks: Sequence[Hook] = (),
     owns_process: bool = False,
     check_extensions: bool = True,
+    common: Common | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
@@ -56,19 +60,24 @@ def build_runtime(
     `warn` hears what is wrong with extensions, which start with the first prompt or with
     `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
     tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process.
+    secrets may be wiped from what the system shows of this process. `common` is there for an
+    agent that another one opens; without it the runtime is the first, and can open more.
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
     models: Models = RedactingModels(AvailableModels(setup), redactor)
     if tape is not None:
         models = tape.models(models)
-    supervisor = _supervisor(setup, redactor, owns_process=owns_process)
+    is_first = common is None
+    if common is None:
+        supervisor = _supervisor(setup, redactor, owns_process=owns_process)
+        common = Common(plan, supervisor, approval, warn, own_tools, own_hooks, check_extensions)
+    supervisor = common.supervisor
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    builtin = _builtin(setup, supervisor, own_tools, extensions=wanted.any())
+    builtin = _builtin(plan, supervisor, own_tools, wanted.any(), owns_helper=is_first)
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
     skills = find_skills(setup)
@@ -97,8 +106,103 @@ def build_runtime(
         approval=approval,
         durable=_durable(setup, agent),
         redactor=redactor,
+        agents=common.agents if is_first else None,
     )
     return _resumed(Runtime(agent, parts), plan)
+
+
+class Common:
+    """What the agents of one process share: the helper process, and how one more is made."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        supervisor: SharedSupervisor,
+        approval: Approval | None,
+        warn: Callable[[str], None] | None,
+        own_tools: Sequence[Tool],
+        own_hooks: Sequence[Hook],
+        check_extensions: bool,
+    ) -> None:
+        self._plan = plan
+        self._approval = approval
+        self._warn = warn
+        self._own_tools = own_tools
+        self._own_hooks = own_hooks
+        self._check_extensions = check_extensions
+        self.supervisor = supervisor
+        self.agents = Agents(self._build)
+
+    def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
+        own, names = self._own_tools, request.tools
+        if names is not None:
+            own = [tool for tool in own if tool.name in names]
+            kept = {tool.name for tool in own}
+            request = replace(request, tools=tuple(name for name in names if name not in kept))
+        plan = plan_for(self._plan, request)
+        approval = None
+        if self._approval is not None:
+            approval = self._approval.another(plan.setup.options.approve, client)
+        elif request.approve:
+            approval = Approval(request.approve, client=client)
+        return build_runtime(
+            plan,
+            client,
+            approval=approval,
+            warn=self._warn,
+            own_tools=own,
+            own_hooks=self._own_hooks,
+            check_extensions=self._check_extensions,
+            common=self,
+        )
+
+
+def plan_for(base: Plan, request: AgentRequest) -> Plan:
+    """The plan of one more agent: that of the first, with what the request says."""
+    setup = base.setup
+    session = {"session": request.session, "continue_": False, "resume": False}
+    options = replace(
+        setup.flags,
+        cwd=os.path.join(setup.cwd, request.cwd),
+        no_session=not request.session,
+        durable=request.durable,
+        **session,
+        **_model_changes(setup, request),
+    )
+    if request.limits is not None:
+        limits = asdict(request.limits)
+        options = replace(options, **{name: value for name, value in limits.items() if value})
+    if request.tools is not None:
+        options = replace(options, tools=request.tools, no_tools=not request.tools)
+    if request.approve is not None:
+        options = replace(options, approve=request.approve)
+    if request.jail is not None:
+        options = replace(options, jail=request.jail)
+    resumed = resumed_by(options, setup.around)
+    try:
+        last = resumed.last_model if resumed is not None else None
+        return Plan(setup.derived(options, last), resumed, base.tape)
+    except BaseException:
+        if resumed is not None:
+            resumed.close()
+        raise
+
+
+def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
+    """The flags of the model that is asked for. One that is not asked for is that of the session,
+    or of the first agent."""
+    if request.session and not (request.provider or request.model):
+        return {}
+    wanted = request.provider and setup.known.provider(request.provider).name
+    if wanted and wanted != setup.info.name:
+        # A key and an address of the command line are for its own provider.
+        alone = {"api_key": "", "base_url": "", "script": ""}
+        return {"provider": wanted, "model": request.model, **alone}
+    return {
+        "provider": setup.info.name,
+        "model": request.model or setup.model.id,
+        "base_url": setup.base_url,
+    }
 
 
 def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
@@ -122,12 +226,10 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
-    supervisor = SharedSupervisor()
-    supervisor.secrets = redactor.secrets
-    if owns_process:
-        supervisor.hidden_names = secret_names(setup)
-        supervisor.hidden_values = (setup.options.api_key,) if setup.options.api_key else ()
-    return supervisor
+    if not owns_process:
+        return SharedSupervisor(redactor.secrets)
+    key = setup.options.api_key
+    return SharedSupervisor(redactor.secrets, secret_names(setup), (key,) if key else ())
 
 
 def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
@@ -143,10 +245,15 @@ def _plain(tool: Tool) -> Tool:
 
 
 def _builtin(
-    setup: Setup, supervisor: SharedSupervisor, own: Sequence[Tool], *, extensions: bool
+    plan: Plan,
+    supervisor: SharedSupervisor,
+    own: Sequence[Tool],
+    extensions: bool,
+    *,
+    owns_helper: bool,
 ) -> BuiltinTools:
     """The built-in tools within what the flags allow."""
-    options = setup.options
+    setup, options = plan.setup, plan.setup.options
     names: Sequence[str] | None = () if options.no_tools else options.tools
     if extensions:
         # A name that is not built in may be that of an extension's tool: nobody knows yet.
@@ -155,7 +262,14 @@ def _builtin(
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         names = None if names is None else [name for name in names if name != SkillTool.name]
     return BuiltinTools(
-        setup.cwd, setup.around, names, secret_names(setup), supervisor, jail=options.jail
+        setup.cwd,
+        setup.around,
+        names,
+        secret_names(setup),
+        supervisor,
+        jail=options.jail,
+        owns_helper=owns_helper,
+        every=plan.tape is not None and plan.tape.replays,
     )
 
 

@@ -136,6 +136,11 @@ class ClosedError(CommandError):
 class LimitError(ZotError):
     code = "limit"
 
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
+        """steps, seconds, tokens or cost."""
+
 
 class Blocked(ZotError):
     code = "blocked"

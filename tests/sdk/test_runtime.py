@@ -262,7 +262,7 @@ def test_cancel_from_another_thread_ends_the_events_with_done(open_runtime):
 @pytest.fixture
 def full_stream(open_runtime, monkeypatch):
     """A run that waits because nobody reads its events."""
-    monkeypatch.setattr("zot.sdk.runtime.MAX_UNREAD", 5)
+    monkeypatch.setattr("zot.sdk.stream.MAX_UNREAD", 5)
     runtime = open_runtime({"text": [f"{number} " for number in range(200)]})
     stream = runtime.prompt("go")
     while len(stream._channel._waiting) < 5:

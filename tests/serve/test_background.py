@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from support.bwrap import needs_bwrap
-from support.rpc import Zot, marked
+from support.rpc import Zot, marked, run_zot
 from support.tools import eventually
 
 from zot.errors import ToolError
@@ -100,3 +100,27 @@ def test_a_command_that_waits_for_a_person_ends_at_once(tmp_path, command, hinte
     with Zot(tmp_path, [call("bash", command=command), "ok"]) as zot:
         ((_, text),) = results(zot.prompt("go"))
     assert ("there is no terminal and nobody to type" in text) is hinted
+
+
+@pytest.mark.parametrize("how", ["new_session", "load_session", "end of input", "kill"])
+def test_it_ends_with_its_session(tmp_path, how):
+    args = ["--session", str(tmp_path / "first.jsonl")]
+    with Zot(tmp_path, [START, "up", call("bash_output", id="1"), "gone"], args=args) as zot:
+        zot.ask("hello", features=["sessions"])
+        assert "[1 runs since" in results(zot.prompt("go"))[0][1]
+        running = sleeping(zot)
+        assert running
+        match how:
+            case "end of input":
+                assert zot.close()[0] == 0
+            case "kill":
+                zot.kill()
+            case "new_session":
+                assert zot.ask("new_session")["success"]
+            case _:
+                other = run_zot(tmp_path, ["-p", "x"], turns=["other"])
+                assert other.returncode == 0
+                assert zot.ask("load_session", session="latest")["success"]
+        assert eventually(lambda: not sleeping(zot), 20)
+        if how in ("new_session", "load_session"):
+            assert results(zot.prompt("look"))[-1][0] is True

@@ -20,6 +20,7 @@ from support.rpc import (
     types,
     write_script,
 )
+from support.tools import eventually
 
 TOOL = {"text": "looking", "tools": [{"name": "bash", "args": {"command": "echo out"}}]}
 SLOW = {"text": ["a"] * 4000, "delay_ms": 5}
@@ -353,3 +354,40 @@ for frame in frames():
     assert shown.decode().count("]0;owned") == 2
     piped = run_zot(tmp_path, ["-p", "x"], turns=[EVIL])
     assert piped.stdout.decode() == EVIL + "\n"
+
+
+@pytest.mark.parametrize("mode", ["-p", "--json"])
+@pytest.mark.parametrize("end", ["the reader leaves", "SIGTERM"])
+def test_a_hanging_extension_command_ends_when_nobody_waits_for_it(tmp_path, mode, end):
+    body = """
+hello()
+emit("register_command", name="hang")
+emit("ready")
+for frame in frames():
+    if frame["type"] == "command_invoked":
+        open("asked", "w").close()
+"""
+    folder = write_extension(tmp_path, "x", body)
+    cwd = make_folder(tmp_path)
+    flags = write_script(tmp_path, ["never"])
+    reader, writer = os.pipe()
+    zot = subprocess.Popen(
+        [*command(), mode, "--ext", str(folder), *flags, "/hang"],
+        cwd=cwd, env=environment(tmp_path, mark="hang-once"), stdin=subprocess.DEVNULL,
+        stdout=writer, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    os.close(writer)
+    try:
+        assert eventually(lambda: (folder / "asked").exists(), PATIENCE)
+        if end == "SIGTERM":
+            zot.send_signal(signal.SIGTERM)
+        else:
+            os.close(reader)
+        assert zot.wait(PATIENCE) == (143 if end == "SIGTERM" else 1)
+        assert b"Traceback" not in zot.stderr.read()
+    finally:
+        zot.kill()
+        zot.stderr.close()
+        if end == "SIGTERM":
+            os.close(reader)
+    assert eventually(lambda: not marked("hang-once"), PATIENCE)

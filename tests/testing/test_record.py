@@ -7,10 +7,10 @@ import pytest
 
 from zot import Runtime, tool
 from zot.client import Client, ServerGone
-from zot.errors import ConfigError
+from zot.errors import ConfigError, ToolBlocked, ToolError
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.scripted import ScriptedProvider
-from zot.testing.cassette import Packer
+from zot.testing.cassette import Packer, tool_failure
 from zot.testing.fakeserver import FakeServer
 
 ZOT = str(Path(sys.executable).parent / "zot")
@@ -278,3 +278,31 @@ def test_a_cassette_that_cannot_be_written_is_known_before_the_first_prompt(tmp_
     ):
         client.ping()
     assert caught.value.returncode == 1
+
+
+def test_a_background_command_is_replayed(tmp_path):
+    cassette = tmp_path / "run.jsonl"
+    turns = [
+        {"tools": [{"name": "bash", "args": {"command": "sleep 309", "background": True}}]},
+        {"tools": [{"name": "bash_output", "args": {"id": "1"}}]},
+        {"tools": [{"name": "bash_kill", "args": {"id": "1"}}]},
+        {"text": "ended"},
+    ]
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"turns": turns}))
+    command = [ZOT, "rpc", "--no-ext", "--no-skills", "--provider", "scripted"]
+    command += ["--script", str(script), "--record", str(cassette)]
+    with Client(command, cwd=tmp_path) as client:
+        frames = frames_of(client, "go")
+    assert [frame["is_error"] for frame in frames if frame["type"] == "tool_result"] == [False] * 3
+    with replay(cassette, tmp_path) as client:
+        again = frames_of(client, "go")
+    assert comparable(again, str(tmp_path)) == comparable(frames, str(tmp_path))
+
+
+def test_how_a_call_failed_is_replayed(tmp_path):
+    recorded = {"bash": {"class": "ToolBlocked", "error": "no"}}
+    for name, line in recorded.items():
+        failure = tool_failure(line["class"], line["error"])
+        assert (type(failure), str(failure), name) == (ToolBlocked, "no", "bash")
+    assert type(tool_failure("", "no")) is ToolError

@@ -648,6 +648,34 @@ def test_a_file_with_another_name_outside_cannot_be_written(
     assert (root / "one").read_text() == "2\n"
 
 
+@needs_bwrap
+def test_a_tree_too_large_to_be_searched_for_links_is_said(
+    root: Path, zot_home: Path, supervisor: SharedSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(obeyed, "MAX_SECONDS", -1.0)
+    tools = jailed(root, zot_home, supervisor)
+    assert "too large to be searched for files with another name" in said(tools, "true")
+
+
+@needs_bwrap
+@pytest.mark.parametrize("name", [".git", "sub/.envrc"])
+def test_what_appears_during_a_long_command_is_renamed_before_it_ends(
+    root: Path,
+    zot_home: Path,
+    supervisor: SharedSupervisor,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    monkeypatch.setattr(obeyed, "WATCH_EVERY", 0.1)
+    monkeypatch.setattr(obeyed, "WATCH_AFTER", 0.1)
+    (root / "sub" / "repository").mkdir(parents=True)
+    path = f"sub/repository/{name}" if name == ".git" else name
+    command = f"mkdir {path}; until [ ! -e {path} ]; do sleep 0.05; done; echo gone"
+    output = said(jailed(root, zot_home, supervisor), command)
+    assert "\ngone\n" in output
+    assert output.count(f"{path!r} was renamed") == 1
+
+
 # --- the filter and its like -----------------------------------------------------------------
 
 CALLS = """
@@ -666,7 +694,7 @@ try:
 except OSError as error:
     print("vsock", error.strerror)
 os.open("set", os.O_CREAT | os.O_WRONLY, 0o755)
-for mode in (0o4755, 0o755):
+for mode in (0o4755, 0o2755, 0o2644, 0o755):
     try:
         os.chmod("set", mode)
         print("chmod", oct(mode))
@@ -685,7 +713,9 @@ a, b = socket.socketpair()
 
 
 @needs_bwrap
-@pytest.mark.skipif(not filter_for(os.uname().machine), reason="no filter for this machine")
+@pytest.mark.skipif(
+    not filter_for(os.uname().machine, root=True), reason="no filter for this machine"
+)
 def test_calls_that_reach_past_the_jail_are_refused(tools: Tools, root: Path) -> None:
     (root / "calls.py").write_text(CALLS)
     refused = "Operation not permitted"
@@ -694,8 +724,11 @@ def test_calls_that_reach_past_the_jail_are_refused(tools: Tools, root: Path) ->
     assert lines[:3] == [f"{name} {refused}" for name in ("keyctl", "io_uring", "userfaultfd")]
     assert lines[3] == "unshare No space left on device"
     assert lines[4] == f"vsock {refused}"
+    lent = refused if os.geteuid() == 0 else "0o2755"
     assert lines[5:] == [
         f"chmod {refused}",
+        f"chmod {lent}",
+        "chmod 0o2644",
         "chmod 0o755",
         f"open {refused}",
         "loopback works",

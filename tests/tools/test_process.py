@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -139,6 +140,39 @@ def test_a_command_that_kills_all_its_supervisors_at_once_leaves_nothing(
     assert result.end == "supervisor_killed"
     assert not marked(MARKER)
     assert run(supervisor, "echo on")[1] == b"on\n"
+
+
+def test_a_command_that_kills_the_helper_was_not_aborted(supervisor: Supervisor) -> None:
+    helper = "$(awk '{print $4}' /proc/$PPID/stat)"
+    result, _ = run(supervisor, f"setsid sleep 300 & kill -9 {helper}; sleep 300")
+    assert result.end == "supervisor_killed"
+    assert none_left(MARKER)
+    assert run(supervisor, "echo on")[1] == b"on\n"
+
+
+def test_a_command_that_a_keeper_did_not_begin_is_given_to_another(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(supervisor, "true")
+    [helper] = children_of_us()
+    [keeper] = children(helper)
+    for pid in (helper, keeper):
+        os.kill(pid, signal.SIGSTOP)
+    hand_over, thaw = supervisor._hand_over, trees.send
+
+    def hand_over_to_the_dead(body: bytes, output: int) -> socket.socket:
+        monkeypatch.setattr(supervisor, "_hand_over", hand_over)
+        monkeypatch.setattr(trees, "send", lambda pids, number: None)
+        control = hand_over(body, output)
+        monkeypatch.setattr(trees, "send", thaw)
+        os.kill(helper, signal.SIGKILL)
+        assert eventually(lambda: not alive(helper), 20)
+        os.kill(keeper, signal.SIGCONT)
+        return control
+
+    monkeypatch.setattr(supervisor, "_hand_over", hand_over_to_the_dead)
+    result, said = run(supervisor, "echo on")
+    assert (result.end, said) == ("exited", b"on\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

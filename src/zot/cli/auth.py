@@ -23,10 +23,10 @@ from zot.provider.auth.page import CallbackPage, KeyPage
 from zot.provider.auth.probe import probe
 from zot.provider.auth.resolve import (
     find_credential,
+    forget,
     key_from_command,
     masked,
     put_in_keyring,
-    take_from_keyring,
 )
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
@@ -68,7 +68,8 @@ def _login(argv: Sequence[str]) -> int:
     if arguments.command:
         program, *rest = arguments.command
         if not arguments.no_probe:
-            _try(info, key_from_command((program, *rest), COMMAND_SECONDS, info.name, os.environ))
+            words = (program, *rest)
+            _try(info, key_from_command(words, COMMAND_SECONDS, info.name, os.environ, _hidden()))
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
     elif arguments.oauth or arguments.device:
         server = oauth.server_of(info.name, home_dir(os.environ))
@@ -212,9 +213,7 @@ def _logout(argv: Sequence[str]) -> int:
     if names == [""]:
         raise AuthError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
     for name in names:
-        if name in stored and stored[name].keyring:
-            take_from_keyring(name)
-        if not file.remove(name):
+        if not forget(file, name):
             raise AuthError(f"not logged in to {name!r}; `zot auth status` shows where you are")
         say(f"logged out of {name}")
     return 0
@@ -252,11 +251,17 @@ def _auth(argv: Sequence[str]) -> int:
     return 0
 
 
+def _hidden() -> frozenset[str]:
+    """Variables that hold keys of the user's own providers."""
+    return frozenset(KnownModels(home_dir(os.environ)).key_variables(os.environ))
+
+
 def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
-        credential = find_credential(info, "", os.environ, home_dir(os.environ), run_commands=ask)
+        home = home_dir(os.environ)
+        credential = find_credential(info, "", os.environ, home, run_commands=ask, hidden=_hidden())
     except AuthError as error:
         return AuthStatus(info.name, "broken", "", "", str(error))
     if credential is None:

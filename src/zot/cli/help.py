@@ -21,8 +21,8 @@ zot: a coding agent that other programs embed.
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
-  rpc, ext, local, sessions, skills, approvals, config, login, logout, auth, schema, conformance,
-  watch, follow
+  rpc, acp, ext, local, sessions, skills, approvals, config, login, logout, auth, schema,
+  conformance, watch, follow
 """
 
 _TAIL = """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
+    "acp": "zot.cli.acp",
     "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",

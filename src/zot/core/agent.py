@@ -263,7 +263,7 @@ class Agent:
         self.session.sync()
         self.toolbox.run(calls, io, results)
         self.session.sync()
-        self._grow(self.session.messages()[-1:])
+        self._grow((self.session.last_message(),))
 
     def _hears_more(self, io: RunIO) -> bool:
         # Steering is looked for again after the follow-ups: taking none of those is what closes
@@ -475,15 +475,16 @@ class Agent:
 
     def _check_limits(self, limits: Limits, step: int, started: float, before: Usage) -> None:
         if limits.max_steps is not None and step > limits.max_steps:
-            raise LimitError(f"max steps ({limits.max_steps}) exceeded")
+            raise LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
         seconds = time.monotonic() - started
         if limits.max_seconds is not None and seconds >= limits.max_seconds:
-            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded")
+            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds")
         used = self.cumulative.total - before.total
         if limits.max_tokens is not None and used + self._context_tokens > limits.max_tokens:
             raise LimitError(
                 f"max tokens ({limits.max_tokens}) would be exceeded: {used} used, and the next "
-                f"request needs about {self._context_tokens}"
+                f"request needs about {self._context_tokens}",
+                limit="tokens",
             )
         if limits.max_cost is not None:
             self._check_cost(limits.max_cost, before)
@@ -493,14 +494,16 @@ class Agent:
         if price is None:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
-                "not known; add it to models.json or leave out the limit"
+                "not known; add it to models.json or leave out the limit",
+                limit="cost",
             )
         spent = self.cumulative.cost.total - before.cost.total
         reserve = self._context_tokens * price.input / 1_000_000
         if spent + reserve > max_cost:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
-                f"request needs about {reserve:.4f}"
+                f"request needs about {reserve:.4f}",
+                limit="cost",
             )
 
 

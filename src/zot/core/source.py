@@ -145,6 +145,10 @@ class PanelSource(Protocol):
         """Answer a question; False if it is not open."""
         ...
 
+    def open_questions(self) -> Sequence[str]:
+        """The ids of those that can be answered."""
+        ...
+
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         """Pass on a key; False if that extension does not run."""
         ...

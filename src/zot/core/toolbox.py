@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.check import problem
+from zot.core.check import Checker
 from zot.core.events import Event, ToolStatus
 from zot.core.hook import (
     Allow,
@@ -87,6 +87,7 @@ class Toolbox:
         for tool in tools:
             self._tools.setdefault(tool.name, tool)
         self._hooks = hooks
+        self._checkers: dict[str, Checker] = {}
         # Sorted: prompt caches match prefixes, so the order must not depend on how tools arrived.
         self.specs = tuple(
             ToolSpec(tool.name, tool.description, tool.schema)
@@ -202,7 +203,7 @@ class Toolbox:
         self, attempt: _Attempt, tool: Tool, io: CallIO
     ) -> tuple[dict[str, object], list[Text]]:
         """The arguments, checked against the schema and passed by every guard; what to say."""
-        call, args, notes = attempt.call, _checked(attempt.call, tool), list[Text]()
+        call, args, notes = attempt.call, self._checked(attempt.call, tool), list[Text]()
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
         for hook in self._hooks:
@@ -218,7 +219,7 @@ class Toolbox:
                     self._tell(call, Permission("denied", verdict.source, reason=reason))
                     raise ToolBlocked(reason)
                 case ReplaceArgs():
-                    args = _checked(replace(call, args=verdict.args), tool)
+                    args = self._checked(replace(call, args=verdict.args), tool)
                     attempt.args = args
                     source = verdict.source or source
                     notes += [Text(verdict.note)] if verdict.note else []
@@ -236,16 +237,18 @@ class Toolbox:
             except Exception as error:  # whoever only listens must not decide
                 report_bug(error)
 
-
-def _checked(call: ToolCall, tool: Tool) -> dict[str, object]:
-    if call.args is None:
-        raise ToolError(
-            f"the arguments of {call.name!r} are not a JSON object: {call.raw[:200]!r}; "
-            "call the tool again with valid arguments"
-        )
-    if found := problem(call.args, tool.schema):
-        raise ToolError(f"invalid arguments for {call.name!r}: {found}")
-    return call.args
+    def _checked(self, call: ToolCall, tool: Tool) -> dict[str, object]:
+        if call.args is None:
+            raise ToolError(
+                f"the arguments of {call.name!r} are not a JSON object: {call.raw[:200]!r}; "
+                "call the tool again with valid arguments"
+            )
+        schema, checker = tool.schema, self._checkers.get(tool.name)
+        if checker is None or checker.schema is not schema:
+            checker = self._checkers[tool.name] = Checker(schema)
+        if wrong := checker.problem(call.args):
+            raise ToolError(f"invalid arguments for {call.name!r}: {wrong}")
+        return call.args
 
 
 def _progress(id: str, io: CallIO) -> Callable[[str], None]:

@@ -82,6 +82,8 @@ def base64_of(image: Image) -> str:
 
 def wire_id(id: str, limit: int = 64) -> str:
     """A tool id in the letters every server takes; the same for a call and its result."""
+    if 0 < len(id) <= limit and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
+        return id
     safe = "".join(
         char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in id
     )

@@ -35,6 +35,8 @@ SESSION = "this session"
 LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
+ApprovalMode = Literal["ask", "ask_all", "yolo"]
+"""ask: as the settings say; ask_all: before every tool; yolo: never."""
 Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -77,6 +79,8 @@ class Approval(Hook):
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
+        self.mode: ApprovalMode = "ask"
+        """Read before each call: it may be changed at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
@@ -99,6 +103,14 @@ class Approval(Hook):
     def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
         """Where the tools work, what was allowed there for good, and the files they change."""
         self._cwd, self._rules, self._files = cwd, rules, files
+
+    def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
+        """The same for another agent, about whose tools its own client is asked."""
+        return Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of those that wait for an answer."""
+        return tuple(request.id for request in self.open_requests())
 
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
@@ -140,7 +152,8 @@ class Approval(Hook):
         self._count = durable.journal.state.questions
         self._remembered |= durable.journal.state.allowed
 
-    def open_questions(self) -> list[ApprovalRequest]:
+    def open_requests(self) -> list[ApprovalRequest]:
+        """Those that wait for an answer."""
         with self._lock:
             waiting = self._open is not None and self._verdict is None
             return [self._open.request] if self._open is not None and waiting else []
@@ -218,6 +231,8 @@ class Approval(Hook):
         )
 
     def _must_ask(self, name: str) -> bool:
+        if self.mode != "ask":
+            return self.mode == "ask_all"
         if self._model_asks == "always" and name in DEFAULT_TOOLS:
             return True
         if self._tools is not None:

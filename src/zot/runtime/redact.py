@@ -68,15 +68,7 @@ class Redactor:
 
     def value(self, value: Json) -> Json:
         """Texts anywhere inside a JSON value, the names of fields too."""
-        match value:
-            case str():
-                return self.text(value)
-            case dict():
-                return {self.value(name): self.value(item) for name, item in value.items()}
-            case list() | tuple():
-                return [self.value(item) for item in value]
-            case _:
-                return value
+        return _value_without(value, self.secrets())
 
     def _from_file(self) -> set[str]:
         try:
@@ -271,16 +263,12 @@ class RedactingTool:
         return replace(outcome, output=self._redacted(outcome.output))
 
     def _redacted(self, output: ToolOutput | str) -> ToolOutput | str:
+        secrets = self._redactor.secrets()
         if isinstance(output, str):
-            return self._redactor.text(output)
-        content = tuple(self._part(part) for part in output.content)
-        details = None if output.details is None else self._redactor.value(output.details)
+            return _without(output, secrets)
+        content = tuple([_part_without(part, secrets) for part in output.content])
+        details = None if output.details is None else _value_without(output.details, secrets)
         return replace(output, content=content, details=details)
-
-    def _part(self, part: Text | Image) -> Text | Image:
-        if isinstance(part, Text):
-            return replace(part, text=self._redactor.text(part.text))
-        return part
 
 
 def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) -> set[str]:
@@ -312,6 +300,25 @@ def _without(text: str, secrets: Sequence[str]) -> str:
         if secret in text:
             text = text.replace(secret, MARK)
     return text
+
+
+def _part_without(part: Text | Image, secrets: Sequence[str]) -> Text | Image:
+    return Text(_without(part.text, secrets)) if isinstance(part, Text) else part
+
+
+def _value_without(value: Json, secrets: Sequence[str]) -> Json:
+    match value:
+        case str():
+            return _without(value, secrets)
+        case dict():
+            return {
+                _value_without(name, secrets): _value_without(item, secrets)
+                for name, item in value.items()
+            }
+        case list() | tuple():
+            return [_value_without(item, secrets) for item in value]
+        case _:
+            return value
 
 
 def _overlap(text: str, secret: str) -> int:

@@ -38,10 +38,11 @@ from zot.core.source import (
     ToolSource,
 )
 from zot.core.tool import ToolOutput
-from zot.errors import BusyError, CommandError, ZotError
+from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
-from zot.runtime.approval import Approval, Decision, Verdict
+from zot.runtime.agents import Agents
+from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
@@ -51,9 +52,11 @@ from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
-    from zot.core.changes import Files
+    from zot.core.changes import Files, ShownChange
     from zot.runtime.durable import Durable
 
+MAX_SHOWN = 512 * 1024
+"""Bytes of a file that anybody looks at."""
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
 
@@ -87,6 +90,8 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     files: Files | None = None
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
+    agents: Agents | None = None
+    """Those that it opens; None: it can open none."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
@@ -110,6 +115,7 @@ class Runtime(Workplace):
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
+        self._agents = parts.agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
@@ -174,6 +180,8 @@ class Runtime(Workplace):
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
+        if self._agents is not None:
+            self._agents.close_all()
         self.abort_shell()
         self._sources.close()
         self.agent.provider.close()
@@ -472,9 +480,37 @@ class Runtime(Workplace):
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
 
-    def open_questions(self) -> list[ApprovalRequest]:
+    def open_requests(self) -> list[ApprovalRequest]:
         """The approvals that are waited for."""
-        return [] if self._approval is None else self._approval.open_questions()
+        return [] if self._approval is None else self._approval.open_requests()
+
+    @property
+    def approval_mode(self) -> ApprovalMode:
+        return "yolo" if self._approval is None else self._approval.mode
+
+    def set_approval_mode(self, mode: ApprovalMode) -> None:
+        """Ask more or less from the next tool call on.
+
+        Raises:
+            ConfigError: there is nobody to ask.
+        """
+        if self._approval is not None:
+            self._approval.mode = mode
+        elif mode != "yolo":
+            raise ConfigError("this runtime has nobody to ask before a tool runs")
+
+    def planned_change(self, call: ToolCall) -> ShownChange | None:
+        """What a call would make of a file, for whoever looks on; without secrets. None: it
+        changes none, would fail, or nobody wants to see so much."""
+        files, redactor = self._files, self._redactor
+        if files is None or not self._sources.is_tool_of(call.name, files):
+            return None
+        planned = files.planned(call)
+        if planned is None or max(len(planned.before or b""), len(planned.after)) > MAX_SHOWN:
+            return None
+        from zot.core.changes import shown_change  # start-up budget: few clients show it
+
+        return shown_change(planned, redactor.text if redactor is not None else str)
 
     def approvals(self) -> list[Rule]:
         """What runs without a question: what was allowed for the project, or for this session."""
@@ -504,9 +540,27 @@ class Runtime(Workplace):
         ):
             raise CommandError(f"no question {request_id!r} is open", code="not_found")
 
+    def questions(self) -> tuple[str, ...]:
+        """The ids of the questions that are open."""
+        asked = () if self._approval is None else self._approval.open_questions()
+        return (*asked, *self._sources.open_questions())
+
     def _tell_approval(self, model: Model) -> None:
         if self._approval is not None:
             self._approval.use_model(model)
+
+    # --- agents beside it --------------------------------------------------------------------
+
+    @property
+    def agents(self) -> Agents:
+        """The named agents that were opened here; they end with this one.
+
+        Raises:
+            CommandError: this is one of them, and opens none.
+        """
+        if self._agents is None:
+            raise CommandError("an agent that was opened by another one opens none")
+        return self._agents
 
     # --- commands and panels -----------------------------------------------------------------
 

@@ -32,10 +32,12 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.runtime.agents import AgentInfo
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
-from zot.sdk.runtime import CompactResult, EventStream, Runtime
+from zot.sdk.runtime import CompactResult, Runtime
+from zot.sdk.stream import EventStream
 from zot.wire import frames as events
 from zot.wire.frames import (
     ContentBlock,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOW",
+    "AgentInfo",
     "Allow",
     "AnyFrame",
     "AsyncEventStream",

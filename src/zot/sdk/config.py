@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
 
 from msgspec import Struct, defstruct
+from msgspec.structs import replace
 
 from zot.core.hook import Hook
 from zot.core.tool import Tool
@@ -136,6 +137,13 @@ class OwnSetup(Setup, frozen=True, kw_only=True):
     """The setup of a runtime whose provider is an object of the embedder's."""
 
     own: Provider
+
+    def derived(self, options: Options, session_model: tuple[str, str] | None = None) -> Setup:
+        if options.provider not in ("", self.own.name):
+            return super().derived(options, session_model)
+        cwd = working_directory(options.cwd, self.around)
+        model = self.find(options.model or self.model.id)
+        return replace(self, options=options, flags=options, cwd=cwd, model=model)
 
     def find(self, id: str) -> Model:
         return self.model if id == self.model.id else Model(id, self.own.name, self.model.api)

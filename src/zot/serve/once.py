@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 from zot.bugs import complain
@@ -12,7 +13,8 @@ from zot.build import build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
-from zot.errors import CommandError, SessionError, UsageError, ZotError
+from zot.core.source import CommandResult
+from zot.errors import Cancelled, CommandError, SessionError, UsageError, ZotError
 from zot.lines import LineWriter, encode_line, write_all
 from zot.provider.types import Message, Text
 from zot.runtime.approval import Approval
@@ -23,7 +25,7 @@ from zot.serve.ask_terminal import ask_terminal, has_terminal
 from zot.settings.plan import Plan
 from zot.text import for_terminal, whole_characters
 from zot.wire import frames
-from zot.wire.serving import finish, note_signals
+from zot.wire.serving import finish, note_signals, wait_or_abort
 from zot.wire.standard import claim_stdout, ignore_signals
 from zot.wire.zot_events import frame
 
@@ -86,7 +88,15 @@ def _is_piped(fd: int) -> bool:
 
 def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
     """Run the prompt to its end; a command that leaves nothing to run is all there is."""
-    result = runtime.run_typed(prompt)
+    stopped_by = note_signals()
+
+    def is_over() -> bool:
+        return bool(stopped_by) or client.lost
+
+    try:
+        result = _command(runtime, prompt, is_over, client.wire)
+    except Cancelled:
+        return 128 + stopped_by[0] if stopped_by else EXIT_FAILED
     if result is not None:
         if result.action == "error":
             raise CommandError(f"{prompt.split()[0]}: {result.text}", code="extension")
@@ -94,9 +104,8 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
             client.nothing_runs()
             return EXIT_OK
         prompt = result.text
-    stopped_by = note_signals()
     run = runtime.prompt(prompt)
-    finish(run, runtime, lambda: bool(stopped_by) or client.lost, client.wire)
+    finish(run, runtime, is_over, client.wire)
     if stopped_by:
         return 128 + stopped_by[0]
     if run.error is not None:
@@ -104,6 +113,28 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
         complain(f"{run.error}{hint}")
         return EXIT_FAILED
     return 0 if run.stop == "end" else EXIT_FAILED
+
+
+def _command(
+    runtime: Runtime, prompt: str, stop: Callable[[], bool], wire: int
+) -> CommandResult | None:
+    """What came of `/name args`; None where the prompt is no such command.
+
+    Raises:
+        Cancelled: there is nobody left to hear of it.
+    """
+    if not prompt.startswith("/"):
+        return None
+    cancel, over = Cancel(), threading.Event()
+    watcher = threading.Thread(
+        target=wait_or_abort, args=(over, cancel.set, stop, wire), name="zot-watch", daemon=True
+    )
+    watcher.start()
+    try:
+        return runtime.run_typed(prompt, cancel)
+    finally:
+        over.set()
+        watcher.join()
 
 
 class AsText(RuntimeClient):

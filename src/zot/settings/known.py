@@ -105,7 +105,8 @@ class Known:
         if _has_logged_in(self.home):
             from zot.provider.auth.resolve import find_credential  # start-up budget
 
-            credential = find_credential(info, flag, environ, self.home)
+            hidden = self.key_variables(environ)
+            credential = find_credential(info, flag, environ, self.home, hidden=hidden)
             if credential is not None:
                 return Key(credential.key, credential.source == "oauth")
         return Key(self._models.own_key(info.name, environ) if self._models else "")

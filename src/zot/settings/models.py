@@ -171,7 +171,8 @@ class KnownModels:
         text = self._keys.get(provider, "")
         if not text.startswith("!"):
             return environ.get(text) or text
-        return key_from_command(("sh", "-c", text[1:]), COMMAND_SECONDS, provider, environ)
+        words, hidden = ("sh", "-c", text[1:]), frozenset(self.key_variables(environ))
+        return key_from_command(words, COMMAND_SECONDS, provider, environ, hidden)
 
     def key_variables(self, environ: Mapping[str, str]) -> set[str]:
         """The variables that hold keys of providers in models.json."""

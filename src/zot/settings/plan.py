@@ -26,6 +26,9 @@ HOLDER_SECONDS = 5.0
 class Tape(Protocol):
     """Writes down what models and tools answer, or answers in their place (testing/record.py)."""
 
+    replays: bool
+    """It answers: no tool runs."""
+
     def models(self, models: Models) -> Models: ...
 
     def tool(self, tool: Tool) -> Tool: ...

@@ -38,6 +38,7 @@ from zot.testing.cassette import (
     nearest,
     request_shape,
     same,
+    tool_failure,
     unpacked_model,
 )
 from zot.text import encode_json
@@ -58,6 +59,8 @@ class NotRecorded(ProviderError):
 
 class Recorder:
     """Writes the lines of one run as they happen."""
+
+    replays = False
 
     def __init__(self, path: str, setup: Setup) -> None:
         self.packer = Packer(setup.cwd)
@@ -158,6 +161,7 @@ class RecordingTool:
             return output
         except ToolError as error:
             line["error"] = packer.plain(str(error))
+            line["class"] = type(error).__name__
             raise
         finally:
             # Nothing is written of a call that crashed or was aborted: it has no result.
@@ -190,6 +194,8 @@ class RecordingModels:
 
 class Cassette:
     """What was recorded, and how much of it was used."""
+
+    replays = True
 
     def __init__(self, path: str, cwd: str) -> None:
         self.packer = Packer(cwd)
@@ -288,7 +294,7 @@ class ReplayTool:
         for text in packer.filled(line["progress"]):
             context.progress(text)
         if "error" in line:
-            raise ToolError(packer.filled(line["error"]))
+            raise tool_failure(line.get("class", ""), packer.filled(line["error"]))
         output: ToolOutput | str = packer.unpack(line["output"])
         return output
 

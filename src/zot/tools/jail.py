@@ -25,7 +25,7 @@ from zot.files import lock
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
-from zot.tools.obeyed import Survey, Thing, few_covers, linked_files, make_harmless
+from zot.tools.obeyed import Survey, Thing, Watch, few_covers, linked_files, make_harmless
 from zot.tools.place import Place
 from zot.tools.seccomp import filter_for
 from zot.tools.supervisor import GIVEN
@@ -80,9 +80,11 @@ class Jail(Place):
         self._ready = False
         self._modern = True
         """bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
-        self._filter = filter_for(os.uname().machine)
+        self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
         self._survey = Survey(self.root)
         self._linked: list[str] = []
+        self._all_links = True
+        """The whole tree was searched for them."""
         remove_covers(self.root)
 
     # --- files -------------------------------------------------------------------------------
@@ -113,7 +115,7 @@ class Jail(Place):
         with protected(self.root, self._protected) as protections:
             notes: list[str] = []
             if not self._ready:
-                self._linked = linked_files(self.root)
+                self._linked, self._all_links = linked_files(self.root)
                 self._probe(supervisor, program, protections, env, cancel)
                 self._ready = True
                 notes = self._weaknesses()
@@ -123,15 +125,17 @@ class Jail(Place):
             wrap += ["--chdir", self.root, "--"]
             root = Path(self.root)
             try:
-                result = supervisor.run(
-                    [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
-                )
+                with Watch(lambda: self._made_harmless(before)) as watched:
+                    result = supervisor.run(
+                        [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
+                    )
             except BaseException:
                 self._made_harmless(before)  # it may have run all the same
                 raise
+            notes += watched
         # bubblewrap's own first process outlives the shell as long as something else does.
         left = tuple(name for name in result.leftovers if not name.startswith(f"{program} "))
-        notes += self._made_harmless(before)
+        notes += [note for note in self._made_harmless(before) if note not in notes]
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
 
     def _weaknesses(self) -> list[str]:
@@ -144,6 +148,11 @@ class Jail(Place):
             )
         if not self._filter:
             notes.append(f"jailed, but without a filter of system calls for {os.uname().machine}")
+        if not self._all_links:
+            notes.append(
+                f"jailed, but {self.root!r} is too large to be searched for files with another"
+                " name outside of it: a command that writes to one changes it there too"
+            )
         return notes
 
     def _covers(self, things: Iterable[Thing]) -> list[str]:

@@ -4,16 +4,18 @@ shape of a repository. A command in the jail could leave such a thing for the us
 Nothing can forbid a name to a process that may write the directory. So what is there before a
 command is made read-only for it (jail.py), and what appeared is renamed when the command has ended.
 By then the supervisor has left no process of it, so nothing can put it back, and zot has told
-nobody of the result yet: the next program outside does not meet it.
+nobody of the result yet: the next program outside does not meet it. While a command runs for long,
+in the background above all, what appears is renamed from time to time (Watch).
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -25,6 +27,12 @@ MAX_SECONDS = 5.0
 FRESH = 100_000_000
 """Nanoseconds: a directory that changed this shortly before it was listed may change once more
 without its time showing it."""
+WATCH_AFTER = 10.0
+"""Seconds that a command may have a repository of its own: a test that makes one is common."""
+WATCH_EVERY = 2.0
+WATCH_REST = 20.0
+"""A look that takes so long is followed by a pause of so many times its length."""
+MAX_NOTES = 20
 MAX_COVERS = 100
 """Mounts are made one by one for every command."""
 
@@ -104,6 +112,33 @@ class Survey:
         return Listed(status.st_ino, 0 if is_fresh else status.st_ctime_ns, folders, things)
 
 
+class Watch:
+    """Looks at what appears while a command runs; the pause is long beside what a look costs."""
+
+    def __init__(self, look: Callable[[], Sequence[str]]) -> None:
+        self._look = look
+        self._over = threading.Event()
+        self._notes: list[str] = []
+        self._thread = threading.Thread(target=self._watch, name="jail-watch", daemon=True)
+
+    def __enter__(self) -> list[str]:
+        """What was said of it, complete when the block is left."""
+        self._thread.start()
+        return self._notes
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        pause = WATCH_AFTER
+        while not self._over.wait(pause):
+            started = time.monotonic()
+            new = [note for note in self._look() if note not in self._notes]
+            self._notes += new[: MAX_NOTES - len(self._notes)]
+            pause = max(WATCH_EVERY, WATCH_REST * (time.monotonic() - started))
+
+
 def make_harmless(thing: Thing, beneath: Beneath) -> str:
     """Rename it, so that nothing obeys it; what to say of it."""
     folder, _, name = thing.path.rpartition("/")
@@ -122,13 +157,16 @@ def make_harmless(thing: Thing, beneath: Beneath) -> str:
     )
 
 
-def linked_files(root: str) -> list[str]:
-    """Files below the root with another name that is not: to write them is to write outside."""
+def linked_files(root: str) -> tuple[list[str], bool]:
+    """Files below the root with another name that is not: to write them is to write outside. And
+    whether all of the tree was looked at."""
     deadline = time.monotonic() + MAX_SECONDS
     names: dict[tuple[int, int], list[str]] = {}
     links: dict[tuple[int, int], int] = {}
+    finished = True
     for folder, folders, files in os.walk(root):
         if time.monotonic() > deadline:
+            finished = False
             break
         folders[:] = [name for name in folders if not is_obeyed(name)]  # read-only as they are
         for name in files:
@@ -140,7 +178,8 @@ def linked_files(root: str) -> list[str]:
                 key = status.st_dev, status.st_ino
                 names.setdefault(key, []).append(os.path.relpath(os.path.join(folder, name), root))
                 links[key] = status.st_nlink
-    return [name for key, held in names.items() if len(held) < links[key] for name in held]
+    outside = [name for key, held in names.items() if len(held) < links[key] for name in held]
+    return outside, finished
 
 
 def few_covers(paths: Iterable[str]) -> list[str]:

@@ -99,17 +99,21 @@ BACKGROUND = {
 class SharedSupervisor:
     """The one Supervisor of a runtime, made when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        secrets: Callable[[], Sequence[str]] = tuple,
+        hidden_names: frozenset[str] = frozenset(),
+        hidden_values: tuple[str, ...] = (),
+    ) -> None:
+        """`secrets` must not get into a file with a command's output. `hidden_names` are variables
+        to wipe from what the system shows of this process before a command runs, `hidden_values`
+        parts of its command line: only for a program that owns the process (see hide.py)."""
+        self.secrets = secrets
+        self._hidden_names = hidden_names
+        self._hidden_values = hidden_values
         self._supervisor: Supervisor | None = None
         self._lock = threading.Lock()
         self._closed = False
-        self.hidden_names: frozenset[str] = frozenset()
-        """Variables to wipe from what the system shows of this process before a command runs.
-        Set only by a program that owns the whole process: see hide.py."""
-        self.hidden_values: tuple[str, ...] = ()
-        """Likewise, parts of its command line."""
-        self.secrets: Callable[[], Sequence[str]] = tuple
-        """What must not get into a file with a command's output."""
 
     def get(self) -> Supervisor:
         with self._lock:
@@ -128,10 +132,10 @@ class SharedSupervisor:
 
     def hide(self) -> None:
         """Hide what no other program may see, before one is started."""
-        if self.hidden_names or self.hidden_values:
+        if self._hidden_names or self._hidden_values:
             from zot.tools.hide import hide_process  # start-up budget
 
-            hide_process(self.hidden_names, self.hidden_values)
+            hide_process(self._hidden_names, self._hidden_values)
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""

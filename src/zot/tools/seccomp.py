@@ -16,7 +16,7 @@ LOAD, EQUAL, AT_LEAST, HAS_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, REFUSE, NO_SUCH_CALL, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 NUMBER, ARCH = 0, 4  # where struct seccomp_data has them
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
-SET_USER_ID = 0o4000
+SET_USER_ID, SET_GROUP_ID, GROUP_RUNS = 0o4000, 0o2000, 0o010
 CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE: without them the mode means nothing
 X32 = 0x40000000
 
@@ -52,8 +52,12 @@ MACHINES = {
 }
 
 
-def filter_for(machine: str) -> bytes:
-    """The compiled filter; nothing for a machine whose numbers are not known here."""
+def filter_for(machine: str, *, root: bool) -> bytes:
+    """The compiled filter; nothing for a machine whose numbers are not known here.
+
+    For root it refuses set-group-ID too, where the group may run the file. Not for others: a
+    filter cannot tell files from directories, which have that bit in shared projects.
+    """
     known = MACHINES.get(machine) if sys.byteorder == "little" else None
     if known is None:
         return b""
@@ -67,17 +71,23 @@ def filter_for(machine: str) -> bytes:
     for number in known.sockets:
         families = [(EQUAL, len(FAMILIES) - at, 0, family) for at, family in enumerate(FAMILIES)]
         code += _for_call(number, [_argument(0), *families, (RETURN, 0, 0, REFUSE)])
+    lending = [*_REFUSE_SET_USER_ID, *(_REFUSE_SET_GROUP_ID if root else ())]
     for number, position in known.modes:
-        code += _for_call(number, [_argument(position), *_REFUSE_SET_USER_ID])
+        code += _for_call(number, [_argument(position), *lending])
     for number, position in known.opens:
         creating = [_argument(position), (HAS_BITS, 1, 0, CREATES), (RETURN, 0, 0, ALLOW)]
-        code += _for_call(number, [*creating, _argument(position + 1), *_REFUSE_SET_USER_ID])
+        code += _for_call(number, [*creating, _argument(position + 1), *lending])
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
 
 
 Instruction = tuple[int, int, int, int]
 _REFUSE_SET_USER_ID = [(HAS_BITS, 0, 1, SET_USER_ID), (RETURN, 0, 0, REFUSE)]
+_REFUSE_SET_GROUP_ID = [
+    (HAS_BITS, 0, 2, SET_GROUP_ID),
+    (HAS_BITS, 0, 1, GROUP_RUNS),
+    (RETURN, 0, 0, REFUSE),
+]
 
 
 def _argument(position: int) -> Instruction:

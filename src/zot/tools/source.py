@@ -40,13 +40,23 @@ class BuiltinTools(ReadySource):
         supervisor: SharedSupervisor,
         *,
         jail: bool = False,
+        owns_helper: bool = True,
+        every: bool = False,
     ) -> None:
-        """Raises ConfigError for a name that no tool has, or a directory that is no jail."""
+        """`owns_helper`: the supervisor is closed with these tools, and not used by others;
+        `every`: also the tools for background commands, from the start: in a replay none is
+        ever started.
+
+        Raises:
+            ConfigError: a name that no tool has, or a directory that is no jail.
+        """
+        self._every = every
         self._cwd = cwd
         self._around = around
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
+        self._owns_helper = owns_helper
         self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
@@ -60,7 +70,8 @@ class BuiltinTools(ReadySource):
         self._host = host
 
     def tools(self) -> Sequence[Tool]:
-        return [*self._tools, *self._later] if self._background.used else self._tools
+        later = self._every or self._background.used
+        return [*self._tools, *self._later] if later else self._tools
 
     def _tools_changed(self) -> None:
         if self._host is not None:
@@ -68,7 +79,8 @@ class BuiltinTools(ReadySource):
 
     def close(self) -> None:
         self._background.end_all()
-        self._supervisor.close()
+        if self._owns_helper:
+            self._supervisor.close()
 
     # --- Files -------------------------------------------------------------------------------
 

@@ -64,9 +64,16 @@ class CommandKeeper:
             if poll.poll() != [(self.control.fileno(), select.POLLIN)]:
                 return  # zot or the helper is gone
             message = received(self.control, 1)
-            if message is None:
-                return
+            if message is None or self.is_orphan():
+                return  # not a word was said: zot gives the command to another one
             (output,), body = message
+
+    def is_orphan(self) -> bool:
+        """Whether zot or the helper is gone."""
+        poll = select.poll()
+        for fd in self.watched:
+            poll.register(fd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def run(
         self,
@@ -119,8 +126,10 @@ class CommandKeeper:
                 trees.reap(self.statuses)
                 if self.shell in self.statuses:
                     return EXITED
-            if ready - {self.wake.fd}:
+            if self.control.fileno() in ready:
                 return ABORTED  # zot asks by closing its side; a zot that died does the same
+            if ready - {self.wake.fd}:
+                return KEEPER_KILLED  # the helper: without it nobody would inherit the command
             if deadline is not None and time.monotonic() >= deadline:
                 return TIMED_OUT
             if tasks() > many and len(trees.descendants()) > max_processes:

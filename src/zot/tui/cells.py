@@ -137,9 +137,9 @@ def wrap(
 class _Wrapper:
     def __init__(self, width: int, first: Line, rest: Line) -> None:
         self._width = width
-        self._rest = rest if line_cells(rest) < width else EMPTY
+        self._rest = rest if line_cells(rest) < width - 1 else EMPTY
         self._done: list[Line] = []
-        self._line: list[Span] = list(first if line_cells(first) < width else EMPTY)
+        self._line: list[Span] = list(first if line_cells(first) < width - 1 else EMPTY)
         self._used = line_cells(tuple(self._line))
         self._start = self._used
 
@@ -176,6 +176,9 @@ class _Wrapper:
             for earlier in carried:
                 self._put(*earlier, cells(earlier[1]))
         while self._used + size > self._width:
+            if self._used > self._start and self._used + 1 >= self._width:
+                self._break()
+                continue
             part, word = split_at(word, self._width - self._used)
             self._put(style, part, cells(part))
             self._break()

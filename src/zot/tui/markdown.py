@@ -1,17 +1,39 @@
-"""Text of a model as it streams in."""
+"""Markdown as lines, also while it is being written: what cannot change any more settles, and only
+the block at the end is parsed and drawn again. Every beginning of every text can be drawn.
+"""
 
 from __future__ import annotations
 
-from zot.tui.cells import Line, clean, wrap
+import re
+from typing import TYPE_CHECKING
+
+from zot.tui.cells import EMPTY, Line, clean
+from zot.tui.code import Highlighter, code_lines
+
+if TYPE_CHECKING:
+    from zot.tui.document import Document, ListCut
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
+INDENT: Line = (("", "  "),)
+MAX_OPEN = 100_000
+"""Characters of a block that is still open; from there on it settles as it is."""
 
 
 class MarkdownBlock:
-    """Settles line by line; only the end of it is drawn again."""
+    """The text of an answer."""
 
-    def __init__(self) -> None:
-        self.closed = False
-        self.text = ""
-        self._rest = ""
+    def __init__(self, text: str = "", *, closed: bool = False) -> None:
+        self.closed = closed
+        self.text = text
+        self._rest = text
+        """What has not settled."""
+        self._scanned = 0
+        """As much of it was looked at, up to a line feed."""
+        self._wrote = False
+        self._list: ListCut | None = None
+        """The list whose first items have settled."""
+        self._fence: _OpenFence | None = None
+        self._drawn: tuple[tuple[int, ...], list[Line]] = ((), [])
 
     def add(self, text: str) -> None:
         self.text += text
@@ -20,12 +42,116 @@ class MarkdownBlock:
     def close(self) -> None:
         self.closed = True
 
+    # --- what is final -----------------------------------------------------------------------
+
     def settle(self, width: int) -> list[Line]:
-        head, feed, rest = self._rest.rpartition("\n")
-        if self.closed:
-            head, feed, rest = self._rest, "\n", ""
+        lines: list[Line] = []
+        while True:
+            before = len(self._rest)
+            lines += self._settle_code(width) if self._fence else self._settle_blocks(width)
+            if len(self._rest) == before:
+                break
+        return lines
+
+    def _settle_code(self, width: int) -> list[Line]:
+        """Lines of code settle one by one."""
+        assert self._fence is not None
+        lines: list[Line] = []
+        while self._fence is not None:
+            code, feed, rest = self._rest.partition("\n")
+            if not feed and not (self.closed and code):
+                break
+            self._rest = rest
+            if self._fence.is_end(code):
+                self._fence = None
+            else:
+                lines += self._fence.lines(code, width)
+        self._scanned = 0
+        return lines
+
+    def _settle_blocks(self, width: int) -> list[Line]:
+        end = len(self._rest) if self.closed else self._rest.rfind("\n") + 1
+        if not self._rest or (end <= self._scanned and not self.closed):
+            return []
+        self._scanned = end
+        document = self._document(self._rest[:end])  # half a line may become anything
+        cut = end if self.closed or end > MAX_OPEN else document.final
+        fence = document.open_fence
+        if fence is not None:
+            cut = min(cut, fence)
+        lines = self._drawn_part(document.before(cut), width) if cut else []
+        if cut:
+            self._list = document.cut_in_list(cut, self._list)
+        self._rest, self._scanned = self._rest[cut:], 0
+        if fence is not None:
+            lines += self._open_code(separate=bool(self._wrote))
+        elif cut == 0:
+            self._scanned = end
+        return lines
+
+    def _open_code(self, *, separate: bool) -> list[Line]:
+        head, feed, rest = self._rest.partition("\n")
+        match = _FENCE.match(head)
+        if match is None or not (feed or self.closed):
+            self._scanned = len(self._rest)
+            return []
+        self._fence = _OpenFence(match[1], match[2])
         self._rest = rest
-        return wrap([("", clean(head.rstrip("\n")))], width) if feed and head.strip() else []
+        self._wrote = True
+        return [EMPTY] if separate else []
+
+    def _drawn_part(self, document: Document, width: int) -> list[Line]:
+        lines = self._separated(document, width)
+        self._wrote = self._wrote or bool(lines)
+        return lines
+
+    def _separated(self, document: Document, width: int) -> list[Line]:
+        """Its lines, with room before them unless they go on with a list."""
+        before = self._list if document.begins_with_list else None
+        lines = document.lines(width, before.number if before else None)
+        goes_on = before is not None and not before.is_loose
+        return [EMPTY, *lines] if lines and self._wrote and not goes_on else lines
+
+    # --- what is not -------------------------------------------------------------------------
 
     def live(self, width: int, height: int) -> list[Line]:
-        return wrap([("", clean(self._rest))], width)[-height:] if self._rest else []
+        key = (len(self.text), len(self._rest), width, height)
+        if self._drawn[0] != key:
+            self._drawn = (key, self._live(width, height)[-height:])
+        return self._drawn[1]
+
+    def _live(self, width: int, height: int) -> list[Line]:
+        if self._fence is not None:
+            return self._fence.lines(self._rest, width, last=False) if self._rest else []
+        if not self._rest.strip():
+            return []
+        tail = self._rest[-(height + 1) * width * 2 :] if len(self._rest) > MAX_OPEN else self._rest
+        return self._separated(self._document(tail), width)
+
+    def _document(self, source: str) -> Document:
+        from zot.tui.document import Document  # it loads the parser: not before the first answer
+
+        return Document(source)
+
+    @property
+    def source(self) -> str:
+        return self.text
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        """All of it, for a pager."""
+        return MarkdownBlock(self.text, closed=True).settle(width)
+
+
+class _OpenFence:
+    """A block of code whose end has not come."""
+
+    def __init__(self, mark: str, language: str) -> None:
+        self._mark = mark
+        self._highlighter = Highlighter(clean(language))
+
+    def is_end(self, line: str) -> bool:
+        bare = line.strip()
+        return len(bare) >= len(self._mark) and set(bare) == {self._mark[0]}
+
+    def lines(self, code: str, width: int, *, last: bool = True) -> list[Line]:
+        return code_lines(self._highlighter.line(code, last=last), width, INDENT)

@@ -447,6 +447,33 @@ class State(Struct, frozen=True):
     """Feature `approvals`: what waits for an answer."""
 
 
+class AgentOpened(Struct, frozen=True):
+    agent: str
+
+
+class AgentShape(Struct, frozen=True, omit_defaults=True):
+    """An agent at a glance."""
+
+    agent: str
+    state: Literal["idle", "running", "waiting", "closing"]
+    """`waiting`: for the answer to a question."""
+    busy: bool
+    queued: int
+    seq: int
+    """Of its last frame; 0: there was none, or the feature `seq` is off."""
+    provider: str
+    model: str
+    cwd: str
+    session_id: str
+    usage: UsageShape
+    questions: tuple[str, ...] = ()
+    """The `request_id` of each question that is open."""
+
+
+class AgentList(Struct, frozen=True):
+    agents: tuple[AgentShape, ...]
+
+
 class Snapshot(Struct, frozen=True, omit_defaults=True):
     """Where things stand, for a client that cannot be told how they got there."""
 

@@ -3,6 +3,7 @@ import os
 import stat
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,8 @@ from zot.provider.auth import resolve
 from zot.provider.auth.resolve import credential, find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand, Token
 from zot.provider.providers import find_provider
+from zot.settings.known import Known
+from zot.settings.models import KnownModels
 
 ANTHROPIC = find_provider("anthropic")
 GROQ = find_provider("groq")
@@ -184,6 +187,20 @@ def test_a_command_sees_no_other_key(monkeypatch):
         key_from_command(("sh", "-c", "echo ${OPENAI_API_KEY:-none}"), 20, "groq", os.environ)
         == "none"
     )
+
+
+def test_a_command_sees_no_key_of_the_users_own_providers(monkeypatch, home):
+    monkeypatch.setenv("MINE_KEY", "sk-mine")
+    monkeypatch.setenv("ZOTCORE_RPC_TOKEN", "t0ken")
+    command = "echo ${MINE_KEY:-none}-${ZOTCORE_RPC_TOKEN:-none}"
+    rows = {"mine": {"api": "openai", "baseUrl": "http://x", "apiKey": "MINE_KEY"}}
+    rows["other"] = {"api": "openai", "baseUrl": "http://y", "apiKey": f"!{command}"}
+    Path(home).mkdir(exist_ok=True)
+    (Path(home) / "models.json").write_text(json.dumps({"providers": rows}))
+    assert KnownModels(home).own_key("other", os.environ) == "none-none"
+    stored = Credential(api_key_command=KeyCommand("sh", ("-c", f"{command} # stored")))
+    AuthFile(home).put("groq", stored)
+    assert Known(home).key(GROQ, "", os.environ).text == "none-none"
 
 
 def test_what_was_found_does_not_show_the_key(home):

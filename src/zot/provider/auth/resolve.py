@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from zot.errors import AuthError
+from zot.home import RPC_TOKEN
 from zot.provider.providers import ProviderInfo, env_key, env_secret_names
+
+if TYPE_CHECKING:
+    from zot.provider.auth.store import AuthFile
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -54,8 +58,10 @@ def find_credential(
     home: str,
     *,
     run_commands: bool = True,
+    hidden: frozenset[str] = frozenset(),
 ) -> FoundKey | None:
-    """The same, with where it came from. Without `run_commands` no program is started for it."""
+    """The same, with where it came from. Without `run_commands` no program is started for it;
+    one that is does not see the variables `hidden`, nor any that a provider's key is read from."""
     if flag:
         return FoundKey(flag, "flag", "--api-key")
     if key := env_key(info, environ):
@@ -85,7 +91,8 @@ def find_credential(
         words = (command.program, *command.args)
         key = ""
         if run_commands:
-            key = key_from_command(words, command.timeout_ms / 1000, info.name, environ)
+            seconds = command.timeout_ms / 1000
+            key = key_from_command(words, seconds, info.name, environ, hidden)
         return FoundKey(key, "command", command.program)
     if stored.keyring:
         return FoundKey(key_from_keyring(info.name), "keyring", "keyring")
@@ -93,9 +100,14 @@ def find_credential(
 
 
 def key_from_command(
-    words: tuple[str, ...], seconds: float, provider: str, environ: Mapping[str, str]
+    words: tuple[str, ...],
+    seconds: float,
+    provider: str,
+    environ: Mapping[str, str],
+    hidden: frozenset[str] = frozenset(),
 ) -> str:
-    """The one line a program prints. No shell, no key of another provider in its environment.
+    """The one line a program prints. No shell, no key of another provider in its environment:
+    `hidden` are the variables of the user's own providers.
 
     Raises:
         AuthError: it failed, took too long, or did not print one line.
@@ -104,7 +116,7 @@ def key_from_command(
         return _from_commands[words]
     import subprocess
 
-    secret = env_secret_names()
+    secret = env_secret_names() | hidden | {RPC_TOKEN}
     visible = {name: value for name, value in environ.items() if name not in secret}
     what = f"the key command of {provider!r} ({words[0]!r})"
     try:
@@ -145,6 +157,18 @@ def put_in_keyring(provider: str, key: str) -> None:
 def take_from_keyring(provider: str) -> None:
     """Raises AuthError when the keyring does not answer."""
     _keyring("delete_password", provider)
+
+
+def forget(file: AuthFile, provider: str) -> bool:
+    """Forget what is kept of a provider, wherever; False if nothing is.
+
+    Raises:
+        AuthError: the file cannot be written, or the keyring does not answer.
+    """
+    stored = file.all().get(provider)
+    if stored is not None and stored.keyring:
+        take_from_keyring(provider)
+    return file.remove(provider)
 
 
 def _keyring(action: str, *words: str) -> object:

@@ -7,13 +7,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import Status, status_line, working_line
 from zot.tui.cells import EMPTY, Line, clean, clip
@@ -21,10 +23,12 @@ from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
 from zot.tui.menu import Menu, MenuItem, Overlay
+from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
+    from zot.provider.types import Message
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.view import View
@@ -45,8 +49,17 @@ Result = TypeVar("Result")
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
-    def __init__(self, loop: Loop, *, keymap: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        environ: Mapping[str, str],
+        *,
+        theme: Theme,
+        keymap: dict[str, str] | None = None,
+    ) -> None:
         self.loop = loop
+        self.environ = environ
+        self.theme = theme
         self.editor = Editor()
         self.keymap = keymap or default_keymap()
         self.built: Runtime | None = None
@@ -72,6 +85,16 @@ class App(RuntimeClient):
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
+        self._actions: dict[str, Callable[[], object]] = {
+            "take-back": self._take_back,
+            "stop": self._stop,
+            "interrupt": self._interrupt,
+            "end-of-input": self._end_of_input,
+            "suspend": loop.suspend,
+            "redraw": loop.redraw,
+        }
+        self._earlier: tuple[Message, ...] = ()
+        self.completion = Completion(self)
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -189,10 +212,25 @@ class App(RuntimeClient):
             self._status = status_of(self.built)
             self._status_line = None
 
+    def transcript(self) -> Sequence[LiveBlock]:
+        """All that was said and done, also what was said before the program began."""
+        if self.view is None:
+            return []
+        if self._earlier:
+            from zot.serve.interactive.view import View, replay
+
+            earlier = View()
+            replay(earlier, self._earlier)
+            self.view.record[:0] = earlier.record
+            self._earlier = ()
+        return self.view.record
+
     # --- life --------------------------------------------------------------------------------
 
-    def loaded(self, runtime: Runtime, view: View) -> None:
-        """The agent is there: what was sent meanwhile goes to it."""
+    def loaded(self, runtime: Runtime, view: View, earlier: tuple[Message, ...] = ()) -> None:
+        """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
+        session that the view does not show."""
+        self._earlier = earlier
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
@@ -264,6 +302,8 @@ class App(RuntimeClient):
             columns, max(1, rows // 2 if self.overlays else rows // 3)
         )
         foot = [self._foot(columns)] if rows > 3 else []
+        if self.completion.is_open and not self.overlays and rows > 12:
+            foot = [*self.completion.lines(columns), *foot]
         room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
         live = view.live(columns, room) if view is not None and room > 0 else []
         above = [*live, *below, EMPTY]
@@ -297,8 +337,18 @@ class App(RuntimeClient):
                 self.focused = key.name == "focus"
             case "reply":
                 pass
+            case _ if self.loop.full is not None:
+                self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
                 self.guarded(lambda: self.overlays[-1].key(key))
+            case name if self.completion.is_open and self.completion.key(name):
+                pass
+            case _:
+                self._type(key)
+                self.completion.update()
+
+    def _type(self, key: KeyPress) -> None:
+        match key.name:
             case "text":
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
@@ -315,31 +365,35 @@ class App(RuntimeClient):
         return self._typing and key.name in ("text", "backspace", "enter")
 
     def _act(self, action: str) -> None:
-        if action == "delete" or action in EDITOR_ACTIONS:
+        if action in EDITOR_ACTIONS:
             self.editor.do(action)
-            return
+        elif action.startswith("/"):
+            self._command(action)
+        elif action in ("submit", "steer"):
+            self._submit(steer=action == "steer")
+        elif action in self._actions:
+            self._actions[action]()
+        elif action:
+            self._open_other(action)
+
+    def _end_of_input(self) -> None:
+        if self.editor.text:
+            self.editor.do("delete")
+        else:
+            self.exit()
+
+    def _open_other(self, action: str) -> None:
+        from zot.serve.interactive import screens  # after the first paint
+
         match action:
-            case "submit":
-                self._submit(steer=False)
-            case "steer":
-                self._submit(steer=True)
-            case "take-back":
-                self._take_back()
-            case "stop":
-                self._stop()
-            case "interrupt":
-                self._interrupt()
-            case "end-of-input":
-                if self.editor.text:
-                    self.editor.do("delete")
-                else:
-                    self.exit()
-            case "suspend":
-                self.loop.suspend()
-            case "redraw":
-                self.loop.redraw()
-            case _ if action.startswith("/"):
-                self._command(action)
+            case "search-history":
+                screens.search_history(self)
+            case "external-editor":
+                self.guarded(partial(screens.edit_outside, self))
+            case "pager" | "unfold":
+                screens.open_pager(self, unfold=action == "unfold")
+            case _:
+                pass  # completion and pasting have no meaning here
 
     def _stop(self) -> bool:
         return self.built is not None and self.built.abort()

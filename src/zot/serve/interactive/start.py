@@ -20,6 +20,7 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from zot.provider.types import Message
     from zot.settings.plan import Plan
 
 STOP_SECONDS = 3.0
@@ -33,8 +34,9 @@ def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) 
     """Until the person leaves; the exit code."""
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
-        loop = Loop(terminal, LiveScreen(theme_for(environ)), reflow_of(environ))
-        app = App(loop)
+        theme = theme_for(environ)
+        loop = Loop(terminal, LiveScreen(theme), reflow_of(environ))
+        app = App(loop, environ, theme=theme)
         sys.stdout = sys.stderr = NoteStream(app)
         try:
             if prompt:
@@ -77,14 +79,27 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )
-        replay(view, runtime.session.messages()[-REPLAYED:])
-        app.loop.post(lambda: app.loaded(runtime, view))
+        messages = runtime.session.messages()
+        first = first_shown(messages)
+        if first:
+            view.note(f"{first} earlier messages: page up shows them")
+        replay(view, messages[first:])
+        app.loop.post(lambda: app.loaded(runtime, view, messages[:first]))
+        import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
         failure = error
         app.loop.post(lambda: app.failed(view, failure))
     except Exception as error:
         bug = internal_error(error)
         app.loop.post(lambda: app.failed(view, bug))
+
+
+def first_shown(messages: tuple[Message, ...]) -> int:
+    """Where to begin with a session that is gone on with: at a question, not at its answer."""
+    first = max(0, len(messages) - REPLAYED)
+    while 0 < first < len(messages) and messages[first].role != "user":
+        first += 1
+    return first
 
 
 def _wind_up(app: App) -> None:

@@ -27,6 +27,8 @@ class View:
     """What was said and done, in order. Blocks leave it when they are settled and written."""
 
     def __init__(self) -> None:
+        self.record: list[LiveBlock] = []
+        """Everything, for the pager; its texts are those of the session."""
         self._open: deque[LiveBlock] = deque()
         self._begun = False
         """Some of the first open block is already written."""
@@ -66,6 +68,7 @@ class View:
 
     def add(self, block: LiveBlock) -> None:
         self._open.append(block)
+        self.record.append(block)
 
     def note(self, text: str, level: Level = "info") -> None:
         self.add(NoteBlock(text, level))

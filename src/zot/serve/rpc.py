@@ -6,6 +6,7 @@ the agent is even loaded: the rest of the program loads behind the first answer.
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -195,7 +196,12 @@ class UnnamedAgent(ServedAgent):
             if self.built is not None:
                 return self.built
             self._raise_load_error()
-            runtime = self._build()
+            gc.disable()  # what is loaded now is no garbage, and a look at all of it takes long
+            try:
+                runtime = self._build()
+            finally:
+                gc.freeze()
+                gc.enable()
             runtime.start()  # extensions, side by side with the client's thinking
             return runtime
 

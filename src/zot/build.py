@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
@@ -15,7 +15,9 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
+from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
+from zot.provider.types import Json
 from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
@@ -52,6 +54,7 @@ def build_runtime(
     own_hooks: Sequence[Hook] = (),
     owns_process: bool = False,
     check_extensions: bool = True,
+    mcp_servers: Mapping[str, Json] | None = None,
     common: Common | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
@@ -60,8 +63,9 @@ def build_runtime(
     `warn` hears what is wrong with extensions, which start with the first prompt or with
     `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
     tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process. `common` is there for an
-    agent that another one opens; without it the runtime is the first, and can open more.
+    secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
+    a file of MCP servers, by name, beside those of the files. `common` is there for an agent that
+    another one opens; without it the runtime is the first, and can open more.
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
@@ -71,15 +75,27 @@ def build_runtime(
     is_first = common is None
     if common is None:
         supervisor = _supervisor(setup, redactor, owns_process=owns_process)
-        common = Common(plan, supervisor, approval, warn, own_tools, own_hooks, check_extensions)
+        common = Common(
+            plan,
+            supervisor,
+            approval,
+            warn,
+            own_tools,
+            own_hooks,
+            check_extensions,
+            mcp_servers or {},
+        )
     supervisor = common.supervisor
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    builtin = _builtin(plan, supervisor, own_tools, wanted.any(), owns_helper=is_first)
+    later = wanted.any() or _has_servers(setup, mcp_servers or {})
+    builtin = _builtin(plan, supervisor, own_tools, later, owns_helper=is_first)
+    servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
+        approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)
@@ -99,7 +115,7 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
+        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions, servers),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         files=builtin,
@@ -123,6 +139,7 @@ class Common:
         own_tools: Sequence[Tool],
         own_hooks: Sequence[Hook],
         check_extensions: bool,
+        mcp_servers: Mapping[str, Json],
     ) -> None:
         self._plan = plan
         self._approval = approval
@@ -130,6 +147,7 @@ class Common:
         self._own_tools = own_tools
         self._own_hooks = own_hooks
         self._check_extensions = check_extensions
+        self._mcp_servers = mcp_servers
         self.supervisor = supervisor
         self.agents = Agents(self._build)
 
@@ -153,6 +171,7 @@ class Common:
             own_tools=own,
             own_hooks=self._own_hooks,
             check_extensions=self._check_extensions,
+            mcp_servers=self._mcp_servers,
             common=self,
         )
 
@@ -292,6 +311,34 @@ def _extension_options(
         warn=warn,
         hide=supervisor.hide,
     )
+
+
+def _mcp_options(
+    setup: Setup,
+    supervisor: SharedSupervisor,
+    builtin: BuiltinTools,
+    given: Mapping[str, Json],
+) -> McpOptions:
+    options = setup.options
+    return McpOptions(
+        setup.cwd,
+        setup.around.home,
+        setup.around.environ,
+        given=given,
+        files=options.mcp is not False,
+        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
+        names=() if options.no_tools else options.tools,
+        keys=secret_names(setup),
+        shorten=builtin.shorten,
+        hide=supervisor.hide,
+        jailed=lambda: builtin.jailed,
+    )
+
+
+def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
+    """Whether there can be tools of MCP servers, whose names nobody knows yet."""
+    files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
+    return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:

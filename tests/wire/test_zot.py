@@ -188,6 +188,17 @@ EVENTS = [
         SAME,
     ),
     (
+        events.ServerChanged("git", "failed", 2, "no program"),
+        {
+            "type": "mcp_server",
+            "name": "git",
+            "state": "failed",
+            "tools": 2,
+            "error": "no program",
+        },
+        None,
+    ),
+    (
         events.ExtensionAsk("q", "e", "select", "t", options=("a", "b"), timeout=2.0),
         {
             "type": "ext_ask",

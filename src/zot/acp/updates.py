@@ -130,7 +130,8 @@ class UpdateEncoder:
         | events.ExtensionNotify
         | events.ExtensionDisplay
         | events.ExtensionPanel
-        | events.ExtensionAsk,
+        | events.ExtensionAsk
+        | events.ServerChanged,
     ) -> list[SessionUpdate]:
         match event:
             case events.CompactStart():
@@ -167,6 +168,7 @@ class UpdateEncoder:
                 | events.ApprovalResolved()
                 | events.ExtensionPanel()
                 | events.ExtensionAsk()
+                | events.ServerChanged()
             ):
                 return []  # what is a question is asked by the door: see questions.py
             case _:

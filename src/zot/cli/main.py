@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
+    "mcp": "zot.cli.mcp",
     "sessions": "zot.cli.sessions",
     "config": "zot.cli.config",
     "login": "zot.cli.auth",
@@ -37,6 +38,8 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "swarm": "zot.cli.swarm",
+    "glasspane": "zot.cli.glasspane",
     "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
@@ -191,7 +194,10 @@ def _run_mode(options: Options) -> int:
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
         from zot.serve.interactive import start
 
-        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+        def find_plan(cwd: str) -> Plan:
+            return _plan(replace(options, cwd=cwd) if cwd else options)
+
+        return start.run(find_plan, " ".join(options.words), of_process())
     return _answer_once(options)
 
 

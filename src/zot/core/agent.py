@@ -347,7 +347,7 @@ class Agent:
         self, system: str, error: ImageRefused, io: RunIO
     ) -> tuple[Finished, Message]:
         """Ask again with a note in the place of the images that were refused."""
-        while self._refused_images.add_from(self._messages()):
+        while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
             try:
                 return self._call(system, io)
@@ -355,7 +355,7 @@ class Agent:
                 error = again
         raise error
 
-    def _messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[Message, ...]:
         """The transcript as the model is sent it."""
         messages = self._repair.of(self.session.messages(), self.model.images)
         return self._refused_images.left_out(messages)
@@ -366,7 +366,7 @@ class Agent:
         request = Request(
             model=self.model,
             system=system,
-            messages=self._messages(),
+            messages=self.messages(),
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,
@@ -445,6 +445,10 @@ class Agent:
                     system = verdict.text
             self._system = system
         return self._system
+
+    def system(self) -> str:
+        """The system prompt as the last call had it; guards are asked only for a real one."""
+        return self._make_system() if self._system is None else self._system
 
     def pay_unknown(self, io: RunIO) -> None:
         """Count a model call that was cut off: it may have been paid for. Nobody knows what it

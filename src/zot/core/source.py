@@ -137,6 +137,28 @@ class ExtensionState(Struct, frozen=True):
     """Why it does not run."""
 
 
+class ServerState(Struct, frozen=True):
+    """An MCP server, as it is now."""
+
+    name: str
+    state: Literal["disabled", "untrusted", "idle", "starting", "ready", "failed", "login"]
+    """idle: it starts with its first call; login: `zot mcp login` is needed."""
+    origin: Literal["given", "user", "project"]
+    tools: int = 0
+    changed: tuple[str, ...] = ()
+    """Tools that are off: they are not what the user agreed to."""
+    error: str = ""
+
+
+@runtime_checkable
+class ServerSource(Protocol):
+    """A source whose tools are those of MCP servers."""
+
+    def servers(self) -> Sequence[ServerState]:
+        """All of them; starts none."""
+        ...
+
+
 @runtime_checkable
 class PanelSource(Protocol):
     """A source that asks the person things, shows panels and can be loaded anew: extensions."""

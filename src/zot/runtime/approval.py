@@ -51,6 +51,9 @@ class Verdict(Struct, frozen=True):
     """Other arguments to run the tool with."""
 
 
+Subject = Callable[[ToolCall], str | None]
+"""The tool that a person is asked about for a call, when it is of a kind that can change something;
+empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
@@ -84,6 +87,7 @@ class Approval(Hook):
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
+        self._subjects: list[Subject] = []
         self._rules: Rules | None = None
         self._files: Files | None = None
         self._cwd = ""
@@ -103,6 +107,10 @@ class Approval(Hook):
     def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
         """Where the tools work, what was allowed there for good, and the files they change."""
         self._cwd, self._rules, self._files = cwd, rules, files
+
+    def also_ask(self, subject: Subject) -> None:
+        """Calls of other tools than the built-in ones that can change something."""
+        self._subjects.append(subject)
 
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
         """The same for another agent, about whose tools its own client is asked."""
@@ -173,7 +181,7 @@ class Approval(Hook):
     # --- the guard ---------------------------------------------------------------------------
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
-        if not self._must_ask(call.name):
+        if not self._must_ask(call):
             return ALLOW
         id = self._next_id()
         if self._is_allowed(call):
@@ -196,7 +204,18 @@ class Approval(Hook):
             "of hello, run zot at a terminal, or pass --yolo"
         )
 
+    def _subject(self, call: ToolCall) -> str:
+        """The tool that the call changes something by; empty: it changes nothing."""
+        if call.name in DEFAULT_TOOLS:
+            return call.name
+        return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
+
+    def _counted(self, call: ToolCall) -> ToolCall:
+        """The call under the name that a person allows it by: one tool may stand for many."""
+        return replace(call, name=self._subject(call) or call.name)
+
     def _is_allowed(self, call: ToolCall) -> bool:
+        call = self._counted(call)
         if call.name in self._remembered:
             return True
         if self._rules is None:
@@ -209,6 +228,7 @@ class Approval(Hook):
     def _keep_rule(self, call: ToolCall, pattern: str) -> None:
         if self._rules is None:
             raise CommandError("this runtime keeps no approvals for a project", code="not_found")
+        call = self._counted(call)
         offer = offered(call, self._cwd)
         rule = Rule(offer.tool, pattern) if pattern else offer
         if not covers(rule, call, self._cwd):
@@ -225,21 +245,22 @@ class Approval(Hook):
             call,
             preview(call),
             self._seconds,
-            "" if self._rules is None else offered(call, self._cwd).pattern,
+            "" if self._rules is None else offered(self._counted(call), self._cwd).pattern,
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
         )
 
-    def _must_ask(self, name: str) -> bool:
+    def _must_ask(self, call: ToolCall) -> bool:
         if self.mode != "ask":
             return self.mode == "ask_all"
-        if self._model_asks == "always" and name in DEFAULT_TOOLS:
+        subject = self._subject(call)
+        if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return name in self._tools or EVERY_TOOL in self._tools
+            return not {call.name, subject, EVERY_TOOL}.isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
-        return wanted and name in DEFAULT_TOOLS
+        return wanted and bool(subject)
 
     def _next_id(self) -> str:
         with self._lock:
@@ -292,7 +313,7 @@ class Approval(Hook):
             decider: Decider = "policy" if verdict is GONE else "user"
             return Block(f"the user did not allow this: {because}", decider)
         if verdict.decision == "allow_session":
-            self._remembered.add(call.name)
+            self._remembered.add(self._counted(call).name)
         if verdict.args is None or verdict.args == call.args:
             return Allow("user")
         shown = preview(replace(call, args=verdict.args))

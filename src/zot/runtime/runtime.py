@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
+from zot.core.cost import add
 from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
@@ -35,6 +36,7 @@ from zot.core.source import (
     CommandResult,
     ExtensionState,
     Question,
+    ServerState,
     ToolSource,
 )
 from zot.core.tool import ToolOutput
@@ -210,6 +212,10 @@ class Runtime(Workplace):
     def settings(self) -> AgentSettings:
         return self.agent.settings
 
+    def servers(self) -> Sequence[ServerState]:
+        """The MCP servers that are configured, as they are now; none is started."""
+        return self._sources.servers()
+
     def change_settings(self, **changes: Any) -> None:
         """Set fields of the agent's settings; they count from the next model call on."""
         with self._lock:
@@ -240,6 +246,33 @@ class Runtime(Workplace):
         if not title.strip():
             raise CommandError("the session's name is empty")
         self.session.append(Title(title.strip()))
+
+    def ask_aside(
+        self,
+        question: str,
+        show: Callable[[str], None] = lambda text: None,
+        cancel: Cancel | None = None,
+    ) -> str:
+        """Ask the model about the conversation without adding to it, also while a run is in
+        flight; the answer, which `show` gets as it comes.
+
+        Raises:
+            CommandError: nothing is asked.
+            ProviderError: the model failed.
+            Cancelled: the caller gave up.
+        """
+        if not question.strip():
+            raise CommandError("there is no question")
+        from zot.core.aside import ask_aside  # few ask one
+
+        provider = self.models.connect(self.agent.model)  # its own connection
+        try:
+            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+        finally:
+            provider.close()
+        with self._lock:
+            self.agent.cumulative = add(self.agent.cumulative, usage)
+        return answer
 
     # --- sessions ----------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from zot.core.source import (
     ExtensionState,
     PanelSource,
     ReadySource,
+    ServerSource,
+    ServerState,
     SourceHost,
     ToolSource,
 )
@@ -138,6 +140,11 @@ class Sources:
             if own or (source.prefix and name.removeprefix(source.prefix) not in ("", name)):
                 return source.run_command(own or name, args, cancel)
         return None
+
+    def servers(self) -> list[ServerState]:
+        """Every MCP server."""
+        sources = (source for source in self._sources if isinstance(source, ServerSource))
+        return [state for source in sources for state in source.servers()]
 
     # --- what extensions show ----------------------------------------------------------------
 

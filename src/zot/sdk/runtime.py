@@ -30,7 +30,7 @@ from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, p
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.wire import frames, zot_replies
-from zot.wire.frames import MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.zot_events import frame, message_shape, usage_shape
 
 
@@ -121,6 +121,7 @@ class Runtime:
                 approval=approval,
                 own_tools=own_tools(config),
                 own_hooks=hooks_of(config),
+                mcp_servers=config.mcp_servers,
             )
         )
 
@@ -219,6 +220,10 @@ class Runtime:
 
     def state(self) -> State:
         return zot_replies.state(self._open().state())
+
+    def servers(self) -> tuple[McpServerShape, ...]:
+        """The MCP servers it was given, as they are now; none is started by asking."""
+        return zot_replies.servers(self._open().servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
         """The transcript, as `get_messages` of the wire shows it: images as a count of bytes."""

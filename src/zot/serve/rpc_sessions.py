@@ -107,6 +107,8 @@ def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> 
         state = replace(state, limits=shown)
     if "approvals" in features:
         state = replace(state, questions=tuple(map(approval_request, runtime.open_requests())))
+    if "mcp" in features:
+        state = replace(state, mcp=zot_replies.servers(runtime.servers()))
     return (
         replace(state, session=shape(runtime.session_info())) if "sessions" in features else state
     )

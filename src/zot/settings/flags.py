@@ -62,6 +62,7 @@ class Options(Struct, frozen=True):
     on_crash: Literal["continue", "hold", "fail"] | None = None
     ext: tuple[str, ...] = ()
     extensions: bool | None = None
+    mcp: bool | None = None
     trust: bool = False
     skills: bool | None = None
     record: str = ""

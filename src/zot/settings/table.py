@@ -127,6 +127,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("extensions", "switch", "load the extensions that are installed", flags=(),
                 fixed={"--no-ext": False, "--no-extensions": False}, pi={"-ne": "--no-ext"},
                 file="user", default=True),
+        Setting("mcp", "switch", "use the MCP servers that are configured", flags=(),
+                fixed={"--no-mcp": False}, file="user", default=True),
         Setting("trust", "switch", "use the project's .zot/ (extensions, settings) for this run"),
         Setting("skills", "switch", "offer skills", flags=("--with-skills", "--with-skill"),
                 fixed={"--no-skills": False, "--no-skill": False}, pi={"-ns": "--no-skills"},

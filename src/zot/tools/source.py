@@ -24,6 +24,9 @@ from zot.tools.registry import (
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
 
+SHORT = 2_000
+"""Characters; a text of less is never too long."""
+
 
 class BuiltinTools(ReadySource):
     """A ToolSource, and the Shell and the Files of the same place. No process is started before
@@ -122,6 +125,21 @@ class BuiltinTools(ReadySource):
 
     def end_background(self) -> None:
         self._background.end_all()
+
+    def shorten(self, text: str) -> str:
+        """A text as `bash` would show it: what is too long keeps its head and its tail, and all of
+        it goes into a file that the model may read."""
+        if len(text) < SHORT:
+            return text
+        from zot.tools.output import Capture  # start-up budget: loaded with the first one
+
+        place = self._place.get()
+        capture = Capture(place.temporary, self._supervisor.secrets())
+        capture.feed(text.encode("utf-8", "replace"))
+        capture.close()
+        if capture.path is not None:
+            place.offer(capture.path)
+        return capture.text() if capture.truncated else text
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:

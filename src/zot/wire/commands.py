@@ -16,6 +16,7 @@ FEATURES = (
     "budgets",
     "codes",
     "dialogs",
+    "mcp",
     "queue",
     "retries",
     "seq",

@@ -88,6 +88,9 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ExtPanel(extension, action, panel)
         case events.ExtensionAsk():
             return _ask(event) if "dialogs" in features else None
+        case events.ServerChanged(name, server_state, tools, error):
+            shown = frames.McpServer(name, server_state, tools, error)
+            return shown if "mcp" in features else None
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:

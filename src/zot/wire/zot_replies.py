@@ -14,6 +14,7 @@ from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
     from zot.core.rule import Rule
+    from zot.core.source import ServerState
     from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
 
@@ -26,6 +27,15 @@ def state(state: State) -> frames.State:
         state.message_count,
         state.busy,
         usage_shape(state.usage),
+    )
+
+
+def servers(servers: Iterable[ServerState]) -> tuple[frames.McpServerShape, ...]:
+    return tuple(
+        frames.McpServerShape(
+            server.name, server.state, server.origin, server.tools, server.changed, server.error
+        )
+        for server in servers
     )
 
 

@@ -185,6 +185,8 @@ def test_a_resize_keeps_every_settled_line_once(at_terminal):
 
 def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
     program = at_terminal([], "--provider", "anthropic", "hello you")
+    program.until("zot needs a model")
+    program.type("\x1b")
     shown = program.until("❯ hello you")
     assert "key" in shown.text
 

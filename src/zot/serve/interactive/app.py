@@ -7,13 +7,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import ZotError
+from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
@@ -28,10 +28,12 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
+    from zot.home import Surroundings
     from zot.provider.types import Message
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.view import View
+    from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
 
 PAUSE_SECONDS = 0.6
@@ -52,13 +54,16 @@ class App(RuntimeClient):
     def __init__(
         self,
         loop: Loop,
-        environ: Mapping[str, str],
+        find_plan: Callable[[str], Plan],
+        around: Surroundings,
         *,
         theme: Theme,
         keymap: dict[str, str] | None = None,
     ) -> None:
+        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
         self.loop = loop
-        self.environ = environ
+        self.find_plan = find_plan
+        self.around = around
         self.theme = theme
         self.editor = Editor()
         self.keymap = keymap or default_keymap()
@@ -67,6 +72,8 @@ class App(RuntimeClient):
         self.view: View | None = None
         self.loading = True
         self.focused = True
+        self.failure = ""
+        """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
         self._events: deque[Event] = deque()
@@ -191,6 +198,13 @@ class App(RuntimeClient):
         except Exception as error:
             self.note(str(internal_error(error)), "error")
 
+    def call_back(self, text: str) -> None:
+        """Tell a person who looks elsewhere that zot waits for them, or is done."""
+        if not self.focused:
+            from zot.serve.interactive.notify import notification
+
+            self.loop.terminal.write(notification(text, self.around.environ))
+
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
@@ -250,6 +264,10 @@ class App(RuntimeClient):
         if self._unsent and not self.editor.text:
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
+        if isinstance(error, AuthError):
+            from zot.serve.interactive.model_commands import first_run
+
+            first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)

@@ -35,7 +35,7 @@ def edit_outside(app: App) -> None:
     """Write the text in the editor of the person's choice."""
     app.loop.release()
     try:
-        text = edit_text(app.editor.full_text, app.environ)
+        text = edit_text(app.editor.full_text, app.around.environ)
     finally:
         app.loop.regain()
     if text is not None:

@@ -20,6 +20,7 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from zot.home import Surroundings
     from zot.provider.types import Message
     from zot.settings.plan import Plan
 
@@ -30,18 +31,19 @@ REPLAYED = 20
 """Messages of a session that is gone on with, shown at the start."""
 
 
-def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
-    """Until the person leaves; the exit code."""
+def run(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> int:
+    """Until the person leaves; the exit code. `find_plan` gets the directory of a later `/cd`."""
+    environ = around.environ
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
         theme = theme_for(environ)
         loop = Loop(terminal, LiveScreen(theme), reflow_of(environ))
-        app = App(loop, environ, theme=theme)
+        app = App(loop, find_plan, around, theme=theme)
         sys.stdout = sys.stderr = NoteStream(app)
         try:
             if prompt:
                 app.send(prompt)
-            loop.post(lambda: _load_behind(app, find_plan))
+            loop.post(lambda: load_behind(app))
             code = loop.run(app)
             terminal.write(loop.screen.leave())
         finally:
@@ -51,11 +53,20 @@ def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) 
     return code
 
 
-def _load_behind(app: App, find_plan: Callable[[], Plan]) -> None:
-    threading.Thread(target=lambda: load(app, find_plan), name="zot-load", daemon=True).start()
+def load_behind(app: App, cwd: str = "") -> None:
+    """Load the agent; one that is there already is let go of first."""
+    old, app.built, app.loading = app.built, None, True
+
+    def work() -> None:
+        if old is not None:
+            old.close(timeout=STOP_SECONDS)
+            old.release()
+        load(app, cwd)
+
+    threading.Thread(target=work, name="zot-load", daemon=True).start()
 
 
-def load(app: App, find_plan: Callable[[], Plan]) -> None:
+def load(app: App, cwd: str = "") -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive.view import View, replay  # with the agent, not before it
 
@@ -64,7 +75,7 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
         from zot.build import build_runtime
         from zot.runtime.approval import Approval
 
-        plan = find_plan()
+        plan = app.find_plan(cwd)
         options = plan.setup.options
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))

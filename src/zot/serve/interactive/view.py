@@ -140,6 +140,9 @@ class View:
                 self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
             case events.ExtensionDisplay(extension, text):
                 self.note(f"[{extension}] {text}")
+            case events.ServerChanged(name, state, _, error):
+                if state == "failed":
+                    self.note(f"MCP server {name}: {error}", "warning")
             case (
                 events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
                 | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()

@@ -47,6 +47,7 @@ class Options(Struct, frozen=True):
     tasks: bool | None = None
     approve: tuple[str, ...] | None = None
     yolo: bool = False
+    approval_timeout: float | None = None
     jail: bool = False
     max_steps: int | None = None
     max_cost: float | None = None

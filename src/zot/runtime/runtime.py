@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.cost import add
-from zot.core.events import Event
+from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
 from zot.core.session import (
@@ -45,7 +45,7 @@ from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
-from zot.runtime.client import RuntimeClient
+from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
@@ -93,7 +93,9 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
     agents: Agents | None = None
-    """Those that it opens; None: it can open none."""
+    """The named ones of the process; None: there can be none."""
+    owns_agents: bool = False
+    """It is the first one, and lets go of the others."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
@@ -112,16 +114,21 @@ class Runtime(Workplace):
             files=parts.files,
             redactor=parts.redactor,
         )
+        self.name = ""
+        """Of an agent that another one opened."""
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
         self._agents = parts.agents
+        self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
         self._tell_approval(agent.model)
+        if parts.approval is not None and parts.durable is not None:
+            parts.approval.use_durable(parts.durable)
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 
@@ -173,13 +180,14 @@ class Runtime(Workplace):
                 raise BusyError("the run does not stop; try again")
 
     def client_left(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes."""
+        """Nobody will answer any more: what is open is denied, and so is what comes. A durable run
+        waits for the next process instead."""
         if self._approval is not None:
-            self._approval.client_gone()
+            self._approval.client_gone(None if self.durable is None else self.suspend)
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
-        if self._agents is not None:
+        if self._agents is not None and self._owns_agents:
             self._agents.close_all()
         self.abort_shell()
         self._sources.close()
@@ -506,9 +514,17 @@ class Runtime(Workplace):
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
         """
+        name, between, own = request_id.partition(BETWEEN)
+        if between and self._agents is not None:
+            self._agents.get(name).approve(own, decision, reason, pattern=pattern, args=args)
+            return
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """The approvals that are waited for."""
+        return [] if self._approval is None else self._approval.open_requests()
 
     @property
     def approval_mode(self) -> ApprovalMode:
@@ -579,13 +595,13 @@ class Runtime(Workplace):
 
     @property
     def agents(self) -> Agents:
-        """The named agents that were opened here; they end with this one.
+        """The named agents of the process; they end with its first one.
 
         Raises:
-            CommandError: this is one of them, and opens none.
+            CommandError: this runtime was built without them.
         """
         if self._agents is None:
-            raise CommandError("an agent that was opened by another one opens none")
+            raise CommandError("this runtime opens no agents", code="not_found")
         return self._agents
 
     # --- commands and panels -----------------------------------------------------------------

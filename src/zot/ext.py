@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zot.testing.harness import Harness
 
 __all__ = [
+    "Activated",
     "Block",
     "Call",
     "Event",
@@ -57,6 +58,7 @@ __all__ = [
     "Panel",
     "Reply",
     "Result",
+    "Markdown",
     "ToolFailed",
     "block",
     "display",
@@ -68,6 +70,7 @@ __all__ = [
     "replace_system_prompt",
     "replace_text",
     "schema_of",
+    "tool_prompt",
 ]
 
 MAX_LINE = 4 * 1024 * 1024
@@ -87,6 +90,18 @@ class Block(Exception):
 # --- what handlers return --------------------------------------------------------------------
 
 
+class Markdown(str):
+    """A tool's text that a user interface may show as Markdown."""
+
+
+class Activated:
+    """A tool's return value, and deferred tools that the model sees from now on."""
+
+    def __init__(self, value: Json, *tools: str) -> None:
+        self.value = value
+        self.tools = list(tools)
+
+
 class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
     """What a command or an interceptor wants to happen."""
 
@@ -94,6 +109,11 @@ class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing,
 def prompt(text: str) -> Reply:
     """Send the text to the model, as if the user had typed it."""
     return Reply(action="prompt", prompt=text)
+
+
+def tool_prompt(text: str, tool: str, args: Mapping[str, Json] | None = None) -> Reply:
+    """Send the text and run a tool at once, as if the model had asked for it; it reads both."""
+    return Reply(action="tool_prompt", prompt=text, tool_name=tool, tool_args=dict(args or {}))
 
 
 def insert(text: str) -> Reply:
@@ -375,12 +395,14 @@ class Extension:
         schema: Mapping[str, Json] | None = None,
         timeout: float = 60.0,
         interactive: bool = False,
+        deferred: bool = False,
     ) -> Any:
         """Decorator: a typed function becomes a tool the model can call.
 
         Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
         describes a parameter). With `schema`, the function gets one dict. It returns text, an
-        `Image`, a list of those, or data that is sent as JSON.
+        `Image`, a list of those, or data that is sent as JSON. A `deferred` tool is not shown to
+        the model before another one returns `Activated`.
         """
 
         def register(handler: Handler) -> Handler:
@@ -397,6 +419,8 @@ class Extension:
                 "timeout": timeout,
                 "interactive": interactive,
             }
+            if deferred:
+                frame["deferred"] = True
             run = handler if schema is None else lambda **args: handler(args)
             self._tools[own] = (frame, call, run)
             return handler
@@ -475,6 +499,10 @@ class Extension:
     def submit(self, text: str) -> None:
         """Ask zot to start a run with this text, where the host allows that."""
         self.send("submit", text=text)
+
+    def submit_slash(self, text: str) -> None:
+        """Ask zot to run a slash command, as if the user had typed it; at a terminal only."""
+        self.send("submit_slash", text=text)
 
     def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
         """Run one of zot's own tools and wait for its result."""
@@ -655,6 +683,10 @@ def _log_failure() -> None:
 
 def _content(value: Json) -> dict[str, Json]:
     """A tool's return value as the fields of a `tool_result`."""
+    if isinstance(value, Activated):
+        return {**_content(value.value), "activate_tools": value.tools}
+    if isinstance(value, Markdown):
+        return {"content": [{"type": "text", "text": str(value), "format": "markdown"}]}
     if value is None:
         return {"content": []}
     if isinstance(value, (str, Image)):

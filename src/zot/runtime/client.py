@@ -22,6 +22,11 @@ class RuntimeClient:
         """Whether it reads so little that what nobody asked for should be left out."""
         return False
 
+    def submit(self, text: str, slash: bool) -> bool:
+        """An extension wants this said, or (`slash`) this command run; False: only the client
+        itself does such things."""
+        return False
+
     def can_answer(self, what: Question) -> bool:
         """Whether somebody is there who sees questions of this kind, and answers them."""
         return False

@@ -44,12 +44,15 @@ ALLOWED: dict[str, set[str]] = {
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
+    # Agents are processes of their own: the swarm drives them by the wire, like any client.
+    "swarm": SMALL | {"observe"},
+    "glasspane": SMALL | {"observe", "swarm"},
     "client": SMALL | {"wire", "provider", "client_commands"},
     "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"acp", "pi", "serve", "testing", "conformance", "observe"},
+    "cli": ALL | {"acp", "pi", "serve", "testing", "conformance", "observe", "swarm", "glasspane"},
     "__main__": {"", "cli"},
 }
 

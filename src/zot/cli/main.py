@@ -38,6 +38,8 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "swarm": "zot.cli.swarm",
+    "glasspane": "zot.cli.glasspane",
     "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
@@ -195,7 +197,8 @@ def _run_mode(options: Options) -> int:
         def find_plan(cwd: str) -> Plan:
             return _plan(replace(options, cwd=cwd) if cwd else options)
 
-        return start.run(find_plan, " ".join(options.words), of_process())
+        words = " ".join(options.words)
+        return start.run(find_plan, words, of_process(), linear=options.linear)
     return _answer_once(options)
 
 

@@ -125,7 +125,7 @@ def output_limit(request: Request, size: int) -> int:
     """
     model = request.model
     wanted = request.max_output or min(model.max_output, DEFAULT_OUTPUT)
-    size += len(request.system) + sum(len(tool.description) + 400 for tool in request.tools)
+    size += len(request.system) + sum([len(tool.description) + 400 for tool in request.tools])
     room = model.context_window - size // 4  # a token is roughly four characters
     return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)
 

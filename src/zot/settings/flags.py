@@ -64,6 +64,7 @@ class Options(Struct, frozen=True):
     mcp: bool | None = None
     trust: bool = False
     skills: bool | None = None
+    linear: bool = False
     record: str = ""
     replay: str = ""
     mode: str = ""

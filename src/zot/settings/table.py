@@ -151,6 +151,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("on_crash", "text", "what a run does after a crash: continue, hold or fail", "WORD",
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
     ),
+    "Terminal": (
+        Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
+    ),
     "Testing": (
         Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),
         Setting("replay", "text", "answer from a cassette", "FILE", sdk=True),

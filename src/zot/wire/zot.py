@@ -219,8 +219,8 @@ def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Sent
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
-def encode(frame: Any) -> bytes:
-    return encode_line(frame)
+encode = encode_line
+"""A frame as its line."""
 
 
 def signed(line: bytes, signature: bytes) -> bytes:

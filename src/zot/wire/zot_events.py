@@ -185,8 +185,7 @@ def message_shape(message: Message) -> frames.MessageShape:
 
 def content(blocks: Iterable[Block]) -> tuple[ContentBlock, ...]:
     """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
-    shown = (_block(block) for block in blocks)
-    return tuple(block for block in shown if block is not None)
+    return tuple([shown for block in blocks if (shown := _block(block)) is not None])
 
 
 def _block(block: Block) -> ContentBlock | None:

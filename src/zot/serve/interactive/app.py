@@ -32,12 +32,15 @@ if TYPE_CHECKING:
     from zot.provider.types import Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
+DRAFT_SECONDS = 0.3
+"""So long after a key what is written is on disk."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -50,6 +53,9 @@ Result = TypeVar("Result")
 
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
+
+    spoken = False
+    """Nothing is drawn: what there is to see is read out."""
 
     def __init__(
         self,
@@ -100,6 +106,10 @@ class App(RuntimeClient):
             "suspend": loop.suspend,
             "redraw": loop.redraw,
         }
+        self.history: History | None = None
+        self.draft: Draft | None = None
+        self._draft_due = 0.0
+        """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
         self.completion = Completion(self)
         self._working = Cancel()
@@ -280,6 +290,8 @@ class App(RuntimeClient):
         self.exit(128 + number)
 
     def stop_work(self) -> None:
+        if self.draft is not None:
+            self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
         self._working.set()
         self._room.set()
 
@@ -287,10 +299,29 @@ class App(RuntimeClient):
 
     def tick(self) -> float | None:
         self._take_events()
+        waits = []
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
-            return 1.0 - passed % 1.0
-        return None
+            waits.append(1.0 - passed % 1.0)
+        if self._draft_due and self.draft is not None:
+            left = self._draft_due - time.monotonic()
+            if left <= 0:
+                self._draft_due = 0.0
+                self.draft.keep(self.editor.full_text)
+            else:
+                waits.append(left)
+        return min(waits, default=None)
+
+    def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
+        """Take up what was written in earlier sessions, and what one that died left behind."""
+        self.history, self.draft = history, draft
+        for text in self.editor.history:
+            history.add(text)  # sent before this was loaded
+        self.editor.history[:0] = texts
+        if left:
+            self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
+            self.note("what was written and not sent the last time is back")
+        self._draft_due = time.monotonic()
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -371,6 +402,7 @@ class App(RuntimeClient):
             case _:
                 self._type(key)
                 self.completion.update()
+                self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
 
     def _type(self, key: KeyPress) -> None:
         match key.name:
@@ -427,7 +459,9 @@ class App(RuntimeClient):
         if self._stop():
             return
         if self.editor.text:
-            self.editor.take()
+            text = self.editor.take()
+            if self.history is not None:
+                self.history.add(text)
         elif time.monotonic() < self._leaves_until:
             self.exit()
         else:
@@ -438,6 +472,10 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.history is not None:
+            self.history.add(text)
+        if self.draft is not None:
+            self.draft.keep("")
         if self.loading:
             self._unsent.append(text)
         else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zot.bugs import internal_error
 from zot.errors import ZotError
 from zot.serve.interactive.app import App
+from zot.serve.interactive.kept import Draft, History
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
@@ -31,9 +32,14 @@ REPLAYED = 20
 """Messages of a session that is gone on with, shown at the start."""
 
 
-def run(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> int:
-    """Until the person leaves; the exit code. `find_plan` gets the directory of a later `/cd`."""
+def run(
+    find_plan: Callable[[str], Plan], prompt: str, around: Surroundings, *, linear: bool = False
+) -> int:
+    """Until the person leaves; the exit code. `find_plan` gets the directory of a later `/cd`;
+    `linear`: line by line."""
     environ = around.environ
+    if linear or environ.get("TERM", "dumb") == "dumb":
+        return _run_linear(find_plan, prompt, around)
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
         theme = theme_for(environ)
@@ -53,6 +59,22 @@ def run(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> 
     return code
 
 
+def _run_linear(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> int:
+    from zot.serve.interactive.linear import LinearApp, LinearLoop  # few need it
+
+    theme = Theme(colour=False, links=False)
+    loop = LinearLoop(theme)
+    app = LinearApp(loop, find_plan, around, theme=theme)
+    app.begin()
+    try:
+        if prompt:
+            app.send(prompt)
+        load_behind(app)
+        return loop.run_lines(app)
+    finally:
+        _wind_up(app)
+
+
 def load_behind(app: App, cwd: str = "") -> None:
     """Load the agent; one that is there already is let go of first."""
     old, app.built, app.loading = app.built, None, True
@@ -70,12 +92,13 @@ def load(app: App, cwd: str = "") -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive.view import View, replay  # with the agent, not before it
 
-    view = View()
+    view = View(spoken=app.spoken)
     try:
         from zot.build import build_runtime
         from zot.runtime.approval import Approval
 
         plan = app.find_plan(cwd)
+        _remember(app, plan.setup.cwd)
         options = plan.setup.options
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
@@ -103,6 +126,16 @@ def load(app: App, cwd: str = "") -> None:
     except Exception as error:
         bug = internal_error(error)
         app.loop.post(lambda: app.failed(view, bug))
+
+
+def _remember(app: App, cwd: str) -> None:
+    """Have what was written before at hand; also where the agent cannot be loaded."""
+    if app.draft is not None:
+        return  # it was loaded before, in another directory
+    home = app.around.home
+    history, draft = History(home), Draft(home, cwd)
+    texts, left = history.load(), draft.recover()
+    app.loop.post(lambda: app.remember(history, draft, texts, left))
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:

@@ -433,7 +433,7 @@ def test_tools_can_wait_and_commands_can_begin_with_one():
         """Looks."""
         return Activated(Markdown("# two"), "deploy")
 
-    @ext.command
+    @ext.command("today")
     def today(args: str):
         ext.submit_slash("/cost")
         return tool_prompt("what is new?", "bash", {"command": "git log"})

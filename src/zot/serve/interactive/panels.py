@@ -64,6 +64,18 @@ class PanelBox:
         elif key.name in KEYS:
             self._send(runtime.panel_key, key.name)
 
+    def spoken(self) -> list[str]:
+        return [clean(line) for line in (self._title or self.extension, *self._lines, self._footer)]
+
+    def take_line(self, text: str) -> bool:
+        """Its letters, then Enter; an empty line closes the panel."""
+        if not text:
+            self.key(KeyPress("ctrl+c"))
+            return True
+        self.key(KeyPress("text", text))
+        self.key(KeyPress("enter"))
+        return False
+
     def _send(self, send: Callable[..., None], *words: object) -> None:
         try:
             send(self.extension, self.panel, *words)

@@ -195,10 +195,10 @@ def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):
     id = place.submit("Die", words=("--no-such-flag",))  # each start fails at once
     assert place.wait(id).stage == "lost"
     assert "--no-such-flag" in place.rows(id, "swarm_exited")[-1]["said"]
-    assert len(place.rows(id, "swarm_started")) == 3
+    assert len(place.rows(id, "swarm_started")) == 5
     place.swarm.retry(id)
     assert len(place.rows(id, "swarm_retried")) == 1
-    while len(place.rows(id, "swarm_started")) < 6:
+    while len(place.rows(id, "swarm_started")) < 10:
         time.sleep(0.05)
     assert place.wait(id).stage == "lost"
 

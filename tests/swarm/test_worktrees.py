@@ -160,6 +160,14 @@ def test_uncommitted_work_of_the_agent_is_not_left_behind_by_a_merge(trees, repo
         trees.merge(tree, "Merge")
 
 
+def test_a_tree_that_a_crash_left_unused_is_made_again(trees, repository, plain, tmp_path):
+    for directory, id in ((repository, "fix-1"), (plain, "fix-2")):
+        first = make(trees, directory, tmp_path, id)
+        write(first, "a.txt", "half\n")  # whatever git had written until then
+        assert make(trees, directory, tmp_path, id) == first or directory == plain
+        assert (Path(first.path) / "a.txt").read_text() == "one\n"
+
+
 def test_a_branch_of_the_users_can_be_the_base(trees, repository, tmp_path):
     git(repository, "branch", "older")
     (repository / "a.txt").write_text("newer\n")

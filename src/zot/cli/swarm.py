@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     own = action("supervise", _supervise, argparse.SUPPRESS)
-    own.add_argument("--slots", type=int, default=0)
+    own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
 
 
@@ -369,7 +369,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
-    return supervise(folder, socket_path(folder), os.environ, arguments.slots or SLOTS)
+    return supervise(folder, socket_path(folder), os.environ, arguments.slots)
 
 
 # --- printing ----------------------------------------------------------------------------------

@@ -28,8 +28,9 @@ from zot.swarm.task import (
 from zot.swarm.worktrees import DiffSize, Worktree
 
 Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
-CRASHES = 3
-"""Times an agent may die in one run before it is called lost."""
+CRASHES = 5
+"""Times in a row that an agent may die without having done anything before it is called lost. A
+call that kills it is the durable run's to notice: it holds the run."""
 
 
 class AgentSummary(Struct, frozen=True):
@@ -75,6 +76,7 @@ class SwarmAgent:
         self.runs = 0
         self.attempt = 0
         self.crashes = 0
+        self._did_something = False
         self.alive = False
         """A process of it runs, as far as the log tells: without a supervisor none does."""
         self.kept = True
@@ -106,6 +108,7 @@ class SwarmAgent:
                 pass  # of a newer zot: it says nothing that this one knows
         else:
             self._observer.feed(row.frame)
+            self._did_something = True
             seq = row.frame.get("seq")
             self.last_seq = seq if isinstance(seq, int) else self.last_seq
         if self.stage != before:
@@ -120,12 +123,14 @@ class SwarmAgent:
             case Started():
                 self.attempt = row.attempt
                 self.alive, self.kept = True, False
+                self._did_something = False
             case RunOver():
                 self.waiting.pop(row.run, None)
                 self._outcome, self._error = row.outcome, row.error
                 self.crashes = 0
             case Exited():
-                self.crashes += bool(self.waiting)
+                if self.waiting:
+                    self.crashes = 1 if self._did_something else self.crashes + 1
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case Cancelled():

@@ -27,7 +27,7 @@ from zot.swarm.task import (
 )
 from zot.swarm.worktrees import Worktree, Worktrees
 
-RESTART_SECONDS = (0.2, 1.0, 5.0)
+RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
@@ -138,7 +138,9 @@ class AgentRunner:
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
         if agent.waiting and agent.crashes >= CRASHES:
-            supervised.note(Lost(f"its process died {agent.crashes} times in one run"), sync=True)
+            supervised.note(
+                Lost(f"its process died {agent.crashes} times before it did anything"), sync=True
+            )
         self.schedule()
 
     async def _tree(self, supervised: Supervised) -> Worktree:

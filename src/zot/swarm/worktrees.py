@@ -99,10 +99,20 @@ class Worktrees:
             raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
         branch = f"{BRANCHES}/{id}"
         path = ensure_dir(folder) / "tree"
+        if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
+            self._clear_unused(git, branch, path)
         git.run("worktree", "add", "-q", "-b", branch, str(path), start)
         inside = Path(directory).relative_to(origin)
         (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
         return Worktree("worktree", str(path), origin, _relative(inside), branch, start)
+
+    def _clear_unused(self, git: Git, branch: str, path: Path) -> None:
+        """A crash came between making the tree and writing that it was made: no agent has been in
+        it. Ids do not come twice, so it can be nobody else's."""
+        shutil.rmtree(path, ignore_errors=True)
+        git.run("worktree", "prune")
+        if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
+            git.run("branch", "-q", "-D", branch)
 
     def _copy(self, directory: str, folder: Path) -> Worktree:
         size = _size_of(directory)
@@ -112,6 +122,7 @@ class Worktrees:
                 "agent: make it a git repository, or let the agent work in it with --here"
             )
         path = ensure_dir(folder) / "tree"
+        shutil.rmtree(path, ignore_errors=True)  # half a copy: a crash cut it
         shutil.copytree(directory, path, symlinks=True)
         git_dir = str(folder / "began.git")
         self._at(str(path)).run("init", "-q", "--bare", git_dir)

@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     # Doors and dialects do not know each other.
     "pi": ALL,
     "acp": ALL | {"jsonrpc"},
+    "mcpserver": ALL | {"jsonrpc"},
     # It records and replays, for tests of an embedder's own.
     "sdk": ALL | {"testing"},
     # It draws and returns keys: what is drawn it is told.
@@ -52,7 +53,18 @@ ALLOWED: dict[str, set[str]] = {
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"acp", "pi", "serve", "testing", "conformance", "observe", "swarm", "glasspane"},
+    "cli": ALL
+    | {
+        "acp",
+        "mcpserver",
+        "pi",
+        "serve",
+        "testing",
+        "conformance",
+        "observe",
+        "swarm",
+        "glasspane",
+    },
     "__main__": {"", "cli"},
 }
 

@@ -20,6 +20,7 @@ from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.events import Event, ExtensionNotify, ExtensionPanel
+from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
 from zot.extensions.environment import environment
@@ -48,6 +49,7 @@ class ToolInfo(Struct, frozen=True):
     timeout: float
     interactive: bool
     deferred: bool = False
+    replay: Replay = "never"
 
 
 class Registered:
@@ -517,6 +519,7 @@ class HostedExtension:
             timeout,
             frame.interactive,
             frame.deferred or frame.exposure == "deferred",
+            next((word for word in REPLAYS if word == frame.replay), "never"),
         )
 
     def activate(self, names: Sequence[str]) -> None:

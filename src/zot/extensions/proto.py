@@ -90,6 +90,9 @@ class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
     """The model does not see it before a result names it in `activate_tools`."""
     exposure: str = ""
     """`deferred` means the same; every other word: the model sees it at once."""
+    replay: str = "never"
+    """What may be done with a call that a crash cut off, in a durable run: `never` (it is not run
+    again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
 
 
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
@@ -113,7 +116,7 @@ class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_i
 
 
 class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
-    """The answer to `tool_call`."""
+    """The answer to `tool_call` and `tool_reconcile`."""
 
     id: str
     content: tuple[Content, ...] = ()
@@ -122,6 +125,8 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     """Facts for user interfaces; the model does not see them."""
     activate_tools: tuple[str, ...] = ()
     """Deferred tools of this extension that the model is to see from now on."""
+    state: str = "done"
+    """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
 class ToolProgress(Struct, frozen=True, tag_field="type", tag="tool_progress"):
@@ -275,6 +280,17 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] = {}
+    key: str | UnsetType = UNSET
+    """In a durable run: names the call, the same at every attempt."""
+
+
+class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):
+    """What became of a call that a crash cut off? Nothing is to be done."""
+
+    id: str
+    name: str
+    args: dict[str, Json]
+    key: str
 
 
 class ToolCancel(Struct, frozen=True, tag_field="type", tag="tool_cancel"):
@@ -386,6 +402,7 @@ ToExtension = (
     HelloAck
     | CommandInvoked
     | ToolCall
+    | ToolReconcile
     | ToolCancel
     | Event
     | EventIntercept

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.cost import add
-from zot.core.events import Event
+from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
 from zot.core.session import (
@@ -117,6 +117,8 @@ class Runtime(CommandedRuns):
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
         self._tell_approval(agent.model)
+        if parts.approval is not None and parts.durable is not None:
+            parts.approval.use_durable(parts.durable)
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 
@@ -171,9 +173,10 @@ class Runtime(CommandedRuns):
                 raise BusyError("the run does not stop; try again")
 
     def client_left(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes."""
+        """Nobody will answer any more: what is open is denied, and so is what comes. A durable run
+        waits for the next process instead."""
         if self._approval is not None:
-            self._approval.client_gone()
+            self._approval.client_gone(None if self.durable is None else self.suspend)
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
@@ -507,6 +510,10 @@ class Runtime(CommandedRuns):
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """The approvals that are waited for."""
+        return [] if self._approval is None else self._approval.open_requests()
 
     @property
     def approval_mode(self) -> ApprovalMode:

@@ -59,6 +59,7 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     max_seconds: float | None
     idle_timeout: float | None
+    approval_timeout: float | None
     compact_at: float | None
     record: str | os.PathLike[str]
     replay: str | os.PathLike[str]

@@ -22,7 +22,7 @@ from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo, AgentRequest
-from zot.runtime.approval import Approval, Decision
+from zot.runtime.approval import LIMIT_SECONDS, Approval, Decision
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
@@ -108,7 +108,12 @@ class Runtime:
         self._reader = reader = _RunEvents(frozenset(config.features))
         approval = None
         if "approvals" in config.features:
-            approval = Approval(plan.setup.options.approve, client=reader)
+            seconds = plan.setup.options.approval_timeout
+            approval = Approval(
+                plan.setup.options.approve,
+                client=reader,
+                seconds=LIMIT_SECONDS if seconds is None else seconds,
+            )
         self._use(
             build_runtime(
                 plan,

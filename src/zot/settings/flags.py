@@ -46,6 +46,7 @@ class Options(Struct, frozen=True):
     no_tools: bool = False
     approve: tuple[str, ...] | None = None
     yolo: bool = False
+    approval_timeout: float | None = None
     jail: bool = False
     max_steps: int | None = None
     max_cost: float | None = None

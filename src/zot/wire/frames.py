@@ -466,6 +466,8 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+    questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
+    """Feature `approvals`: what waits for an answer."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
 

@@ -139,6 +139,10 @@ def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) ->
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
     if isinstance(event, events.ApprovalResolved):
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
+    return approval_request(event)
+
+
+def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
     call = event.call
     timeout = round(event.timeout * 1000)
     return frames.ApprovalRequest(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
+    from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
@@ -106,6 +107,7 @@ class App(RuntimeClient):
             "suspend": loop.suspend,
             "redraw": loop.redraw,
         }
+        self._themes: ThemeChoice | None = None
         self.history: History | None = None
         self.draft: Draft | None = None
         self._draft_due = 0.0
@@ -392,7 +394,7 @@ class App(RuntimeClient):
             case "focus" | "blur":
                 self.focused = key.name == "focus"
             case "reply":
-                pass
+                self._told(key.text)
             case _ if self.loop.full is not None:
                 self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
@@ -413,6 +415,25 @@ class App(RuntimeClient):
                 self.editor.paste(key.text)
             case name:
                 self._act(self.keymap.get(name, ""))
+
+    def dress(self, choice: ThemeChoice) -> None:
+        """Use a theme; the terminal is asked for its background where that makes a difference."""
+        self._themes = choice
+        self._wear(choice.dark)
+        if choice.depends:
+            self.loop.terminal.write("\x1b]11;?\x1b\\")
+
+    def _wear(self, theme: Theme) -> None:
+        self.theme = theme
+        self.loop.use_theme(theme)
+
+    def _told(self, reply: str) -> None:
+        """An answer of the terminal."""
+        if self._themes is not None:
+            from zot.tui.palette import is_light
+
+            if is_light(reply):
+                self._wear(self._themes.light)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

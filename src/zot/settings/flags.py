@@ -67,6 +67,7 @@ class Options(Struct, frozen=True):
     mcp: bool | None = None
     trust: bool = False
     skills: bool | None = None
+    theme: str | None = None
     linear: bool = False
     record: str = ""
     replay: str = ""

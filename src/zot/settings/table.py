@@ -159,6 +159,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
     ),
     "Terminal": (
+        Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
+                file="user", default="terminal"),
         Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (

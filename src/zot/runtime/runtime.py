@@ -45,7 +45,7 @@ from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
-from zot.runtime.client import RuntimeClient
+from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
@@ -93,7 +93,9 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
     agents: Agents | None = None
-    """Those that it opens; None: it can open none."""
+    """The named ones of the process; None: there can be none."""
+    owns_agents: bool = False
+    """It is the first one, and lets go of the others."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
@@ -112,12 +114,15 @@ class Runtime(Workplace):
             files=parts.files,
             redactor=parts.redactor,
         )
+        self.name = ""
+        """Of an agent that another one opened."""
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
         self._agents = parts.agents
+        self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
@@ -182,7 +187,7 @@ class Runtime(Workplace):
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
-        if self._agents is not None:
+        if self._agents is not None and self._owns_agents:
             self._agents.close_all()
         self.abort_shell()
         self._sources.close()
@@ -509,6 +514,10 @@ class Runtime(Workplace):
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
         """
+        name, between, own = request_id.partition(BETWEEN)
+        if between and self._agents is not None:
+            self._agents.get(name).approve(own, decision, reason, pattern=pattern, args=args)
+            return
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
@@ -586,13 +595,13 @@ class Runtime(Workplace):
 
     @property
     def agents(self) -> Agents:
-        """The named agents that were opened here; they end with this one.
+        """The named agents of the process; they end with its first one.
 
         Raises:
-            CommandError: this is one of them, and opens none.
+            CommandError: this runtime was built without them.
         """
         if self._agents is None:
-            raise CommandError("an agent that was opened by another one opens none")
+            raise CommandError("this runtime opens no agents", code="not_found")
         return self._agents
 
     # --- commands and panels -----------------------------------------------------------------

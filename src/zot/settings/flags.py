@@ -44,6 +44,7 @@ class Options(Struct, frozen=True):
     context_files: bool | None = None
     tools: tuple[str, ...] | None = None
     no_tools: bool = False
+    tasks: bool | None = None
     approve: tuple[str, ...] | None = None
     yolo: bool = False
     approval_timeout: float | None = None

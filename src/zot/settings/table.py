@@ -115,6 +115,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 fixed={"-nc": False, "--no-context-files": False}, file="user", sdk=True),
         Setting("tools", "words", "only these tools", "a,b", pi={"-t": "--tools"}, sdk=True),
         Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
+        Setting("tasks", "switch", "the model may hand work to agents of its own",
+                fixed={"--no-tasks": False}, file="user", sdk=True),
         Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
                 fixed={"--no-yolo": ("all",)}, file="user"),
         Setting("yolo", "switch", "never ask"),

@@ -27,6 +27,7 @@ SEQ: Schema = {
 
 AGENT: Schema = {
     "agent": {"type": "string", "description": "Feature `agents`: whose it is, or for whom."},
+    "parent": {"type": "string", "description": "Feature `agents`: whose tool opened that agent."},
 }
 
 DATA: dict[type, Any] = {

@@ -110,6 +110,7 @@ def load(app: App, cwd: str = "") -> None:
             app,
             keep=True,
             approval=approval,
+            tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )

@@ -44,6 +44,7 @@ Change = (
     | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
+    | commands.PanelResize
     | commands.PanelClose
     | commands.AbortShell
     | commands.ResumeRun
@@ -173,6 +174,8 @@ class ServedAgent(RuntimeClient):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
                 runtime.panel_key(extension, panel, key, text)
+            case commands.PanelResize(extension, panel, width, height):
+                runtime.panel_resize(extension, panel, width, height)
             case commands.PanelClose(extension, panel):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():

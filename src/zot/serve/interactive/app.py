@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.home import Surroundings
-    from zot.provider.types import Message
+    from zot.provider.types import Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
@@ -140,6 +140,13 @@ class App(RuntimeClient):
     def can_answer(self, what: Question) -> bool:
         return True
 
+    def submit(self, text: str, slash: bool) -> bool:
+        if slash:
+            self.loop.post(lambda: self._command(text))
+        else:
+            self.loop.post(lambda: self.guarded(lambda: self.send(text)))
+        return True
+
     # --- for commands and questions ----------------------------------------------------------
 
     @property
@@ -224,15 +231,15 @@ class App(RuntimeClient):
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
-    def send(self, text: str) -> None:
-        """Send a prompt, or queue it while the agent works."""
+    def send(self, text: str, call: ToolCall | None = None) -> None:
+        """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text)
+        elif call is not None or not (runtime.busy and runtime.follow(text)):
+            runtime.prompt(text, call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""

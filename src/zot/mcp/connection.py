@@ -16,7 +16,7 @@ from zot.cancel import Cancel
 from zot.errors import McpError
 from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
 from zot.mcp import protocol
-from zot.mcp.link import Ask, Link, McpFault, McpTimeout, Patience
+from zot.mcp.link import Ask, Link, McpFault, McpSessionLost, McpTimeout, Patience
 from zot.mcp.protocol import (
     LEGACY,
     MODERN,
@@ -135,6 +135,8 @@ class McpConnection:
         self.version = version
         self._learn(result)
         self.link.notify("notifications/initialized", {})
+        if self._tells_changes():
+            self.link.listen("", {})
 
     def _learn(self, result: dict[str, Json]) -> None:
         offered = result.get("capabilities")
@@ -286,8 +288,9 @@ class McpConnection:
     ) -> Raw:
         token = f"zot-{next(self._tokens)}" if progress is not None else None
         show = progress or (lambda text: None)
-        return self.link.request(
-            Ask(
+
+        def ask() -> Ask:
+            return Ask(
                 method,
                 self._with_meta(params, token),
                 cancel,
@@ -295,9 +298,15 @@ class McpConnection:
                 token,
                 lambda raw: show(progress_text(raw)),
                 headers or {},
+                self.version,
                 quiet,
             )
-        )
+
+        try:
+            return self.link.request(ask())
+        except McpSessionLost:
+            self._initialize(patience, cancel)
+            return self.link.request(ask())
 
     def _with_meta(self, params: dict[str, Json], token: str | None) -> dict[str, Json]:
         dialogs = self._asker.can_ask()

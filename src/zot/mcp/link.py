@@ -39,6 +39,14 @@ class McpTimeout(McpError):
     """No answer in time."""
 
 
+class McpLogin(McpError):
+    """The user has to log in to the server first."""
+
+
+class McpSessionLost(McpError):
+    """The server does not know us any more: after another handshake it may be asked again."""
+
+
 class McpGone(McpError):
     """The server, or the connection to it, has ended."""
 
@@ -72,6 +80,7 @@ class Ask(Struct, frozen=True):
     progress: Callable[[Raw], None] = lambda params: None
     headers: dict[str, str] = {}
     """What goes along beside the message (HTTP)."""
+    version: str = ""
     quiet: bool = False
     """A probe: the server is not told when nobody waits for it any more."""
 
@@ -112,7 +121,8 @@ class Link(Protocol):
         ...
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
-        """Send a request whose answer is a stream of notifications, for as long as it lasts."""
+        """Send a request whose answer is a stream of notifications, for as long as it lasts;
+        without a method: what a server with sessions says unasked."""
         ...
 
     def last_words(self) -> str:

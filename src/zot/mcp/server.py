@@ -266,12 +266,16 @@ class McpServer:
 
     def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
         parts = self._parts
+        log = LogFile(self.log_path, LOG_BYTES)
+        if config.url:
+            from zot.mcp.http import HttpLink  # deferred: HTTP is loaded where it is used
+
+            return HttpLink(config, log, handler, None)
         if parts.jailed():
             raise McpError("with --jail no program of an MCP server is started")
         env = server_environment(config, parts.environ)
         argv = server_command(config, env)
         parts.hide()
-        log = LogFile(self.log_path, LOG_BYTES)
         return StdioLink(config, argv, env, log, handler)
 
     # --- its lists ---------------------------------------------------------------------------

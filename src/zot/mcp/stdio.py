@@ -135,6 +135,8 @@ class StdioLink:
         self._peer.send_line(notification_line(method, params))
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
+        if not method:
+            return  # all that it says is read anyway
         id = self._open.add(lambda answer: None)
         self._peer.send_line(request_line(id, method, params))
 

@@ -14,7 +14,7 @@ from zot.files import locked, write_atomic
 from zot.home import Surroundings
 from zot.mcp import config
 from zot.mcp.dialogs import McpDialogs
-from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
 from zot.provider.types import Json
@@ -23,10 +23,10 @@ from zot.provider.types import Json
 class Examined(Struct, frozen=True):
     """What a server said when it was started for a look."""
 
-    listed: Listed
+    listed: ServerLists
     version: str
     seconds: float
-    changed: tuple[ToolInfo, ...]
+    changed: tuple[McpToolInfo, ...]
 
 
 class ConfiguredServers:

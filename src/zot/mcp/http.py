@@ -33,8 +33,8 @@ from zot.mcp.connection import header_value
 from zot.mcp.events import EventReader, ServerEvent
 from zot.mcp.link import (
     PROGRESS,
-    Ask,
     LinkHandler,
+    LinkRequest,
     McpFault,
     McpGone,
     McpLogin,
@@ -110,7 +110,7 @@ class HttpLink:
     def is_alive(self) -> bool:
         return not self._closed.is_set()
 
-    def request(self, ask: Ask) -> Raw:
+    def request(self, ask: LinkRequest) -> Raw:
         id = next(self._ids)
         body = request_line(id, ask.method, ask.params)
         try:
@@ -143,7 +143,7 @@ class HttpLink:
 
     # --- one request -------------------------------------------------------------------------
 
-    def _exchange(self, ask: Ask, id: int, body: bytes, cancel: Cancel) -> Raw:
+    def _exchange(self, ask: LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
         self._version = ask.version
         headers = {**self._headers(ask.method, ask.params), **_plain(ask.headers)}
         stream = StreamPlace()
@@ -246,7 +246,9 @@ class HttpLink:
 
     # --- what comes back ---------------------------------------------------------------------
 
-    def _read(self, answer: HttpAnswer, ask: Ask, id: int, stream: StreamPlace) -> Raw | None:
+    def _read(
+        self, answer: HttpAnswer, ask: LinkRequest, id: int, stream: StreamPlace
+    ) -> Raw | None:
         """The result; None: the stream ended before it came."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
@@ -270,7 +272,7 @@ class HttpLink:
                 raise
             # It was cut, and can be gone on with.
 
-    def _result(self, data: bytes, ask: Ask, id: int) -> Raw | None:
+    def _result(self, data: bytes, ask: LinkRequest, id: int) -> Raw | None:
         """The result, if this is the answer; anything else is handed on."""
         if len(data) > MAX_BODY:
             raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
@@ -297,7 +299,7 @@ class HttpLink:
 
     def _listen(self, method: str, params: dict[str, Json]) -> None:
         """Read a stream of notifications until it ends."""
-        ask = Ask(method, params, self._closed, Patience(10**6), version=self._version)
+        ask = LinkRequest(method, params, self._closed, Patience(10**6), version=self._version)
         body = request_line(next(self._ids), method, params) if method else None
         headers = self._headers(method, params)
         if body is None:
@@ -331,7 +333,7 @@ class HttpLink:
 
 
 @contextmanager
-def _limited(ask: Ask, closed: Cancel) -> Iterator[Cancel]:
+def _limited(ask: LinkRequest, closed: Cancel) -> Iterator[Cancel]:
     """A signal that is set by the turn's, by the link's end, and when the patience is over.
 
     Raises:

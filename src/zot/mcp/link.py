@@ -68,7 +68,7 @@ class Patience:
         return max(0.0, self.deadline - time.monotonic())
 
 
-class Ask(Struct, frozen=True):
+class LinkRequest(Struct, frozen=True):
     """A request on its way to a server."""
 
     method: str
@@ -105,7 +105,7 @@ class Link(Protocol):
         """Whether it can take another request, as far as anybody knows."""
         ...
 
-    def request(self, ask: Ask) -> Raw:
+    def request(self, ask: LinkRequest) -> Raw:
         """Send a request and wait for its result.
 
         Raises:
@@ -148,7 +148,7 @@ class Replies:
                 self._messages.append(message)
                 self._arrived.notify_all()
 
-    def wait(self, ask: Ask) -> Raw:
+    def wait(self, ask: LinkRequest) -> Raw:
         """See Link.request."""
         with self._woken_by(ask.cancel):
             while True:
@@ -158,7 +158,7 @@ class Replies:
                 ask.patience.extend()
                 ask.progress(message)
 
-    def _next(self, ask: Ask) -> RpcAnswer | Raw:
+    def _next(self, ask: LinkRequest) -> RpcAnswer | Raw:
         with self._arrived:
             while not self._messages:
                 ask.cancel.check()

@@ -17,7 +17,7 @@ from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import McpError, ToolError
 from zot.mcp.config import parse_server
-from zot.mcp.dialogs import PersonAnswer, McpDialogs
+from zot.mcp.dialogs import McpDialogs, PersonAnswer
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
 from zot.mcp.tool import ServerTool
@@ -73,25 +73,34 @@ def drive(server: McpServer, scenario: str) -> int:
     server.wait_done(time.monotonic() + 30, Cancel())
     if server.error:
         raise McpError(server.error)
-    for info in server.tools():
-        args = arguments(info.schema, scenario)
-        output = ServerTool(server, info).call(
-            args, ToolContext("1", Cancel(), lambda text: None), lambda text: text
-        )
-        sys.stderr.write(f"{info.name}: {output}\n")
+    tools = {info.name: info for info in server.tools()}
+    for name, args in calls(tools, scenario):
+        context = ToolContext("1", Cancel(), lambda text: None)
+        output = ServerTool(server, tools[name]).call(args, context, lambda text: text)
+        sys.stderr.write(f"{name}: {output}\n")
     return 0
 
 
-def arguments(schema: dict, scenario: str) -> dict:
-    """Values for every argument of a schema."""
+def calls(tools: dict, scenario: str) -> list[tuple[str, dict]]:
+    """What the suite wants to be called: what it says, or every tool with some arguments."""
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    if scenario == "json-schema-ref-no-deref":
+        return []
+    if scenario == "json-schema-2020-12-preservation":
+        return [("json_schema_echo", {"schema": tools["json_schema_2020_12_tool"].schema})]
+    if "toolCalls" in context:
+        return [(call["name"], call["arguments"]) for call in context["toolCalls"]]
+    return [(name, arguments(info.schema)) for name, info in tools.items()]
+
+
+def arguments(schema: dict) -> dict:
+    """Values for every argument of a schema."""
     values = {"string": "text", "integer": 5, "number": 3, "boolean": True}
     made = {}
     for name, part in schema.get("properties", {}).items():
         kind = part.get("type")
-        made[name] = arguments(part, scenario) if kind == "object" else values.get(kind)
-    made = {name: value for name, value in made.items() if value is not None}
-    return {**made, **context.get("toolArguments", {})}
+        made[name] = arguments(part) if kind == "object" else values.get(kind)
+    return {name: value for name, value in made.items() if value is not None}
 
 
 if __name__ == "__main__":

@@ -85,9 +85,9 @@ class McpConnection:
             except McpTimeout:
                 silent = True
             except McpFault as error:
-                version = self._offered(error)
-                if version == MODERN:
-                    raise
+                if self._offered(error) == MODERN:
+                    self._discover(patience, cancel)  # it wants to be asked once more
+                    return
         try:
             self._initialize(patience, cancel)
         except McpFault:
@@ -112,10 +112,11 @@ class McpConnection:
     def _discover(self, patience: Patience, cancel: Cancel) -> None:
         self.version = MODERN
         result = decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
-        version = protocol.common_version(result.get("supportedVersions"))
-        if version is None:
+        offered = result.get("supportedVersions")
+        version = protocol.common_version(offered)
+        if version is None and isinstance(offered, list):
             raise McpError("it speaks no version of MCP that zot does")
-        if version != MODERN:
+        if version != MODERN:  # some answer what they do not know with an empty result
             self._initialize(patience, cancel)
             return
         self._learn(result)
@@ -137,8 +138,7 @@ class McpConnection:
         self.version = version
         self._learn(result)
         self.link.notify("notifications/initialized", {})
-        if self._tells_changes():
-            self.link.listen("", {})
+        self.link.listen("", {})
 
     def _learn(self, result: dict[str, Json]) -> None:
         offered = result.get("capabilities")

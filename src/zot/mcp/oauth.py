@@ -205,9 +205,7 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
         )
     oauth.check_url(metadata.registration_endpoint)
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
-    wanted = next(
-        m for m in ("none", "client_secret_basic", "client_secret_post") if m in methods
-    )
+    wanted = next(m for m in ("none", "client_secret_basic", "client_secret_post") if m in methods)
     asked = {
         "client_name": "zot",
         "application_type": "native",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"errors", "cancel", "bugs", "files", "home", "text", "lines", "trees", ""}
+SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"errors"},
     "home": {"errors", "files"},
     "text": set(),
+    "ledger": {"errors", "cancel", "files"},
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
     "jsonrpc": SMALL,
@@ -36,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     # Doors and dialects do not know each other.
     "pi": ALL,
     "acp": ALL | {"jsonrpc"},
+    "mcpserver": ALL | {"jsonrpc"},
     # It records and replays, for tests of an embedder's own.
     "sdk": ALL | {"testing"},
     # It draws and returns keys: what is drawn it is told.
@@ -44,12 +46,26 @@ ALLOWED: dict[str, set[str]] = {
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
+    # Agents are processes of their own: the swarm drives them by the wire, like any client.
+    "swarm": SMALL | {"observe"},
+    "glasspane": SMALL | {"observe", "swarm"},
     "client": SMALL | {"wire", "provider", "client_commands"},
     "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"acp", "pi", "serve", "testing", "conformance", "observe"},
+    "cli": ALL
+    | {
+        "acp",
+        "mcpserver",
+        "pi",
+        "serve",
+        "testing",
+        "conformance",
+        "observe",
+        "swarm",
+        "glasspane",
+    },
     "__main__": {"", "cli"},
 }
 

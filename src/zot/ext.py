@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zot.testing.harness import Harness
 
 __all__ = [
+    "Activated",
     "Block",
     "Call",
     "Event",
@@ -54,6 +55,7 @@ __all__ = [
     "Harness",
     "Host",
     "Image",
+    "Markdown",
     "Panel",
     "Reply",
     "Result",
@@ -68,6 +70,7 @@ __all__ = [
     "replace_system_prompt",
     "replace_text",
     "schema_of",
+    "tool_prompt",
 ]
 
 MAX_LINE = 4 * 1024 * 1024
@@ -87,6 +90,18 @@ class Block(Exception):
 # --- what handlers return --------------------------------------------------------------------
 
 
+class Markdown(str):
+    """A tool's text that a user interface may show as Markdown."""
+
+
+class Activated:
+    """A tool's return value, and deferred tools that the model sees from now on."""
+
+    def __init__(self, value: Json, *tools: str) -> None:
+        self.value = value
+        self.tools = list(tools)
+
+
 class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
     """What a command or an interceptor wants to happen."""
 
@@ -94,6 +109,11 @@ class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing,
 def prompt(text: str) -> Reply:
     """Send the text to the model, as if the user had typed it."""
     return Reply(action="prompt", prompt=text)
+
+
+def tool_prompt(text: str, tool: str, args: Mapping[str, Json] | None = None) -> Reply:
+    """Send the text and run a tool at once, as if the model had asked for it; it reads both."""
+    return Reply(action="tool_prompt", prompt=text, tool_name=tool, tool_args=dict(args or {}))
 
 
 def insert(text: str) -> Reply:
@@ -174,8 +194,10 @@ class Host:
 class Call:
     """A running tool call. A tool gets it in the parameter that is annotated with it."""
 
-    def __init__(self, id: str, send: Callable[..., None]) -> None:
+    def __init__(self, id: str, send: Callable[..., None], key: str = "") -> None:
         self.id = id
+        self.key = key
+        """In a durable run: names the call, the same at every attempt."""
         self._send = send
         self._cancelled = threading.Event()
 
@@ -342,6 +364,7 @@ class Extension:
         self._fail_closed = fail_closed
         self._commands: dict[str, tuple[str, Handler]] = {}
         self._tools: dict[str, tuple[dict[str, Json], str | None, Handler]] = {}
+        self._reconcile: dict[str, Callable[[dict[str, Json], str], Any]] = {}
         self._events: dict[str, list[Handler]] = {}
         self._interceptors: dict[str, list[Handler]] = {}
         self._panels: dict[str, Panel] = {}
@@ -375,12 +398,21 @@ class Extension:
         schema: Mapping[str, Json] | None = None,
         timeout: float = 60.0,
         interactive: bool = False,
+        deferred: bool = False,
+        replay: str = "never",
+        reconcile: Callable[[dict[str, Json], str], Any] | None = None,
     ) -> Any:
         """Decorator: a typed function becomes a tool the model can call.
 
         Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
         describes a parameter). With `schema`, the function gets one dict. It returns text, an
-        `Image`, a list of those, or data that is sent as JSON.
+        `Image`, a list of those, or data that is sent as JSON. A `deferred` tool is not shown to
+        the model before another one returns `Activated`.
+
+        `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
+        `idempotent` (again, with the same `Call.key`) or `safe` (again). `reconcile(args, key)` is
+        asked instead, where given: False, the call was not done and may run; None, nobody knows;
+        else what it gave.
         """
 
         def register(handler: Handler) -> Handler:
@@ -397,6 +429,12 @@ class Extension:
                 "timeout": timeout,
                 "interactive": interactive,
             }
+            if deferred:
+                frame["deferred"] = True
+            if reconcile is not None:
+                self._reconcile[own] = reconcile
+            if reconcile is not None or replay != "never":
+                frame["replay"] = replay if reconcile is None else "reconcile"
             run = handler if schema is None else lambda **args: handler(args)
             self._tools[own] = (frame, call, run)
             return handler
@@ -475,6 +513,10 @@ class Extension:
     def submit(self, text: str) -> None:
         """Ask zot to start a run with this text, where the host allows that."""
         self.send("submit", text=text)
+
+    def submit_slash(self, text: str) -> None:
+        """Ask zot to run a slash command, as if the user had typed it; at a terminal only."""
+        self.send("submit_slash", text=text)
 
     def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
         """Run one of zot's own tools and wait for its result."""
@@ -557,8 +599,9 @@ class Extension:
                 self._calls[frame["id"]].cancel()
             elif kind in ("tool_result", "answer") and frame["id"] in self._answers:
                 self._answers[frame["id"]].put(frame)
-            elif kind in ("tool_call", "command_invoked"):
+            elif kind in ("tool_call", "command_invoked", "tool_reconcile"):
                 run = self._run_tool if kind == "tool_call" else self._run_command
+                run = self._run_reconcile if kind == "tool_reconcile" else run
                 threading.Thread(target=run, args=(frame,), daemon=True).start()
 
     def _capabilities(self) -> list[str]:
@@ -596,7 +639,7 @@ class Extension:
             self.send("command_response", id=frame["id"], action="noop", error=_said(error))
 
     def _run_tool(self, frame: dict[str, Json]) -> None:
-        call = self._calls[frame["id"]] = Call(frame["id"], self.send)
+        call = self._calls[frame["id"]] = Call(frame["id"], self.send, frame.get("key", ""))
         try:
             _, parameter, handler = self._tools[frame["name"]]
             args = dict(frame.get("args") or {})
@@ -609,6 +652,18 @@ class Extension:
             self.send("tool_result", id=call.id, is_error=True, **_content(_said(error)))
         finally:
             del self._calls[call.id]
+
+    def _run_reconcile(self, frame: dict[str, Json]) -> None:
+        answer: dict[str, Json] = {"state": "unknown"}
+        try:
+            given = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
+            if given is False:
+                answer = {"state": "not_done"}
+            elif given is not None:
+                answer = {"state": "done", **_content(given)}
+        except Exception:
+            _log_failure()
+        self.send("tool_result", id=frame["id"], **answer)
 
     def _intercept(self, event: Event) -> None:
         answer: dict[str, Json] = {}
@@ -655,6 +710,10 @@ def _log_failure() -> None:
 
 def _content(value: Json) -> dict[str, Json]:
     """A tool's return value as the fields of a `tool_result`."""
+    if isinstance(value, Activated):
+        return {**_content(value.value), "activate_tools": value.tools}
+    if isinstance(value, Markdown):
+        return {"content": [{"type": "text", "text": str(value), "format": "markdown"}]}
     if value is None:
         return {"content": []}
     if isinstance(value, (str, Image)):

@@ -18,6 +18,7 @@ from zot.acp.history import history
 from zot.acp.updates import UpdateEncoder, fault_of, outcome
 from zot.core import events
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
+from zot.core.titles import title_of
 from zot.errors import AuthError, CommandError, LimitError, Refused, Rejected, ZotError
 from zot.jsonrpc import RpcAnswer, RpcError, RpcFault
 from zot.provider.types import (
@@ -231,20 +232,13 @@ def test_whatever_is_optional_never_fails(abilities: Any, version: Any, servers:
     read = lenient({"protocolVersion": 1, "clientCapabilities": abilities}, commands.Initialize)
     assert isinstance(read.client_capabilities.terminal_auth, bool)
     new = lenient({"cwd": "/", "mcpServers": servers}, commands.NewSession)
-    assert all(isinstance(server.name, str) for server in new.mcp_servers)
+    assert all(isinstance(server, dict) for server in new.mcp_servers)
 
 
-def test_servers_are_read_in_all_their_shapes() -> None:
-    servers = [
-        {"name": "a", "command": "c", "args": ["x", 5], "env": [{"name": "N", "value": "v"}, 1]},
-        {"type": "http", "name": "b", "url": "u", "headers": [{"name": "H", "value": "w"}]},
-        {"command": "nameless"},
-    ]
+def test_servers_are_handed_on_as_they_are_and_garbage_is_not() -> None:
+    servers = [{"name": "a", "command": "c", "args": []}, 5, "x"]
     read = lenient({"cwd": "/", "mcpServers": servers}, commands.NewSession).mcp_servers
-    assert [server.name for server in read] == ["a", "b"]
-    assert read[0].args == ("x",)
-    assert read[0].env[0].value == "v"
-    assert read[1].headers[0].name == "H"
+    assert read == (servers[0],)
 
 
 @given(st.lists(JSON))
@@ -272,7 +266,7 @@ def test_any_blocks_are_a_prompt_or_refused(blocks: list[Any]) -> None:
     ],
 )
 def test_titles_are_for_people(call: ToolCall, title: str) -> None:
-    assert calls.title_of(call) == title
+    assert title_of(call) == title
 
 
 def test_paths_are_absolute() -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from support.acp import HELLO, Acp, outline, selected, text_block
 from support.extension import write_extension
-from support.rpc import PATIENCE
+from support.rpc import PATIENCE, write_script
 
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from zot.testing.fakeserver import FakeServer
@@ -763,6 +764,32 @@ def test_a_plan_tool_is_a_plan(acp: Start) -> None:
         ("two", "in_progress", "medium"),
         ("three", "pending", "medium"),
     ]
+
+
+# --- MCP servers -----------------------------------------------------------------------------
+
+
+def test_a_server_that_the_client_hands_in_is_used(acp: Start, tmp_path: Path) -> None:
+    call = {"name": "mcp__other__zot", "args": {"prompt": "from outside"}}
+    turn = {"match": "go", "tools": [call], "text": "asking"}
+    flags = write_script(tmp_path, ["the other one answers"])
+    server = {
+        "name": "other",
+        "command": sys.executable,
+        "args": ["-m", "zot", "mcp-server", *flags, "--cwd", str(tmp_path)],
+        "env": [{"name": "ZOT_HOME", "value": str(tmp_path / "other-home")}],
+    }
+    broken = {"name": "broken", "command": "/does/not/exist", "args": [], "env": []}
+    with acp(*([turn] * 5), HELLO) as client:
+        session = client.new(mcpServers=[server, broken, {"name": "neither"}])
+        for _ in range(5):  # a server that starts slowly comes with the next prompt
+            assert client.prompt(session, "go") == {"stopReason": "end_turn"}
+            done = [u for u in client.updates(session) if u.get("status") == "completed"]
+            if done:
+                break
+        assert "the other one answers" in done[0]["content"][0]["content"]["text"]
+        assert client.requests("session/request_permission")[0]["params"]["toolCall"]["kind"]
+        assert any("neither" in notice["title"] for notice in client.updates(None, "notice"))
 
 
 # --- logging in ------------------------------------------------------------------------------

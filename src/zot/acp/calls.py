@@ -27,7 +27,6 @@ KINDS: dict[str, ToolKind] = {
     "glob": "search",
     "grep": "search",
 }
-MAX_TITLE = 120
 HEAD, TAIL = 4_000, 12_000
 """Characters of a running tool's output that are shown: of a long one, its two ends."""
 PLAN_LISTS = ("entries", "todos", "plan", "items", "tasks", "steps")
@@ -37,30 +36,6 @@ MAX_PLAN = 200
 
 def kind_of(name: str) -> ToolKind:
     return KINDS.get(name, "other")
-
-
-def title_of(call: ToolCall) -> str:
-    """What the call does, in a few words."""
-    match call.name, call.args:
-        case "bash", {"command": str(command)}:
-            title = command
-        case "read" | "write" | "edit", {"path": str(path)}:
-            title = f"{call.name.capitalize()} {path}"
-        case "glob", {"pattern": str(pattern)}:
-            title = f"Find {pattern}"
-        case "grep", {"pattern": str(pattern)}:
-            title = f"Search for {pattern}"
-        case _:
-            title = call.name
-    return shortened(title) or call.name
-
-
-def shortened(text: str, most: int = MAX_TITLE) -> str:
-    """The first line of a text, and not all of a long one."""
-    first, _, rest = text.strip().partition("\n")
-    if len(first) > most:
-        return f"{first[: most - 1]}…"
-    return f"{first} …" if rest.strip() else first
 
 
 def input_of(call: ToolCall) -> Any:

@@ -59,26 +59,6 @@ class ClientAbilities(_Lenient, frozen=True):
         return self.auth.terminal or self.meta.get("terminal-auth") is True
 
 
-# --- servers that the client hands in --------------------------------------------------------
-
-
-class NameValue(_Lenient, frozen=True):
-    name: str
-    value: str
-
-
-class HandedServer(_Lenient, frozen=True):
-    """An MCP server: a command, or an address."""
-
-    name: str
-    type: str = "stdio"
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: tuple[NameValue, ...] = ()
-    url: str = ""
-    headers: tuple[NameValue, ...] = ()
-
-
 # --- requests --------------------------------------------------------------------------------
 
 
@@ -97,19 +77,20 @@ class Logout(_Lenient, frozen=True):
 
 class NewSession(_Lenient, frozen=True):
     cwd: str
-    mcp_servers: tuple[HandedServer, ...] = ()
+    mcp_servers: tuple[JsonObject, ...] = ()
+    """As the client wrote them; the MCP client reads them."""
 
 
 class LoadSession(_Lenient, frozen=True):
     session_id: str
     cwd: str
-    mcp_servers: tuple[HandedServer, ...] = ()
+    mcp_servers: tuple[JsonObject, ...] = ()
 
 
 class ResumeSession(_Lenient, frozen=True):
     session_id: str
     cwd: str
-    mcp_servers: tuple[HandedServer, ...] = ()
+    mcp_servers: tuple[JsonObject, ...] = ()
 
 
 class ListSessions(_Lenient, frozen=True):

@@ -8,6 +8,7 @@ from typing import assert_never
 from zot.acp import calls, shapes
 from zot.acp.shapes import AgentChunk, ImageContent, SessionUpdate, TextContent, UserChunk
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
+from zot.core.titles import title_of
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 Said = tuple[str, Message]
@@ -70,7 +71,7 @@ def _call(call: ToolCall, result: ToolResult | None, cwd: str) -> shapes.CallSho
     done = result is not None and not result.is_error
     return shapes.CallShown(
         call.id,
-        calls.title_of(call),
+        title_of(call),
         call.name,
         calls.kind_of(call.name),
         "completed" if done else "failed",

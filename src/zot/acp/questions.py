@@ -14,6 +14,7 @@ from zot.acp import calls
 from zot.acp.shapes import AskedCall, FormParams, PermissionOption, PermissionParams
 from zot.core.changes import ShownChange
 from zot.core.events import ApprovalRequest, ExtensionAsk
+from zot.core.titles import shortened, title_of
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
 
@@ -38,7 +39,7 @@ def permission(
     content = calls.text_content(calls.fenced(asked.preview))
     shown = AskedCall(
         wire_id,
-        calls.title_of(call),
+        title_of(call),
         calls.kind_of(call.name),
         call.name,
         content if change is None else calls.diff_content(change),
@@ -51,7 +52,7 @@ def permission(
         PermissionOption("reject_once", "Deny", "reject_once"),
     ]
     if asked.pattern:
-        pattern = calls.shortened(asked.pattern, 60)
+        pattern = shortened(asked.pattern, 60)
         always = f"Always allow {pattern!r} in this project"
         options.insert(2, PermissionOption("allow_project", always, "allow_always"))
     return PermissionParams(session_id, shown, tuple(options))
@@ -152,7 +153,7 @@ def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:
         options = (*chosen, PermissionOption("no", "Cancel", "reject_once"))
     else:
         return None
-    title = calls.shortened(ask.title or ask.message or ask.extension)
+    title = shortened(ask.title or ask.message or ask.extension)
     content = calls.text_content(ask.message) if ask.message else None
     return PermissionParams(session_id, AskedCall(ask.id, title, "other", content=content), options)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from zot.acp import options, questions, shapes
@@ -33,6 +33,7 @@ from zot.core.events import Event
 from zot.core.source import CommandResult, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
+from zot.provider.types import Json
 from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
@@ -79,8 +80,12 @@ class AcpPrompt:
 
 
 class AcpSession(RuntimeClient):
-    def __init__(self, plan: Plan, wire: AcpWire) -> None:
-        """Raises ZotError: the runtime cannot be put together."""
+    def __init__(self, plan: Plan, wire: AcpWire, servers: Mapping[str, Json]) -> None:
+        """`servers` are MCP's, by name.
+
+        Raises:
+            ZotError: the runtime cannot be put together.
+        """
         self._wire = wire
         self._lock = threading.Lock()
         """Held while updates are made and put, so that the encoder sees one order."""
@@ -90,11 +95,20 @@ class AcpSession(RuntimeClient):
         self._approvals: dict[str, int] = {}
         """The requests that ask them; each is resolved once, by the client or otherwise."""
         self._ticking = False
+        self._begun = False
+        self._early: list[str] = []
+        """Warnings that came before the client knew the session."""
         self._closed = Cancel()
         setup_options = plan.setup.options
         approval = Approval(setup_options.approve, client=self)
         self.runtime: Runtime = build_runtime(
-            plan, self, keep=True, approval=approval, warn=self.warn, owns_process=True
+            plan,
+            self,
+            keep=True,
+            approval=approval,
+            warn=self.warn,
+            owns_process=True,
+            mcp_servers=servers,
         )
         if setup_options.yolo:
             self.runtime.set_approval_mode("yolo")
@@ -128,8 +142,9 @@ class AcpSession(RuntimeClient):
         """After the client knows the session: start what starts slowly, and show what there is."""
         state = self.runtime.state()
         with self._lock:
+            self._begun = True
             self._put(self._encoder.usage(state.context_tokens, state.usage))
-            for text in warnings:
+            for text in (*warnings, *self._early):
                 self._put(self._encoder.notice(text))
         self.show_commands()
 
@@ -146,9 +161,12 @@ class AcpSession(RuntimeClient):
         self._put([shapes.CommandsShown(tuple(shown))])
 
     def warn(self, text: str) -> None:
-        """What is wrong with an extension."""
+        """What is wrong with an extension or an MCP server."""
         with self._lock:
-            self._put(self._encoder.notice(text))
+            if self._begun:
+                self._put(self._encoder.notice(text))
+            else:
+                self._early.append(text)
 
     def _put(self, updates: Iterable[SessionUpdate]) -> None:
         for update in updates:

@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, assert_never
 
 from msgspec.structs import replace
 
 from zot.acp import commands, shapes
-from zot.acp.calls import shortened
-from zot.acp.commands import LOGIN, HandedServer, SlowRequest
+from zot.acp.commands import LOGIN, JsonObject, SlowRequest
 from zot.acp.content import prompt_content
 from zot.acp.session import AcpPrompt, AcpSession, AcpWire
 from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
 from zot.cancel import Cancel
+from zot.core.titles import shortened
 from zot.errors import AuthError, CommandError, SessionError
 from zot.home import Surroundings
 from zot.jsonrpc import RpcError, RpcId, result_line
+from zot.mcp.config import from_acp
 from zot.provider.auth.resolve import forget
 from zot.provider.auth.store import AuthFile
 from zot.sessions import library
@@ -47,6 +49,7 @@ class AcpSessions:
         self._opening = threading.Lock()
         """Held while a kept session is opened, closed or removed."""
         self._open: dict[str, AcpSession] = {}
+        self._being_made = 0
         self._over = False
 
     # --- prompts -----------------------------------------------------------------------------
@@ -130,9 +133,9 @@ class AcpSessions:
                 setup.cwd, self._around.home, provider=provider, model=model, at_once=True
             )
             planned = replace(planned, session=kept)
-        session = self._add(planned)
+        session = self._add(planned, request.mcp_servers)
         self._answer(id, session.opened(new=True))
-        session.begin(_warnings(planned, request.mcp_servers))
+        session.begin(_warnings(planned))
 
     def _go_on_with(
         self,
@@ -146,33 +149,43 @@ class AcpSessions:
         path = self._path_of(request.session_id)
         self._close(request.session_id)  # it may be open here, in another directory
         planned = plan(replace(options, session=path), self._around)
-        session = self._add(planned)
+        session = self._add(planned, request.mcp_servers)
         if replay:
             session.replay(cancel)
         self._answer(id, session.opened(new=False))
-        session.begin(_warnings(planned, request.mcp_servers))
+        session.begin(_warnings(planned))
 
     def _options_in(self, cwd: str) -> Options:
         if not os.path.isabs(cwd):
             raise CommandError(f"cwd must be an absolute path, not {cwd!r}")
         return replace(self._options, cwd=cwd)
 
-    def _add(self, planned: Plan) -> AcpSession:
+    def _add(self, planned: Plan, servers: Sequence[JsonObject]) -> AcpSession:
         try:
-            with self._lock:
-                if len(self._open) >= MAX_SESSIONS:
-                    raise CommandError(f"{MAX_SESSIONS} sessions are open: close one", code="busy")
-            session = AcpSession(planned, self._wire)
+            with self._room_for_one():
+                session = AcpSession(planned, self._wire, from_acp(servers))
+                with self._lock:
+                    over = self._over
+                    self._open[session.id] = session
         except BaseException:
             if planned.session is not None:
                 planned.session.close()
             raise
-        with self._lock:
-            over = self._over
-            self._open[session.id] = session
         if over:
             session.abort()
         return session
+
+    @contextmanager
+    def _room_for_one(self) -> Iterator[None]:
+        with self._lock:
+            if len(self._open) + self._being_made >= MAX_SESSIONS:
+                raise CommandError(f"{MAX_SESSIONS} sessions are open: close one", code="busy")
+            self._being_made += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._being_made -= 1
 
     # --- the rest ----------------------------------------------------------------------------
 
@@ -240,11 +253,10 @@ def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsLi
     return shapes.SessionsListed(tuple(sessions), None if place is None else str(place))
 
 
-def _warnings(planned: Plan, servers: Sequence[HandedServer]) -> list[str]:
+def _warnings(planned: Plan) -> list[str]:
     """What the person should know of the session; told on stderr too."""
     setup = planned.setup
     texts = [*setup.warnings, *([setup.notice] if setup.notice else [])]
-    texts += (f"the MCP server {server.name!r} is not used yet" for server in servers)
     for text in texts:
         complain(text)
     return texts

@@ -19,6 +19,7 @@ from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, 
 from zot.core import events
 from zot.core.changes import ShownChange
 from zot.core.events import Event
+from zot.core.titles import shortened, title_of
 from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.provider.types import Message, Stop, Text, ToolCall, Usage
@@ -202,7 +203,7 @@ class UpdateEncoder:
         self._open[call.id].called = True
         shown += self._changed(
             call.id,
-            title=calls.title_of(call),
+            title=title_of(call),
             locations=calls.locations_of(call, self._cwd) or None,
             raw_input=calls.input_of(call),
         )
@@ -277,7 +278,7 @@ class UpdateEncoder:
         self._prompted = True
         if self._title or not texts:
             return []
-        self._title = calls.shortened(texts[0], MAX_TITLE)
+        self._title = shortened(texts[0], MAX_TITLE)
         return [shapes.InfoChanged(title=self._title)]
 
     def _done(self) -> list[SessionUpdate]:

@@ -19,6 +19,7 @@ from zot.observe.facts import (
     MessageStarted,
     Retrying,
     RunEnded,
+    RunResumed,
     RunsModel,
     RunStarted,
     TextAdded,
@@ -142,6 +143,10 @@ class Observer:
                 self._outcome = ""
                 self._aborted = False
                 self._work("thinking")
+            case RunResumed():
+                self._calls.clear()
+                self._questions.clear()
+                self._work("thinking")
             case TurnStarted():
                 self._turns += 1
                 self._error = ""  # what went wrong before, the run got over
@@ -263,6 +268,11 @@ class Observer:
         if state != self._state:
             self._state = state
             self._since = self._clock()
+
+    @property
+    def asks(self) -> bool:
+        """A question is open; cheaper than the whole status."""
+        return bool(self._questions)
 
     def status(self) -> Status:
         now = self._clock()

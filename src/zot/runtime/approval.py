@@ -25,6 +25,7 @@ from zot.runtime.rules import covers, offered
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime.durable import Durable
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
@@ -57,8 +58,7 @@ GONE = Verdict("deny", "the client is gone")
 
 
 class OpenQuestion(Struct, frozen=True):
-    id: str
-    call: ToolCall
+    request: ApprovalRequest
     answered: threading.Event
 
 
@@ -94,6 +94,8 @@ class Approval(Hook):
         self._lock = threading.Lock()
         self._count = 0
         self._open: OpenQuestion | None = None
+        self._durable: Durable | None = None
+        self._suspend: Callable[[], None] | None = None
         self._verdict: Verdict | None = None
 
     # --- for the runtime ---------------------------------------------------------------------
@@ -116,8 +118,7 @@ class Approval(Hook):
 
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""
-        question = self._open
-        return () if question is None or self._verdict is not None else (question.id,)
+        return tuple(request.id for request in self.open_requests())
 
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
@@ -128,13 +129,13 @@ class Approval(Hook):
         """
         with self._lock:
             question = self._open
-            if question is None or question.id != request_id or self._verdict is not None:
+            if question is None or question.request.id != request_id or self._verdict is not None:
                 raise CommandError(
                     f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
                     code="not_found",
                 )
             if verdict.decision == "allow_project":
-                self._keep_rule(question.call, verdict.pattern)
+                self._keep_rule(question.request.call, verdict.pattern)
             self._verdict = verdict
             question.answered.set()
 
@@ -153,13 +154,29 @@ class Approval(Hook):
                 code="not_found",
             )
 
-    def client_gone(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes."""
+    def use_durable(self, durable: Durable) -> None:
+        """Where questions and answers survive the process."""
+        self._durable = durable
+        self._count = durable.journal.state.questions
+        self._remembered |= durable.journal.state.allowed
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """Those that wait for an answer."""
         with self._lock:
-            self._gone = True
-            if self._open is not None and self._verdict is None:
+            waiting = self._open is not None and self._verdict is None
+            return [self._open.request] if self._open is not None and waiting else []
+
+    def client_gone(self, suspend: Callable[[], None] | None = None) -> None:
+        """Nobody will answer any more: what is open is denied, and so is what comes; or `suspend`
+        stops the run, which the next process goes on with."""
+        with self._lock:
+            self._gone, self._suspend = True, suspend
+            waiting = self._open is not None and self._verdict is None
+            if self._open is not None and waiting and suspend is None:
                 self._verdict = GONE
                 self._open.answered.set()
+        if waiting and suspend is not None:
+            suspend()
 
     # --- the guard ---------------------------------------------------------------------------
 
@@ -170,6 +187,8 @@ class Approval(Hook):
         if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
+        if self._durable is not None and (given := self._durable.answer_to(call)) is not None:
+            return self._settle(self._question(id, call), given, context, "remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
@@ -252,15 +271,20 @@ class Approval(Hook):
         self, question: ApprovalRequest, context: HookContext
     ) -> Allow | Block | ReplaceArgs:
         answered = threading.Event()
+        if self._durable is not None:
+            self._durable.asked(question)
         with self._lock:
-            self._open, self._verdict = OpenQuestion(question.id, question.call, answered), None
-            if self._gone:
+            self._open, self._verdict = OpenQuestion(question, answered), None
+            gone, suspend = self._gone, self._suspend
+            if gone and suspend is None:
                 self._verdict = GONE
                 answered.set()
+        if suspend is not None:
+            suspend()
         try:
             context.emit(question)
             with context.cancel.calling(answered.set):
-                answered.wait(self._seconds)
+                answered.wait(self._seconds or None)
         finally:
             with self._lock:
                 verdict, self._open = self._verdict, None
@@ -270,18 +294,24 @@ class Approval(Hook):
         return self._settle(question, verdict, context)
 
     def _settle(
-        self, question: ApprovalRequest, verdict: Verdict | None, context: HookContext
+        self,
+        question: ApprovalRequest,
+        verdict: Verdict | None,
+        context: HookContext,
+        source: Source = "client",
     ) -> Allow | Block | ReplaceArgs:
         id, call = question.id, question.call
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
-        context.emit(ApprovalResolved(id, call.id, decision, "client"))
+        if self._durable is not None and source == "client":
+            self._durable.answered(question, verdict)
+        context.emit(ApprovalResolved(id, call.id, decision, source))
         if decision == "deny":
             because = verdict.reason or "no reason given"
-            source: Decider = "policy" if verdict is GONE else "user"
-            return Block(f"the user did not allow this: {because}", source)
+            decider: Decider = "policy" if verdict is GONE else "user"
+            return Block(f"the user did not allow this: {because}", decider)
         if verdict.decision == "allow_session":
             self._remembered.add(self._counted(call).name)
         if verdict.args is None or verdict.args == call.args:

@@ -19,6 +19,7 @@ from zot.core.tool import (
     Tool,
     ToolContext,
     ToolOutput,
+    is_side_by_side,
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
@@ -58,10 +59,15 @@ class Redactor:
         self._home = home
         self._changed = 0
         self._stored: set[str] = set()
+        self._secrets: tuple[str, ...] = ()
 
-    def secrets(self) -> list[str]:
-        """The longest first, so that no part of one stays behind."""
-        return sorted(self._given | self._from_file(), key=len, reverse=True)
+    def secrets(self) -> tuple[str, ...]:
+        """The longest first, so that no part of one stays behind. The very same as the last time
+        if nothing changed."""
+        secrets = self._given | self._from_file()
+        if secrets != set(self._secrets):
+            self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+        return self._secrets
 
     def text(self, text: str) -> str:
         return _without(text, self.secrets())
@@ -92,11 +98,15 @@ class Pieces:
     back until the next piece.
     """
 
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self.use(secrets)
+    def __init__(self) -> None:
+        self._secrets: Sequence[str] = ()
+        self._threes: tuple[str, ...] = ()
+        self._ends: tuple[str, ...] = ()
         self._held = ""
 
     def use(self, secrets: Sequence[str]) -> None:
+        if secrets is self._secrets:
+            return
         self._secrets = secrets
         # Nearly every piece has none of these, and is passed on for a few nanoseconds.
         self._threes = tuple({secret[:3] for secret in secrets})
@@ -130,7 +140,7 @@ class RedactedStream:
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
         self._redactor = redactor
         self._out = out
-        self._pieces = Pieces(())
+        self._pieces = Pieces()
 
     def feed(self, text: str) -> None:
         self._pieces.use(self._redactor.secrets())
@@ -172,7 +182,7 @@ class RedactingProvider:
         return self._provider.name
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
-        pieces = Pieces(())
+        pieces = Pieces()
         kind: type[StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -245,6 +255,10 @@ class RedactingTool:
     @property
     def replay(self) -> Replay:
         return replay_of(self._tool)
+
+    @property
+    def side_by_side(self) -> bool:
+        return is_side_by_side(self._tool)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)

@@ -47,6 +47,7 @@ class Settings(TypedDict, total=False):
     script: str | os.PathLike[str]
     tools: Tools | None
     no_tools: bool
+    tasks: bool
     jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]
@@ -59,6 +60,7 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     max_seconds: float | None
     idle_timeout: float | None
+    approval_timeout: float | None
     compact_at: float | None
     record: str | os.PathLike[str]
     replay: str | os.PathLike[str]

@@ -208,11 +208,16 @@ class UnnamedAgent(ServedAgent):
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
         from zot.build import build_runtime
-        from zot.runtime.approval import Approval
+        from zot.runtime.approval import LIMIT_SECONDS, Approval
         from zot.wire.zot_events import frame
 
         options = self._plan.setup.options
-        approval = None if options.yolo else Approval(options.approve, client=self)
+        seconds = options.approval_timeout
+        approval = None
+        if not options.yolo:
+            approval = Approval(
+                options.approve, client=self, seconds=LIMIT_SECONDS if seconds is None else seconds
+            )
         runtime = build_runtime(
             self._plan, self, approval=approval, warn=complain, owns_process=True
         )

@@ -17,7 +17,7 @@ from zot.provider.types import LEVELS, Json, Level
 if TYPE_CHECKING:  # making a Literal takes longer than making the table
     from typing import Literal
 
-    Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "level"]
+    Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "time", "level"]
     """list: the flag may be repeated; words: its value is split at commas."""
 
 LEVEL_WORDS: dict[str, Level] = {
@@ -42,6 +42,7 @@ _WANTED: dict[Kind, str] = {
     "whole": "a positive whole number",
     "number": "a positive number",
     "percent": "a percentage from 1 to 100, or 0 for never",
+    "time": "a positive number of seconds, or none",
     "level": f"one of {', '.join(LEVELS)}",
 }
 
@@ -114,9 +115,13 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 fixed={"-nc": False, "--no-context-files": False}, file="user", sdk=True),
         Setting("tools", "words", "only these tools", "a,b", pi={"-t": "--tools"}, sdk=True),
         Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
+        Setting("tasks", "switch", "the model may hand work to agents of its own",
+                fixed={"--no-tasks": False}, file="user", sdk=True),
         Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
                 fixed={"--no-yolo": ("all",)}, file="user"),
         Setting("yolo", "switch", "never ask"),
+        Setting("approval_timeout", "time", "how long a question to a client waits",
+                "S|none", file="user", default=300, sdk=True),
         Setting("jail", "switch", "keep the built-in tools in the working directory, offline",
                 file="user", default=False, old=("jail_by_default",), sdk=True),
         Setting("ext", "list", "load an extension; may be repeated", "DIR", flags=("-e", "--ext"),
@@ -136,6 +141,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("max_cost", "number", "US dollars for one prompt", "USD", file="user", sdk=True),
         Setting("max_tokens", "whole", "tokens for one prompt", "N", file="user", sdk=True),
         Setting("max_seconds", "number", "time for one prompt", "S", file="user", sdk=True),
+        Setting("spend_file", "text", "share a limit with other processes: `zot swarm budget`",
+                "FILE"),
         Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
                 file="user", default=120, sdk=True),
         Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",
@@ -150,6 +157,11 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("durable", "switch", "runs survive the process: needs a session file", sdk=True),
         Setting("on_crash", "text", "what a run does after a crash: continue, hold or fail", "WORD",
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
+    ),
+    "Terminal": (
+        Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
+                file="user", default="terminal"),
+        Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (
         Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),
@@ -181,7 +193,9 @@ def from_text(setting: Setting, text: str) -> Json:
             value = tuple(part.strip() for part in text.split(",") if part.strip())
         case "switch":
             value = _SWITCH_WORDS.get(text.lower(), text)
-        case "whole" | "number" | "percent":
+        case "time" if text == "none":
+            value = 0
+        case "whole" | "number" | "percent" | "time":
             try:
                 value = float(text)
             except ValueError:
@@ -217,6 +231,8 @@ def _fits(kind: Kind, value: Json) -> bool:
             return is_number and isinstance(value, int) and 0 < value < 1e15
         case "number":
             return is_number and 0 < value < 1e15
+        case "time":
+            return is_number and 0 <= value < 1e15
         case "percent":
             return is_number and (value == 0 or 1 <= value <= 100)
         case _:

@@ -147,6 +147,13 @@ class Pager:
             self._message = ""
             self._act(key.text or key.name)
 
+    def spoken(self) -> list[str]:
+        return [plain(line) for i in range(len(self._sections)) for line in self._lines(i)]
+
+    def take_line(self, text: str) -> bool:
+        self._leave()
+        return True
+
     def _act(self, name: str) -> None:
         page = max(1, self._height - 2)
         steps = {

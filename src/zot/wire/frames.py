@@ -466,6 +466,8 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+    questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
+    """Feature `approvals`: what waits for an answer."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
 
@@ -491,6 +493,8 @@ class AgentShape(Struct, frozen=True, omit_defaults=True):
     usage: UsageShape
     questions: tuple[str, ...] = ()
     """The `request_id` of each question that is open."""
+    parent: str | UnsetType = UNSET
+    """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
 
 
 class AgentList(Struct, frozen=True):

@@ -219,8 +219,8 @@ def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Sent
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
-def encode(frame: Any) -> bytes:
-    return encode_line(frame)
+encode = encode_line
+"""A frame as its line."""
 
 
 def signed(line: bytes, signature: bytes) -> bytes:
@@ -228,9 +228,9 @@ def signed(line: bytes, signature: bytes) -> bytes:
     return line[:-2] + signature + b"}\n"
 
 
-def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:
-    """The line with the fields of the feature `seq` added."""
+def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType | None) -> bytes:
+    """The line with the fields of the feature `seq` added; a run that no client began has no id."""
     extra = b',"seq":%d' % seq
-    if prompt_id is not UNSET:
+    if isinstance(prompt_id, Raw):
         extra += b',"prompt_id":' + bytes(prompt_id)
     return line[:-2] + extra + b"}\n"

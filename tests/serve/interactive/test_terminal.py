@@ -174,7 +174,7 @@ def test_it_stops_like_any_program_and_goes_on(at_terminal):
 def test_a_resize_keeps_every_settled_line_once(at_terminal):
     turns = [{"text": [f"line {number} of it\n\n" for number in range(60)], "delay_ms": 10}]
     program = at_terminal(turns, "go on")
-    program.until("line 10 of")
+    program.until(lambda shown: any("line 10 of" in line for line in shown.everything))
     for columns, rows in ((60, 20), (100, 30), (50, 24), (80, 24)):
         program.resize(columns, rows)
         program.pump(0.05)
@@ -185,6 +185,8 @@ def test_a_resize_keeps_every_settled_line_once(at_terminal):
 
 def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
     program = at_terminal([], "--provider", "anthropic", "hello you")
+    program.until("zot needs a model")
+    program.type("\x1b")
     shown = program.until("❯ hello you")
     assert "key" in shown.text
 
@@ -286,3 +288,46 @@ def test_a_session_is_gone_on_with_and_its_beginning_is_in_the_pager(at_terminal
     again.until("of 14")
     again.type("g")
     again.until("question 0")
+
+
+def drafts(tmp_path):
+    return [path.read_text() for path in (tmp_path / "zot" / "drafts").glob("*")]
+
+
+def test_a_draft_survives_a_kill_and_the_next_start_has_it(at_terminal, tmp_path):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("precious words")
+    program.until("❯ precious words")
+    program.until(lambda _: drafts(tmp_path) == ["precious words"])
+    program.process.kill()
+    program.process.wait(10)
+    again = at_terminal(HELLO)
+    again.until("❯ precious words")
+    again.type("\r")
+    again.until("Hello")
+    again.type("\x04")
+    assert again.end() == 0
+    assert drafts(tmp_path) == []
+
+
+def test_a_draft_of_a_terminal_that_lives_is_left_to_it(at_terminal, tmp_path):
+    first = at_terminal(HELLO)
+    first.until("scripted")
+    first.type("mine")
+    first.until(lambda _: drafts(tmp_path) == ["mine"])
+    second = at_terminal(HELLO)
+    second.until("scripted")
+    assert "mine" not in second.shown.text
+
+
+def test_what_was_sent_is_in_the_history_of_the_next_session(at_terminal):
+    program = at_terminal(HELLO)
+    program.type("sent long ago\r")
+    program.until("Hello")
+    program.type("\x04")
+    assert program.end() == 0
+    again = at_terminal(HELLO)
+    again.until("scripted")
+    again.type("\x1b[A")
+    again.until("❯ sent long ago")

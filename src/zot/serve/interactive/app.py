@@ -7,13 +7,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import ZotError
+from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
@@ -28,14 +28,20 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
-    from zot.provider.types import Message
+    from zot.home import Surroundings
+    from zot.provider.types import Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve.interactive.kept import Draft, History
+    from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.view import View
+    from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
+DRAFT_SECONDS = 0.3
+"""So long after a key what is written is on disk."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -49,16 +55,22 @@ Result = TypeVar("Result")
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
+    spoken = False
+    """Nothing is drawn: what there is to see is read out."""
+
     def __init__(
         self,
         loop: Loop,
-        environ: Mapping[str, str],
+        find_plan: Callable[[str], Plan],
+        around: Surroundings,
         *,
         theme: Theme,
         keymap: dict[str, str] | None = None,
     ) -> None:
+        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
         self.loop = loop
-        self.environ = environ
+        self.find_plan = find_plan
+        self.around = around
         self.theme = theme
         self.editor = Editor()
         self.keymap = keymap or default_keymap()
@@ -67,6 +79,8 @@ class App(RuntimeClient):
         self.view: View | None = None
         self.loading = True
         self.focused = True
+        self.failure = ""
+        """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
         self._events: deque[Event] = deque()
@@ -93,6 +107,11 @@ class App(RuntimeClient):
             "suspend": loop.suspend,
             "redraw": loop.redraw,
         }
+        self._themes: ThemeChoice | None = None
+        self.history: History | None = None
+        self.draft: Draft | None = None
+        self._draft_due = 0.0
+        """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
         self.completion = Completion(self)
         self._working = Cancel()
@@ -115,6 +134,13 @@ class App(RuntimeClient):
         return len(self._events) > 4 * MAX_WAITING
 
     def can_answer(self, what: Question) -> bool:
+        return True
+
+    def submit(self, text: str, slash: bool) -> bool:
+        if slash:
+            self.loop.post(lambda: self._command(text))
+        else:
+            self.loop.post(lambda: self.guarded(lambda: self.send(text)))
         return True
 
     # --- for commands and questions ----------------------------------------------------------
@@ -191,18 +217,25 @@ class App(RuntimeClient):
         except Exception as error:
             self.note(str(internal_error(error)), "error")
 
+    def call_back(self, text: str) -> None:
+        """Tell a person who looks elsewhere that zot waits for them, or is done."""
+        if not self.focused:
+            from zot.serve.interactive.notify import notification
+
+            self.loop.terminal.write(notification(text, self.around.environ))
+
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
-    def send(self, text: str) -> None:
-        """Send a prompt, or queue it while the agent works."""
+    def send(self, text: str, call: ToolCall | None = None) -> None:
+        """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text)
+        elif call is not None or not (runtime.busy and runtime.follow(text)):
+            runtime.prompt(text, call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
@@ -250,11 +283,17 @@ class App(RuntimeClient):
         if self._unsent and not self.editor.text:
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
+        if isinstance(error, AuthError):
+            from zot.serve.interactive.model_commands import first_run
+
+            first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
 
     def stop_work(self) -> None:
+        if self.draft is not None:
+            self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
         self._working.set()
         self._room.set()
 
@@ -262,10 +301,29 @@ class App(RuntimeClient):
 
     def tick(self) -> float | None:
         self._take_events()
+        waits = []
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
-            return 1.0 - passed % 1.0
-        return None
+            waits.append(1.0 - passed % 1.0)
+        if self._draft_due and self.draft is not None:
+            left = self._draft_due - time.monotonic()
+            if left <= 0:
+                self._draft_due = 0.0
+                self.draft.keep(self.editor.full_text)
+            else:
+                waits.append(left)
+        return min(waits, default=None)
+
+    def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
+        """Take up what was written in earlier sessions, and what one that died left behind."""
+        self.history, self.draft = history, draft
+        for text in self.editor.history:
+            history.add(text)  # sent before this was loaded
+        self.editor.history[:0] = texts
+        if left:
+            self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
+            self.note("what was written and not sent the last time is back")
+        self._draft_due = time.monotonic()
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -336,7 +394,7 @@ class App(RuntimeClient):
             case "focus" | "blur":
                 self.focused = key.name == "focus"
             case "reply":
-                pass
+                self._told(key.text)
             case _ if self.loop.full is not None:
                 self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
@@ -346,6 +404,7 @@ class App(RuntimeClient):
             case _:
                 self._type(key)
                 self.completion.update()
+                self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
 
     def _type(self, key: KeyPress) -> None:
         match key.name:
@@ -356,6 +415,25 @@ class App(RuntimeClient):
                 self.editor.paste(key.text)
             case name:
                 self._act(self.keymap.get(name, ""))
+
+    def dress(self, choice: ThemeChoice) -> None:
+        """Use a theme; the terminal is asked for its background where that makes a difference."""
+        self._themes = choice
+        self._wear(choice.dark)
+        if choice.depends:
+            self.loop.terminal.write("\x1b]11;?\x1b\\")
+
+    def _wear(self, theme: Theme) -> None:
+        self.theme = theme
+        self.loop.use_theme(theme)
+
+    def _told(self, reply: str) -> None:
+        """An answer of the terminal."""
+        if self._themes is not None:
+            from zot.tui.palette import is_light
+
+            if is_light(reply):
+                self._wear(self._themes.light)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""
@@ -402,7 +480,9 @@ class App(RuntimeClient):
         if self._stop():
             return
         if self.editor.text:
-            self.editor.take()
+            text = self.editor.take()
+            if self.history is not None:
+                self.history.add(text)
         elif time.monotonic() < self._leaves_until:
             self.exit()
         else:
@@ -413,6 +493,10 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.history is not None:
+            self.history.add(text)
+        if self.draft is not None:
+            self.draft.keep("")
         if self.loading:
             self._unsent.append(text)
         else:

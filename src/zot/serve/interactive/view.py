@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import assert_never
 
 from zot.core import events
 from zot.core.events import Event
-from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 from zot.tui.blocks import (
     Level,
     LiveBlock,
@@ -26,7 +27,8 @@ _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "
 class View:
     """What was said and done, in order. Blocks leave it when they are settled and written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spoken: bool = False) -> None:
+        self._spoken = spoken
         self.record: list[LiveBlock] = []
         """Everything, for the pager; its texts are those of the session."""
         self._open: deque[LiveBlock] = deque()
@@ -44,18 +46,22 @@ class View:
     def settle(self, width: int) -> list[Line]:
         """Lines that are final since it was last asked."""
         lines: list[Line] = []
+        for _, is_first, new in self.settled(width):
+            lines += [EMPTY, *new] if is_first else new
+        return lines
+
+    def settled(self, width: int) -> Iterator[tuple[LiveBlock, bool, list[Line]]]:
+        """The same with the block they belong to, and whether they are its first ones."""
         while self._open:
             block = self._open[0]
             closed = block.closed
-            new = block.settle(width)
-            if new:
-                lines += new if self._begun else [EMPTY, *new]
+            if new := block.settle(width):
+                yield block, not self._begun, new
                 self._begun = True
             if not closed:
                 break
             self._open.popleft()
             self._begun = False
-        return lines
 
     def live(self, width: int, height: int) -> list[Line]:
         """The blocks that still change; the last of them where there is no room for all."""
@@ -117,6 +123,10 @@ class View:
             case events.Done():
                 self._end_everything()
                 self.activity = ""
+            case events.ApprovalRequest():
+                self._does("waiting for you")
+            case events.ApprovalResolved():
+                self._does("working")
             case events.CompactStart():
                 self._does("compacting")
             case events.CompactDone(tokens_before=before, tokens_after=after):
@@ -145,8 +155,8 @@ class View:
                     self.note(f"MCP server {name}: {error}", "warning")
             case (
                 events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
-                | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()
-                | events.ApprovalResolved() | events.ExtensionPanel() | events.ExtensionAsk()
+                | events.AssistantMessage() | events.QueueUpdate()
+                | events.ExtensionPanel() | events.ExtensionAsk()
                 | events.ToolStarted()
             ):  # fmt: skip
                 pass  # the program's own business, or told by another event
@@ -167,7 +177,7 @@ class View:
     def _add_text(self, text: str) -> None:
         if self._text is None:
             self._end_texts()
-            self._text = MarkdownBlock()
+            self._text = MarkdownBlock(spoken=self._spoken)
             self.add(self._text)
             self._does("answering")
         self._text.add(text)
@@ -195,7 +205,9 @@ class View:
         tool.exit_code = code if isinstance(code, int) else None
         if isinstance(diff, str) and not result.is_error:
             tool.diff, tool.diff_line = diff, int(details.get("first_changed_line") or 0)
-        texts = [part.text if isinstance(part, Text) else "[image]" for part in result.content]
+        texts = [
+            part.text if isinstance(part, Text) else image_line(part) for part in result.content
+        ]
         tool.finish("\n".join(texts), failed=result.is_error, seconds=seconds)
 
     def _turn_ended(self, stop: str, error: str | None) -> None:
@@ -220,6 +232,10 @@ class View:
         for tool in self._tools.values():
             tool.give_up()
         self._tools.clear()
+
+
+def image_line(image: Image) -> str:
+    return f"[{image.mime_type}, {len(image.data) / 1000:.0f} kB]"
 
 
 def shown_text(message: Message) -> str:

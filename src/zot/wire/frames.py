@@ -493,6 +493,8 @@ class AgentShape(Struct, frozen=True, omit_defaults=True):
     usage: UsageShape
     questions: tuple[str, ...] = ()
     """The `request_id` of each question that is open."""
+    parent: str | UnsetType = UNSET
+    """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
 
 
 class AgentList(Struct, frozen=True):

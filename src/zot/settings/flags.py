@@ -53,6 +53,7 @@ class Options(Struct, frozen=True):
     max_cost: float | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
+    spend_file: str = ""
     idle_timeout: float | None = None
     compact_at: float | None = None
     continue_: bool = False

@@ -141,6 +141,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("max_cost", "number", "US dollars for one prompt", "USD", file="user", sdk=True),
         Setting("max_tokens", "whole", "tokens for one prompt", "N", file="user", sdk=True),
         Setting("max_seconds", "number", "time for one prompt", "S", file="user", sdk=True),
+        Setting("spend_file", "text", "share a limit with other processes: `zot swarm budget`",
+                "FILE"),
         Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
                 file="user", default=120, sdk=True),
         Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",

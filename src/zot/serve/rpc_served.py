@@ -293,6 +293,7 @@ class ServedAgent(RuntimeClient):
                     raise too_large(size)  # before the work of making it
                 line = zot.success_in_pieces(incoming, self._messages.answer(messages))
                 if len(line) > MAX_ANSWER:
+                    self._messages = None  # what cannot be sent is not kept
                     raise too_large(len(line))
                 self._put(line, UNSET)
             case _:

@@ -253,7 +253,8 @@ def report(
             "",
             "Written by `python bench/agents.py --write`. Bare Python: as many threads that sleep"
             " and write into a pipe, in turn",
-            f"with ours; {os.cpu_count()} cores, load {load:.0f} (most of it other work).",
+            f"with ours; {os.cpu_count()} cores, load {load:.0f} (most of it other work), both run"
+            f" with `nice {os.nice(0)}`.",
             "",
             f"{AGENTS} agents, {DELTAS} deltas each, {PAUSE_MS} ms apart, all at once"
             f" ({len(ours)} rounds):",

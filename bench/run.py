@@ -13,14 +13,14 @@ import argparse
 import json
 import platform
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 
-from measure import Program, Samples, in_turn
+from measure import Program, Samples, Server, in_turn
 
 ROOT = Path(__file__).parent.parent
 ZOT = "zot"
@@ -50,15 +50,6 @@ GOALS = {
     "memory after 200 turns": "1.05",
 }
 """What each row may be at most, as a part of the other program's figure."""
-FIRST, WHOLE = "first", "whole"
-PROVIDER = "the fake provider"
-NET = {
-    "exec to first delta": FIRST,
-    "prompt to first delta, warm": FIRST,
-    "one-delta prompt, warm": WHOLE,
-    "first delta after 200 turns of 2 KB": FIRST,
-}
-"""Rows from which the provider's own time is taken out."""
 MEGABYTES = "memory"
 
 
@@ -78,7 +69,7 @@ def main() -> None:
             other = options.called or options.against or ""
             if options.against:
                 programs.append(Program(other, shlex.split(options.against), url, folder))
-            bench = Bench(programs, python, url, options.runs)
+            bench = Bench(programs, python, Provider(url), options.runs)
             bench.measure()
         page = report(bench.samples, other, options.runs) + session_rows(python)
     options.out.write_text(page, encoding="utf-8")
@@ -115,16 +106,29 @@ class FakeServer:
         self._process.stdout.close()
 
 
+class Provider:
+    """Knows what the fake provider itself took: nobody's merit, so it is taken out. How long it
+    takes depends on the request, which is each program's own."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = HTTPConnection(url.removeprefix("http://").rstrip("/"))
+
+    def spent(self) -> tuple[float, float]:
+        """Seconds since the last call of this, up to the first delta and to the end."""
+        self._connection.request("GET", "/spent")
+        seconds = json.load(self._connection.getresponse())
+        return seconds["first"], seconds["whole"]
+
+
 class Bench:
-    def __init__(self, programs: list[Program], python: str, url: str, runs: int) -> None:
+    def __init__(self, programs: list[Program], python: str, provider: Provider, runs: int) -> None:
         self.programs = programs
         self.python = python
-        self.address = url.removeprefix("http://").rstrip("/")
+        self.provider = provider
         self.runs = runs
         self.samples = Samples()
 
     def measure(self) -> None:
-        self.provider_time()
         for part in (self.starts, self.warm_prompts, self.streams, self.tools, self.long):
             print(f"measuring {part.__name__}", file=sys.stderr)
             part()
@@ -132,23 +136,12 @@ class Bench:
     def add(self, row: str, program: Program, value: float) -> None:
         self.samples.add(row, program.name, value)
 
-    def provider_time(self) -> None:
-        """What the fake provider itself takes, over a connection that is open: nobody's merit."""
-        host, _, port = self.address.partition(":")
-        message = {"role": "user", "content": [{"type": "text", "text": "text:1"}]}
-        request = {"model": "any", "max_tokens": 99, "stream": True, "messages": [message]}
-        body = json.dumps(request).encode()
-        head = f"POST /v1/messages HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection((host, int(port))) as connection:
-            for _ in range(4 * self.runs):
-                started, data = time.perf_counter(), b""
-                connection.sendall(head.encode() + body)
-                for row, word in ((FIRST, b"text_delta"), (WHOLE, b"message_stop")):
-                    while word not in data:
-                        data += connection.recv(65536)
-                    self.samples.add(row, PROVIDER, time.perf_counter() - started)
-                while not data.endswith(b"0\r\n\r\n"):
-                    data += connection.recv(65536)
+    def prompt(self, server: Server, message: str) -> tuple[float, float]:
+        """Seconds to the first delta and to the end, without what the provider took."""
+        self.provider.spent()
+        first, end = server.prompt(message)
+        spent_first, spent_whole = self.provider.spent()
+        return first - spent_first, end - spent_whole
 
     # --- start -------------------------------------------------------------------------------
 
@@ -180,9 +173,11 @@ class Bench:
 
     def first_delta(self, program: Program) -> None:
         with program.start() as server:
+            self.provider.spent()
             server.send(type="prompt", message="text:1")
-            self.add("exec to first delta", program, server.until("text_delta") - server.started)
+            first = server.until("text_delta") - server.started
             server.until("done")
+            self.add("exec to first delta", program, first - self.provider.spent()[0])
 
     # --- prompts -----------------------------------------------------------------------------
 
@@ -190,7 +185,7 @@ class Bench:
         servers = {program.name: program.warm() for program in self.programs}
 
         def one(program: Program) -> None:
-            first, end = servers[program.name].prompt("text:1")
+            first, end = self.prompt(servers[program.name], "text:1")
             self.add("prompt to first delta, warm", program, first)
             self.add("one-delta prompt, warm", program, end)
 
@@ -231,9 +226,9 @@ class Bench:
     def tool(self, program: Program, name: str, script: str) -> None:
         rounds = 50
         with program.warm() as server:
-            _, plain = server.prompt("text:1")
+            _, plain = self.prompt(server, "text:1")
             cpu, server.tools = server.cpu(), 0
-            seconds = server.run(f"rounds:{rounds} {script}")
+            seconds = server.run(f"rounds:{rounds} {script}") - self.provider.spent()[1]
             assert server.tools == rounds, f"{program.name}: {server.tools} results of {rounds}"
             self.add(f"{name}, round trip", program, (seconds - plain) / rounds)
             if name.startswith("bash"):
@@ -241,7 +236,8 @@ class Bench:
 
     def many_commands(self, program: Program) -> None:
         with program.warm() as server:
-            seconds = server.run("tools:50:sleep 0.02")
+            self.provider.spent()
+            seconds = server.run("tools:50:sleep 0.02") - self.provider.spent()[1]
             self.add("50 commands of 20 ms in one turn", program, seconds)
 
     # --- long conversations ------------------------------------------------------------------
@@ -251,7 +247,8 @@ class Bench:
         servers = {program.name: program.warm() for program in self.programs}
         for turn in range(turns):
             for program in self.programs:
-                first, _ = servers[program.name].prompt(f"text:20 size:50\n{PADDING} ({turn})")
+                message = f"text:20 size:50\n{PADDING} ({turn})"
+                first, _ = self.prompt(servers[program.name], message)
                 if turn >= turns - counted:
                     self.add("first delta after 200 turns of 2 KB", program, first)
 
@@ -276,12 +273,12 @@ def report(samples: Samples, other: str, runs: int) -> str:
     head += [other, "zot / other", "goal"] if other else []
     rows = [head, ["---"] * len(head)]
     for name, goal in GOALS.items():
-        ours = net(samples, name, ZOT)
+        ours = samples.figure(name, ZOT)
         if ours is None:
             continue
         in_megabytes = name.startswith(MEGABYTES)
         row = [name, shown(ours, in_megabytes), "" if in_megabytes else f"{ours / bare:.3g}"]
-        theirs = net(samples, name, other) if other else None
+        theirs = samples.figure(name, other) if other else None
         if theirs is not None:
             row += [shown(theirs, in_megabytes), f"**{ours / theirs:.2f}**", f"at most {goal}"]
         rows.append(row)
@@ -291,7 +288,8 @@ def report(samples: Samples, other: str, runs: int) -> str:
             "# Results",
             "",
             f"Written by `python3 dev.py bench`: zot{beside}, interleaved in one run of {runs}",
-            "rounds, lower quartile of each row; the fake provider's own time is taken out.",
+            "rounds, lower quartile of each row. What the fake provider itself took, from a",
+            "request being there to its delta being sent, is taken out: it depends on the request.",
             "Ratios travel between machines, times do not.",
             "",
             f"Python {platform.python_version()}, {platform.system()} {platform.machine()}; "
@@ -301,13 +299,6 @@ def report(samples: Samples, other: str, runs: int) -> str:
             "",
         ]
     )
-
-
-def net(samples: Samples, row: str, program: str) -> float | None:
-    figure = samples.figure(row, program)
-    if figure is None or row not in NET:
-        return figure
-    return figure - (samples.figure(NET[row], PROVIDER) or 0.0)
 
 
 def shown(value: float, in_megabytes: bool) -> str:

@@ -237,6 +237,31 @@ def test_the_level_of_thinking_counts_from_the_next_call_on(
     assert asked(anthropic)[-1].body["thinking"]["type"] == "enabled"
 
 
+# --- agents ----------------------------------------------------------------------------------
+
+
+def test_agents_beside_it_have_their_own_conversation_directory_and_end(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer, openai: FakeServer
+) -> None:
+    door = open_door("agents")
+    assert door.ask("say:the first") == "the first"
+    (place.work / "sub").mkdir()
+    pwd = 'tool:bash:{"command": "pwd > where"}\nthen\nsay:looked'
+    assert door.ask_another("a", pwd, cwd="sub") == "looked"
+    assert (place.work / "sub" / "where").read_text().strip() == str(place.work / "sub")
+    assert "the first" not in last_body(anthropic)
+    assert door.ask_another("b", "say:other", provider="openai", model="gpt-5") == "other"
+    assert "other" in last_body(openai)
+    assert door.agents() == [("a", "idle"), ("b", "idle")]
+    with pytest.raises(Exception, match="already"):
+        door.ask_another("a", "say:no")
+    door.close_agent("a")
+    with pytest.raises(Exception, match="no agent"):
+        door.close_agent("a")
+    assert door.agents() == [("b", "idle")]
+    assert door.ask("say:still here") == "still here"
+
+
 # --- sessions --------------------------------------------------------------------------------
 
 

@@ -1,5 +1,7 @@
 """What things cost, counted and not timed: threads, writes, processes and system calls."""
 
+import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -61,6 +63,59 @@ def test_a_prompt_needs_one_thread_and_each_frame_one_write(tmp_path):
     assert writes == [1] * len(done.stdout.splitlines())
 
 
+# Counts the Python functions that run in other threads than the main one, up to each `done`.
+CALLS = """
+import os, sys, threading
+from zot.__main__ import main
+from zot.lines import LineWriter
+calls, seen = [0], []
+def count(frame, event, argument):
+    calls[0] += event == "call"
+plain_put = LineWriter.put
+def put(self, data):
+    if data.startswith(b'{"type":"done"'):
+        seen.append(calls[0])
+    plain_put(self, data)
+LineWriter.put = put
+threading.setprofile(count)
+sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
+main()
+os.write(2, repr(seen).encode())
+"""
+
+
+def calls_of(messages, folder):
+    """How many functions were called for each of these prompts."""
+    (folder / "small.txt").write_text("a line\n" * 40)
+    lines = [json.dumps({"id": "1", "type": "prompt", "message": text}) for text in messages]
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", CALLS, server.url],
+            input="".join(f"{line}\n" for line in lines).encode(),
+            capture_output=True,
+            timeout=60,
+            cwd=folder,
+            env={**uncovered(), "ZOT_HOME": str(folder / "home")},
+        )
+    seen = eval(done.stderr)
+    return [after - before for before, after in itertools.pairwise([0, *seen])]
+
+
+def test_a_prompt_a_delta_and_a_tool_call_take_few_steps(tmp_path):
+    short, long = "text:1", "text:1001"
+    few, many = "rounds:10 read:small.txt", "rounds:20 read:small.txt"
+    *_, prompt, deltas, fewer, more = calls_of([short, short, short, long, few, many], tmp_path)
+    assert prompt < 620
+    assert (deltas - prompt) / 1000 < 30
+    assert (more - fewer) / 10 < 680
+
+
+def test_a_prompt_costs_the_same_in_a_long_conversation(tmp_path):
+    *_, early = calls_of(["text:1"] * 4, tmp_path)
+    *_, late = calls_of(["text:1"] * 60, tmp_path)
+    assert late < early * 1.1
+
+
 def test_a_few_lines_need_no_thread_and_many_are_written_together(monkeypatch):
     read, write = os.pipe()
     written = []
@@ -100,6 +155,26 @@ def test_a_command_after_another_costs_one_process_and_few_system_calls(tmp_path
     program = next(call.split()[0] for call in calls if "execve(" in call)
     ours = [call for call in calls if call.split()[0] != program and "resumed" not in call]
     assert len(ours) < 90
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+def test_a_prompt_after_another_costs_few_system_calls(tmp_path):
+    trace = tmp_path / "trace"
+    command = [sys.executable, "-m", "zot", "rpc", "--provider", "anthropic", "--api-key", "k"]
+    with FakeServer() as server:
+        done = subprocess.run(
+            ["strace", "-f", "-o", str(trace), *command, "--base-url", server.url],
+            input=b'{"type":"prompt","message":"text:1"}\n' * 4,
+            capture_output=True,
+            timeout=60,
+            env={**uncovered(), "ZOT_HOME": str(tmp_path / "home")},
+        )
+    if b'"type":"done"' not in done.stdout:
+        pytest.skip("this system lets nobody trace")
+    calls = trace.read_text(errors="replace").splitlines()
+    ends = [at for at, call in enumerate(calls) if "write(" in call and '\\"done\\"' in call]
+    last = [call for call in calls[ends[-2] : ends[-1]] if "resumed" not in call]
+    assert len(last) <= 36, "\n".join(last)
 
 
 def last_command(trace: Path) -> list[str]:

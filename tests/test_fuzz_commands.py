@@ -12,6 +12,9 @@ from zot.wire import zot
 SECONDS = 2.0
 ROUND = 60
 COMMANDS = [
+    {"type": "open_agent", "agent": "a", "tools": ["read"], "limits": {"max_steps": 3}},
+    {"type": "close_agent", "agent": "a"},
+    {"type": "list_agents"},
     {"type": "hello", "features": ["seq"]},
     {"type": "hello", "features": []},
     {"type": "prompt", "message": "quick"},

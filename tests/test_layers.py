@@ -35,6 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "wire": ALL - {"wire"},
     # Doors and dialects do not know each other.
     "pi": ALL,
+    "acp": ALL | {"jsonrpc"},
+    "mcpserver": ALL | {"jsonrpc"},
     # It records and replays, for tests of an embedder's own.
     "sdk": ALL | {"testing"},
     # It draws and returns keys: what is drawn it is told.
@@ -43,11 +45,26 @@ ALLOWED: dict[str, set[str]] = {
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
-    "client": SMALL | {"wire", "provider"},
+    # Agents are processes of their own: the swarm drives them by the wire, like any client.
+    "swarm": SMALL | {"observe"},
+    "glasspane": SMALL | {"observe", "swarm"},
+    "client": SMALL | {"wire", "provider", "client_commands"},
+    "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
     "conformance": SMALL | {"wire", "testing.fakeserver"},
-    "cli": ALL | {"pi", "serve", "testing", "conformance", "observe"},
+    "cli": ALL
+    | {
+        "acp",
+        "mcpserver",
+        "pi",
+        "serve",
+        "testing",
+        "conformance",
+        "observe",
+        "swarm",
+        "glasspane",
+    },
     "__main__": {"", "cli"},
 }
 

@@ -269,3 +269,64 @@ def test_descriptors_above_1023_can_be_waited_for(pipe):
     finally:
         os.close(high)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, most))
+
+
+# --- lanes: several writers share one output ---------------------------------------------------
+
+
+def test_lanes_are_written_in_turn_and_each_in_its_own_order():
+    read, write = os.pipe()
+    writer = LineWriter(write)
+    flood, quiet = writer.open_lane(), writer.open_lane()
+    for number in range(400):
+        flood.put(b"f%d " % number + b"x" * 5000 + b"\n")
+    quiet.put(b"q1\n")
+    quiet.put(b"q2\n")
+    data = bytearray()
+    while data.count(b"\n") < 402:
+        data += os.read(read, 1 << 16)
+    words = [line.split(b" ")[0] for line in bytes(data).splitlines()]
+    assert [word for word in words if word[:1] == b"f"] == [b"f%d" % n for n in range(400)]
+    assert words.index(b"q1") < words.index(b"q2") < 100
+    writer.close(5)
+    os.close(read)
+    os.close(write)
+
+
+def test_a_full_lane_waits_alone():
+    read, write = os.pipe()
+    writer = LineWriter(write)
+    flood, quiet = writer.open_lane(), writer.open_lane()
+    for _ in range(100):
+        flood.put(b"x" * 65_535 + b"\n")
+    quiet.wait(Cancel())  # returns at once
+    waiting = threading.Thread(target=flood.wait, args=(Cancel(),), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    size = 0
+    while size < 100 * 65_536:
+        size += len(os.read(read, 1 << 20))
+    waiting.join(10)
+    assert not waiting.is_alive()
+    writer.close(5)
+    os.close(read)
+    os.close(write)
+
+
+def test_a_lane_that_is_closed_leaves_its_share_to_the_others_and_loses_nothing():
+    read, write = os.pipe()
+    writer = LineWriter(write)
+    lane = writer.open_lane()
+    lines = [b"%d " % number + b"y" * 20_000 + b"\n" for number in range(250)]
+    for line in lines:
+        lane.put(line)
+    writer.close_lane(lane)
+    writer.wait(Cancel())
+    data = bytearray()
+    while len(data) < sum(map(len, lines)):
+        data += os.read(read, 1 << 20)
+    assert data == b"".join(lines)
+    writer.close(5)
+    os.close(read)
+    os.close(write)

@@ -1,5 +1,6 @@
 """What `zot rpc` may not have loaded when it answers its first command: a budget, not a timing."""
 
+import json
 import subprocess
 import sys
 
@@ -10,7 +11,16 @@ from zot.testing.fakeserver import FakeServer
 
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
-    *("argparse", "json", "pathlib", "subprocess", "rich", "prompt_toolkit", "typing_extensions"),
+    *(
+        "argparse",
+        "json",
+        "pathlib",
+        "signal",
+        "subprocess",
+        "rich",
+        "prompt_toolkit",
+        "typing_extensions",
+    ),
     *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.provider.http"),
 }
 # The main thread hands its answer to the writer; only then does the rest of the program start to
@@ -48,6 +58,22 @@ def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_p
     assert loaded & FORBIDDEN == set()
 
 
+def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path):
+    code = HARNESS.replace('"type":"response"', '"result"').replace('"rpc"', '"acp"')
+    request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(request).encode() + b"\n",
+        capture_output=True,
+        timeout=60,
+        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+    )
+    assert b'"protocolVersion":1' in done.stdout
+    loaded = set(done.stderr.decode().split())
+    assert "zot.acp.server" in loaded
+    assert loaded & FORBIDDEN == set()
+
+
 def test_a_bare_interpreter_has_none_of_it_loaded():
     # Otherwise the test above would fail for a reason that is not ours.
     code = "import sys; print(*sys.modules)"
@@ -59,7 +85,7 @@ def test_a_bare_interpreter_has_none_of_it_loaded():
 
 NOT_FOR_PLAIN_HTTP = {
     *("http", "http.client", "email", "ssl", "asyncio", "subprocess", "json", "logging"),
-    *("tempfile", "shutil", "hashlib", "random"),
+    *("tempfile", "shutil", "hashlib", "random", "base64", "struct"),
     *("pathlib", "fnmatch", "urllib", "urllib.parse", "ipaddress"),
 }
 FIRST_DELTA = """

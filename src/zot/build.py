@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook
@@ -13,7 +15,10 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
+from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
+from zot.provider.types import Json
+from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -21,10 +26,12 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
+from zot.runtime.task import MAX_DEPTH, TaskSource
+from zot.runtime.task import NAME as TASK
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
-from zot.settings.plan import HOLDER_SECONDS, Plan
+from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
@@ -49,6 +56,10 @@ def build_runtime(
     own_hooks: Sequence[Hook] = (),
     owns_process: bool = False,
     check_extensions: bool = True,
+    mcp_servers: Mapping[str, Json] | None = None,
+    tasks: bool = False,
+    common: Common | None = None,
+    depth: int | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
@@ -56,21 +67,42 @@ def build_runtime(
     `warn` hears what is wrong with extensions, which start with the first prompt or with
     `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
     tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process.
+    secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
+    a file of MCP servers, by name, beside those of the files. `tasks`: the model may open agents,
+    where no setting says otherwise. `common` is there for an agent that another one opens, and
+    `depth`, the levels that it may open below it; without it the runtime is the first.
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
     models: Models = RedactingModels(AvailableModels(setup), redactor)
     if tape is not None:
         models = tape.models(models)
-    supervisor = _supervisor(setup, redactor, owns_process=owns_process)
+    is_first = common is None
+    if common is None:
+        supervisor = _supervisor(setup, redactor, owns_process=owns_process)
+        common = Common(
+            plan,
+            supervisor,
+            approval,
+            warn,
+            own_tools,
+            own_hooks,
+            check_extensions,
+            mcp_servers or {},
+        )
+        common.depth = _task_depth(setup.options, tasks)
+    supervisor = common.supervisor
+    task = _tasks(setup.options, common, common.depth if depth is None else depth)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    builtin = _builtin(plan, supervisor, own_tools, extensions=wanted.any())
+    later = wanted.any() or _has_servers(setup, mcp_servers or {})
+    builtin = _builtin(plan, supervisor, own_tools, later, owns_helper=is_first)
+    servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
+        approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
     hooks: tuple[Hook, ...] = (*own_hooks, extensions)
@@ -90,15 +122,139 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions),
+        sources=(
+            GivenTools(own_tools),
+            builtin,
+            *task,
+            *_texts(setup, skills),
+            extensions,
+            servers,
+        ),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         files=builtin,
         approval=approval,
         durable=_durable(setup, agent),
         redactor=redactor,
+        agents=common.agents,
+        owns_agents=is_first,
     )
-    return _resumed(Runtime(agent, parts), plan)
+    runtime = Runtime(agent, parts)
+    for source in task:
+        source.use(runtime)
+    return _resumed(runtime, plan)
+
+
+def _task_depth(options: Options, default: bool) -> int:
+    """Levels of agents below the first one that the tool `task` may open."""
+    return MAX_DEPTH if (default if options.tasks is None else options.tasks) else 0
+
+
+def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
+    named = not options.no_tools and (options.tools is None or TASK in options.tools)
+    return (TaskSource(common.agents, depth),) if depth > 0 and named else ()
+
+
+class Common:
+    """What the agents of one process share: the helper process, and how one more is made."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        supervisor: SharedSupervisor,
+        approval: Approval | None,
+        warn: Callable[[str], None] | None,
+        own_tools: Sequence[Tool],
+        own_hooks: Sequence[Hook],
+        check_extensions: bool,
+        mcp_servers: Mapping[str, Json],
+    ) -> None:
+        self._plan = plan
+        self._approval = approval
+        self._warn = warn
+        self._own_tools = own_tools
+        self._own_hooks = own_hooks
+        self._check_extensions = check_extensions
+        self._mcp_servers = mcp_servers
+        self.supervisor = supervisor
+        self.agents = Agents(self._build)
+        self.depth = 0
+        """Levels of agents that the model may open below the first one."""
+
+    def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
+        own, names = self._own_tools, request.tools
+        if names is not None:
+            own = [tool for tool in own if tool.name in names]
+            kept = {tool.name for tool in own}
+            request = replace(request, tools=tuple(name for name in names if name not in kept))
+        plan = plan_for(self._plan, request)
+        approval = None
+        if self._approval is not None:
+            approval = self._approval.another(plan.setup.options.approve, client)
+        elif request.approve:
+            approval = Approval(request.approve, client=client)
+        return build_runtime(
+            plan,
+            client,
+            approval=approval,
+            warn=self._warn,
+            own_tools=own,
+            own_hooks=self._own_hooks,
+            check_extensions=self._check_extensions,
+            mcp_servers=self._mcp_servers,
+            common=self,
+            depth=self.depth if request.depth is None else request.depth,
+        )
+
+
+def plan_for(base: Plan, request: AgentRequest) -> Plan:
+    """The plan of one more agent: that of the first, with what the request says."""
+    setup = base.setup
+    session = {"session": request.session, "continue_": False, "resume": False}
+    options = replace(
+        setup.flags,
+        cwd=os.path.join(setup.cwd, request.cwd),
+        no_session=not request.session,
+        durable=request.durable,
+        **session,
+        **_model_changes(setup, request),
+    )
+    if request.limits is not None:
+        limits = asdict(request.limits)
+        options = replace(options, **{name: value for name, value in limits.items() if value})
+    if request.tools is not None:
+        options = replace(options, tools=request.tools, no_tools=not request.tools)
+    if request.approve is not None:
+        options = replace(options, approve=request.approve)
+    if request.jail is not None:
+        options = replace(options, jail=request.jail)
+    resumed = resumed_by(options, setup.around)
+    try:
+        last = resumed.last_model if resumed is not None else None
+        return Plan(setup.derived(options, last), resumed, base.tape)
+    except BaseException:
+        if resumed is not None:
+            resumed.close()
+        raise
+
+
+def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
+    """The flags of the model that is asked for. One that is not asked for is that of the session,
+    or of the first agent."""
+    if request.session and not (request.provider or request.model):
+        return {}
+    wanted = request.provider
+    if wanted and wanted != setup.info.name:
+        wanted = setup.known.provider(wanted).name
+    if wanted and wanted != setup.info.name:
+        # A key and an address of the command line are for its own provider.
+        alone = {"api_key": "", "base_url": "", "script": ""}
+        return {"provider": wanted, "model": request.model, **alone}
+    return {
+        "provider": setup.info.name,
+        "model": request.model or setup.model.id,
+        "base_url": setup.base_url,
+    }
 
 
 def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
@@ -141,7 +297,12 @@ def _plain(tool: Tool) -> Tool:
 
 
 def _builtin(
-    plan: Plan, supervisor: SharedSupervisor, own: Sequence[Tool], *, extensions: bool
+    plan: Plan,
+    supervisor: SharedSupervisor,
+    own: Sequence[Tool],
+    extensions: bool,
+    *,
+    owns_helper: bool,
 ) -> BuiltinTools:
     """The built-in tools within what the flags allow."""
     setup, options = plan.setup, plan.setup.options
@@ -151,7 +312,8 @@ def _builtin(
         names = None if names is None else [name for name in names if name in NAMES]
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
-        names = None if names is None else [name for name in names if name != SkillTool.name]
+        others = (SkillTool.name, TASK)
+        names = None if names is None else [name for name in names if name not in others]
     return BuiltinTools(
         setup.cwd,
         setup.around,
@@ -159,6 +321,7 @@ def _builtin(
         secret_names(setup),
         supervisor,
         jail=options.jail,
+        owns_helper=owns_helper,
         every=plan.tape is not None and plan.tape.replays,
     )
 
@@ -178,10 +341,40 @@ def _extension_options(
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
-        reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
+        reserved=frozenset(
+            (*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name, TASK)
+        ),
         warn=warn,
         hide=supervisor.hide,
     )
+
+
+def _mcp_options(
+    setup: Setup,
+    supervisor: SharedSupervisor,
+    builtin: BuiltinTools,
+    given: Mapping[str, Json],
+) -> McpOptions:
+    options = setup.options
+    return McpOptions(
+        setup.cwd,
+        setup.around.home,
+        setup.around.environ,
+        given=given,
+        files=options.mcp is not False,
+        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
+        names=() if options.no_tools else options.tools,
+        keys=secret_names(setup),
+        shorten=builtin.shorten,
+        hide=supervisor.hide,
+        jailed=lambda: builtin.jailed,
+    )
+
+
+def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
+    """Whether there can be tools of MCP servers, whose names nobody knows yet."""
+    files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
+    return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
@@ -191,7 +384,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

@@ -54,26 +54,23 @@ class Cancel:
         """Run `callback` if the abort comes while the block runs, or at once if it already came."""
         return _Calling(self, callback)
 
-    def _call(self, key: int, callback: Callable[[], None]) -> None:
-        with self._lock:
-            aborted = self._is_set
-            if not aborted:
-                self._callbacks[key] = callback
-        if aborted:
-            callback()
-
-    def _forget(self, key: int) -> None:
-        with self._lock:
-            self._callbacks.pop(key, None)
-
 
 class _Calling:
+    """Holds a callback in a Cancel for as long as a block runs."""
+
     def __init__(self, cancel: Cancel, callback: Callable[[], None]) -> None:
         self._cancel = cancel
         self._callback = callback
 
     def __enter__(self) -> None:
-        self._cancel._call(id(self), self._callback)
+        cancel = self._cancel
+        with cancel._lock:
+            aborted = cancel._is_set
+            if not aborted:
+                cancel._callbacks[id(self)] = self._callback
+        if aborted:
+            self._callback()
 
     def __exit__(self, *_: object) -> None:
-        self._cancel._forget(id(self))
+        with self._cancel._lock:
+            self._cancel._callbacks.pop(id(self), None)

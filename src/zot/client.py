@@ -12,34 +12,25 @@ import os
 import subprocess
 import threading
 import time
-from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 
+from zot.client_commands import ClientCommands, image_fields
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
-from zot.provider.types import Image, Level
+from zot.provider.types import Image
 from zot.wire import frames
 from zot.wire.frames import (
-    ApprovalShape,
-    ChangedFileShape,
-    CheckpointShape,
-    CommandRan,
-    CommandShape,
+    AgentShape,
     EventFrame,
-    MessageShape,
-    ModelShape,
-    Rewound,
-    SessionShape,
-    ShellRan,
-    State,
 )
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
-from zot.wire.zot import HelloData, ModelSet, ReasoningSet, RunEnd, Started
+from zot.wire.zot import HelloData, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
 STDERR_KEPT = 64 * 1024
@@ -68,8 +59,10 @@ class ClientTimeout(ZotError):
 class EventIterator(Iterator[Event]):
     """The events of one prompt or compact, up to and including Done. Closing it early aborts."""
 
-    def __init__(self, client: Client, id: str, timeout: float | None) -> None:
+    def __init__(self, client: Client, id: str, timeout: float | None, agent: str = "") -> None:
         self.id = id
+        self.agent = agent
+        """Whose run it is; empty: the process's own agent's."""
         self.queued = 0
         """Runs that were ahead of this one."""
         self.resumed = False
@@ -100,7 +93,7 @@ class EventIterator(Iterator[Event]):
         with self._condition:
             over = self.ended or self._client._gone is not None
         if not over:
-            self._client.abort(self.id)
+            self._client.request("abort", target=self.id, **for_agent(self.agent))
             for _ in self:
                 pass
 
@@ -126,7 +119,7 @@ class EventIterator(Iterator[Event]):
             raise self._client._gone
 
 
-class Client:
+class Client(ClientCommands):
     """One child process. Safe to use from any thread."""
 
     def __init__(
@@ -152,14 +145,17 @@ class Client:
         if isinstance(command, str):
             raise TypeError(f"command must be a list of words, not {command!r}")
         self.timeout = timeout
-        self._on_event = on_event
         self._condition = threading.Condition()
         self._write_lock = threading.Lock()
         self._answers: dict[str, Response | None] = {}
         self._starting: dict[str, EventIterator] = {}
-        self._runs: deque[EventIterator] = deque()
+        self._runs: dict[str, deque[EventIterator]] = {"": deque()}
+        """Of each agent, in the order of their events; the process's own has no name."""
+        self._listeners: dict[str, Callable[[Event], None]] = {"": on_event}
         self._gone: ServerGone | None = None
         self._closed = False
+        self._several = False
+        """Frames may say whose they are."""
         self._next_id = 0
         self._stderr = bytearray()
         self._process = _spawn(command, cwd, env, token)
@@ -176,85 +172,7 @@ class Client:
                 self.close()
                 raise
 
-    # --- runs --------------------------------------------------------------------------------
-
-    def prompt(
-        self,
-        text: str,
-        images: Sequence[Image] = (),
-        *,
-        timeout: float | None = None,
-        run: str = "",
-    ) -> EventIterator:
-        """Send a prompt; the iterator gives its events, last of all Done.
-
-        A second prompt queues in the server, and its events come after the first one's.
-        `timeout` limits the silence between two events, in seconds. `run`: your own name for a
-        durable run; under one that the server knows nothing is run again (`resumed`, `end`).
-
-        Raises:
-            CommandError: it was refused.
-            ServerGone: the child has ended.
-        """
-        fields: dict[str, Any] = {"message": text, **({"run": run} if run else {})}
-        if images:
-            fields["images"] = [_image(image) for image in images]
-        return self._run("prompt", fields, timeout)
-
-    def retry(self, *, timeout: float | None = None) -> EventIterator:
-        """Have the last prompt answered once more, which failed or was aborted: with the model and
-        the credential of now, and without saying it again."""
-        return self._run("retry_prompt", {}, timeout)
-
-    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
-        """Say how a durable run goes on that is held after a crash."""
-        self.request("resume_run", run=run, decision=decision)
-
-    def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
-        """Have the transcript summarised; the summary is in the CompactDone among the events."""
-        fields = {"instructions": instructions} if instructions else {}
-        return self._run("compact", fields, timeout)
-
-    def abort(self, target: str | None = None) -> None:
-        """Abort what runs, or the run with this id."""
-        self.request("abort", **({} if target is None else {"target": target}))
-
-    def steer(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Have a message heard after the current tool.
-
-        Raises:
-            BusyError: nothing of this client's runs that could hear it.
-        """
-        self._add("steer", text, images)
-
-    def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
-        """Have a message heard when the model would stop. Raises BusyError as `steer`."""
-        self._add("follow_up", text, images)
-
-    def approve(
-        self,
-        request_id: str,
-        decision: str,
-        reason: str = "",
-        *,
-        pattern: str = "",
-        args: dict[str, Any] | None = None,
-    ) -> None:
-        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
-        other arguments than the model's."""
-        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
-        more |= {} if args is None else {"args": args}
-        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
-
-    def approvals(self) -> tuple[ApprovalShape, ...]:
-        """What runs without a question, because it was allowed for the project or this session."""
-        return self.request("get_approvals").data_as(frames.Approvals).approvals
-
-    def remove_approval(self, tool: str, pattern: str) -> None:
-        """Ask again from now on."""
-        self.request("remove_approval", tool=tool, pattern=pattern)
-
-    # --- questions ---------------------------------------------------------------------------
+    # --- the process ------------------------------------------------------------------------
 
     def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
         fields: dict[str, Any] = {}
@@ -262,137 +180,53 @@ class Client:
             fields["token"] = token
         if features:
             fields["features"] = list(features)
+            self._several = "agents" in features
         return self.request("hello", **fields).data_as(HelloData)
 
     def ping(self) -> None:
         self.request("ping")
 
-    def state(self) -> State:
-        return self.request("get_state").data_as(State)
+    # --- agents ------------------------------------------------------------------------------
 
-    def messages(self) -> tuple[MessageShape, ...]:
-        return self.request("get_messages").data_as(frames.Messages).messages
-
-    def models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
-        """Those of the provider, or of every one with a credential."""
-        more = {"all": True} if everywhere else {}
-        return self.request("get_models", **more).data_as(frames.Models).models
-
-    def clear(self) -> None:
-        self.request("clear")
-
-    def set_model(self, model: str, provider: str = "") -> str:
-        """Go on with another model: an id, or PROVIDER/ID; its id."""
-        more = {"provider": provider} if provider else {}
-        return self.request("set_model", model=model, **more).data_as(ModelSet).model
-
-    def set_reasoning(self, level: Level) -> str:
-        return self.request("set_reasoning", reasoning=level).data_as(ReasoningSet).reasoning
-
-    def set_jail(self, on: bool) -> None:
-        """Keep the tools inside the working directory, or let them out."""
-        self.request("set_jail", jail=on)
-
-    # --- sessions ----------------------------------------------------------------------------
-
-    def sessions(self, *, everywhere: bool = False, limit: int = 100) -> tuple[SessionShape, ...]:
-        answer = self.request("list_sessions", all=everywhere, limit=limit)
-        return answer.data_as(frames.Sessions).sessions
-
-    def new_session(self) -> SessionShape:
-        return self.request("new_session").data_as(frames.SessionLoaded).session
-
-    def load_session(self, session: str) -> SessionShape:
-        """Go on with a kept session: a path, the beginning of an id, or `latest`."""
-        answer = self.request("load_session", session=session)
-        return answer.data_as(frames.SessionLoaded).session
-
-    def fork_session(
-        self, session: str = "", at: str | int | None = None, *, load: bool = True
-    ) -> SessionShape:
-        """Copy a session, up to an entry or so many messages, and go on there."""
-        answer = self.request("fork_session", session=session, at=at, load=load)
-        return answer.data_as(frames.SessionLoaded).session
-
-    def export_session(self, session: str = "", format: str = "zotsession", path: str = "") -> str:
-        """A session as text, or as a file where a path is given; the text, or the file's path."""
-        answer = self.request("export_session", session=session, format=format, path=path)
-        data = answer.data_as(frames.SessionExported)
-        text = data.path if path else data.content
-        return "" if text is UNSET else text
-
-    def checkpoints(self) -> tuple[CheckpointShape, ...]:
-        """The prompts of the conversation: where `rewind` can go back to."""
-        return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
-
-    def rewind(
+    def open_agent(
         self,
-        to: str = "",
+        agent: str = "",
         *,
-        conversation: bool = True,
-        files: bool = True,
-        preview: bool = False,
-        force: bool = False,
-    ) -> Rewound:
-        """Go back to before a prompt (the last one), with the conversation, with the files that
-        tools changed since, or both; `preview`: only say what would be done."""
-        answer = self.request(
-            "rewind",
-            to=to,
-            conversation=conversation,
-            files=files,
-            preview=preview,
-            force=force,
-        )
-        return answer.data_as(frames.Rewound)
-
-    def changed_files(self) -> tuple[ChangedFileShape, ...]:
-        """What tools changed in this session, each file with its diff from before to now."""
-        return self.request("get_changes").data_as(frames.Changes).files
-
-    # --- commands, questions, the shell ------------------------------------------------------
-
-    def commands(self) -> tuple[CommandShape, ...]:
-        """What a person can type after a slash."""
-        return self.request("get_commands").data_as(frames.Commands).commands
-
-    def run_command(self, name: str, args: str = "") -> CommandRan:
-        """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
-        answer = self.request("run_command", name=name, args=args, submit=False)
-        return answer.data_as(frames.CommandRan)
-
-    def run_shell(self, command: str, *, hidden: bool = False) -> ShellRan:
-        """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
-        answer = self.request("run_shell", command=command, hidden=hidden)
-        return answer.data_as(frames.ShellRan)
-
-    def abort_shell(self) -> None:
-        self.request("abort_shell")
-
-    def answer(
-        self,
-        request_id: str,
-        value: str | None = None,
-        *,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> None:
-        """Answer an ExtAsk (feature `dialogs`)."""
-        self.request(
-            "answer",
-            request_id=request_id,
-            value=value,
-            confirmed=confirmed,
-            cancelled=cancelled,
-        )
-
-    def request(self, type: str, **fields: Any) -> Response:
-        """Send any command and wait for its response.
+        on_event: Callable[[Event], None] = lambda event: None,
+        **fields: Any,
+    ) -> ClientAgent:
+        """One more agent in the child (feature `agents`). The fields are those of the command: cwd,
+        provider, model, session, tools, limits, approve, jail, durable. `on_event` hears of its
+        events that belong to no run of this client.
 
         Raises:
-            CommandError: it was refused; the text is the server's.
-            ServerGone, ClientTimeout: there was no response.
+            CommandError: there is one of that name, there are too many, or it cannot be so.
         """
+        with self._condition:
+            listener = self._listeners.setdefault(agent, on_event)  # heard from the first frame on
+        try:
+            answer = self.request("open_agent", agent=agent, **fields)
+        except BaseException:
+            with self._condition:
+                if agent and listener is on_event:
+                    del self._listeners[agent]
+            raise
+        name = answer.data_as(frames.AgentOpened).agent
+        with self._condition:
+            self._listeners[name] = on_event
+        return ClientAgent(self, name)
+
+    def list_agents(self) -> tuple[AgentShape, ...]:
+        """The agents that were opened."""
+        return self.request("list_agents").data_as(frames.AgentList).agents
+
+    def close_agent(self, agent: str) -> None:
+        """Abort what an agent does, and wait until it is gone."""
+        self.request("close_agent", agent=agent)
+        with self._condition:
+            self._listeners.pop(agent, None)
+
+    def request(self, type: str, **fields: Any) -> Response:
         return self._answer(self._send(type, fields))
 
     # --- the child ---------------------------------------------------------------------------
@@ -410,7 +244,7 @@ class Client:
         """End the child, by the end of its input or by signals; its exit code. May be repeated."""
         with self._condition:
             self._closed = True
-            running = bool(self._runs)
+            running = any(self._runs.values())
         if running:
             self._process.terminate()  # the end of input alone would let it finish its work
         assert self._process.stdin is not None
@@ -435,11 +269,13 @@ class Client:
 
     # --- inside: sending ---------------------------------------------------------------------
 
-    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
+    def _run(
+        self, type: str, fields: dict[str, Any], timeout: float | None, agent: str = ""
+    ) -> EventIterator:
         # Known before the answer comes: the reading thread puts it in line when it is accepted.
         with self._condition:
             id = self._new_id()
-            self._starting[id] = run = EventIterator(self, id, timeout)
+            self._starting[id] = run = EventIterator(self, id, timeout, agent)
         # When the wait for the answer is given up it stays known: a late answer still has to
         # put it in line, or its events would go to another run.
         self._send(type, fields, id)
@@ -447,14 +283,14 @@ class Client:
         run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
-    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
+    def _add(self, type: str, text: str, images: Sequence[Image], agent: str = "") -> None:
         with self._condition:
-            if not self._runs:
+            if not self._runs.get(agent):
                 raise BusyError(f"there is nothing to {type}: no prompt of this client runs")
         fields: dict[str, Any] = {"message": text}
         if images:
-            fields["images"] = [_image(image) for image in images]
-        self.request(type, **fields)
+            fields["images"] = [image_fields(image) for image in images]
+        self.request(type, **fields, **for_agent(agent))
 
     def _send(self, type: str, fields: dict[str, Any], id: str = "") -> str:
         with self._condition:
@@ -530,17 +366,20 @@ class Client:
         if isinstance(line, LineTooLong):
             raise FrameError(f"a frame is longer than {line.limit} bytes")
         frame = parse_frame(line)
+        agent = agent_of(line) if self._several else ""
         with self._condition:
             if isinstance(frame, Response):
                 self._response(frame)
                 return
-            if self._runs:
-                self._runs[0]._put(frame)
-                if self._runs[0].ended:
-                    self._runs.popleft()
+            if runs := self._runs.get(agent):
+                runs[0]._put(frame)
+                if runs[0].ended:
+                    runs.popleft()
                 self._condition.notify_all()
                 return
-        self._on_event(frame)
+            listener = self._listeners.get(agent)
+        if listener is not None:
+            listener(frame)
 
     def _response(self, response: Response) -> None:
         id = response.id if isinstance(response.id, str) else ""
@@ -549,7 +388,7 @@ class Client:
             if isinstance(response.data, dict) and response.data.get("already_done"):
                 run.ended = True
             else:
-                self._runs.append(run)
+                self._runs.setdefault(run.agent, deque()).append(run)
         if id in self._answers:  # otherwise its sender has stopped waiting
             self._answers[id] = response
             self._condition.notify_all()
@@ -576,6 +415,50 @@ class Client:
                 del self._stderr[:-STDERR_KEPT]
 
 
+class ClientAgent(ClientCommands):
+    """An agent that was opened: the same words, for this one."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.name = name
+        self._client = client
+
+    def request(self, type: str, **fields: Any) -> Response:
+        return self._client.request(type, agent=self.name, **fields)
+
+    def close(self) -> None:
+        """Abort what it does, and wait until it is gone."""
+        self._client.close_agent(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
+        return self._client._run(type, fields | {"agent": self.name}, timeout, self.name)
+
+    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
+        self._client._add(type, text, images, self.name)
+
+
+class Addressed(Struct, frozen=True):
+    """What a frame says of whose it is."""
+
+    agent: str = ""
+
+
+_addressed = msgspec.json.Decoder(Addressed).decode
+
+
+def agent_of(line: bytes) -> str:
+    return _addressed(line).agent if b'"agent":' in line else ""
+
+
+def for_agent(agent: str) -> dict[str, str]:
+    return {"agent": agent} if agent else {}
+
+
 def _spawn(
     command: Sequence[str],
     cwd: str | os.PathLike[str] | None,
@@ -600,7 +483,3 @@ def _spawn(
     assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
     return process
-
-
-def _image(image: Image) -> dict[str, str]:
-    return {"mime_type": image.mime_type, "data": b64encode(image.data).decode()}

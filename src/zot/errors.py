@@ -22,6 +22,7 @@ ZotError
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
 ├── Blocked                a guard did not allow the turn
 ├── ExtensionError         an extension misbehaved
+├── McpError               an MCP server failed, or cannot be had
 └── SessionError           a session file cannot be read or written
     └── JournalError       a durable run cannot note what it is about to do, so it does not
 
@@ -136,6 +137,11 @@ class ClosedError(CommandError):
 class LimitError(ZotError):
     code = "limit"
 
+    def __init__(self, message: str, *, limit: str = "") -> None:
+        super().__init__(message)
+        self.limit = limit
+        """steps, seconds, tokens or cost."""
+
 
 class Blocked(ZotError):
     code = "blocked"
@@ -143,6 +149,10 @@ class Blocked(ZotError):
 
 class ExtensionError(ZotError):
     code = "extension"
+
+
+class McpError(ZotError):
+    code = "mcp"
 
 
 class SessionError(ZotError):

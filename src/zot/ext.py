@@ -174,8 +174,10 @@ class Host:
 class Call:
     """A running tool call. A tool gets it in the parameter that is annotated with it."""
 
-    def __init__(self, id: str, send: Callable[..., None]) -> None:
+    def __init__(self, id: str, send: Callable[..., None], key: str = "") -> None:
         self.id = id
+        self.key = key
+        """In a durable run: names the call, the same at every attempt."""
         self._send = send
         self._cancelled = threading.Event()
 
@@ -342,6 +344,7 @@ class Extension:
         self._fail_closed = fail_closed
         self._commands: dict[str, tuple[str, Handler]] = {}
         self._tools: dict[str, tuple[dict[str, Json], str | None, Handler]] = {}
+        self._reconcile: dict[str, Callable[[dict[str, Json], str], Any]] = {}
         self._events: dict[str, list[Handler]] = {}
         self._interceptors: dict[str, list[Handler]] = {}
         self._panels: dict[str, Panel] = {}
@@ -375,12 +378,19 @@ class Extension:
         schema: Mapping[str, Json] | None = None,
         timeout: float = 60.0,
         interactive: bool = False,
+        replay: str = "never",
+        reconcile: Callable[[dict[str, Json], str], Any] | None = None,
     ) -> Any:
         """Decorator: a typed function becomes a tool the model can call.
 
         Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
         describes a parameter). With `schema`, the function gets one dict. It returns text, an
         `Image`, a list of those, or data that is sent as JSON.
+
+        `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
+        `idempotent` (again, with the same `Call.key`) or `safe` (again). `reconcile(args, key)` is
+        asked instead, where given: False, the call was not done and may run; None, nobody knows;
+        else what it gave.
         """
 
         def register(handler: Handler) -> Handler:
@@ -397,6 +407,10 @@ class Extension:
                 "timeout": timeout,
                 "interactive": interactive,
             }
+            if reconcile is not None:
+                self._reconcile[own] = reconcile
+            if reconcile is not None or replay != "never":
+                frame["replay"] = replay if reconcile is None else "reconcile"
             run = handler if schema is None else lambda **args: handler(args)
             self._tools[own] = (frame, call, run)
             return handler
@@ -557,8 +571,9 @@ class Extension:
                 self._calls[frame["id"]].cancel()
             elif kind in ("tool_result", "answer") and frame["id"] in self._answers:
                 self._answers[frame["id"]].put(frame)
-            elif kind in ("tool_call", "command_invoked"):
+            elif kind in ("tool_call", "command_invoked", "tool_reconcile"):
                 run = self._run_tool if kind == "tool_call" else self._run_command
+                run = self._run_reconcile if kind == "tool_reconcile" else run
                 threading.Thread(target=run, args=(frame,), daemon=True).start()
 
     def _capabilities(self) -> list[str]:
@@ -596,7 +611,7 @@ class Extension:
             self.send("command_response", id=frame["id"], action="noop", error=_said(error))
 
     def _run_tool(self, frame: dict[str, Json]) -> None:
-        call = self._calls[frame["id"]] = Call(frame["id"], self.send)
+        call = self._calls[frame["id"]] = Call(frame["id"], self.send, frame.get("key", ""))
         try:
             _, parameter, handler = self._tools[frame["name"]]
             args = dict(frame.get("args") or {})
@@ -609,6 +624,18 @@ class Extension:
             self.send("tool_result", id=call.id, is_error=True, **_content(_said(error)))
         finally:
             del self._calls[call.id]
+
+    def _run_reconcile(self, frame: dict[str, Json]) -> None:
+        answer: dict[str, Json] = {"state": "unknown"}
+        try:
+            given = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
+            if given is False:
+                answer = {"state": "not_done"}
+            elif given is not None:
+                answer = {"state": "done", **_content(given)}
+        except Exception:
+            _log_failure()
+        self.send("tool_result", id=frame["id"], **answer)
 
     def _intercept(self, event: Event) -> None:
         answer: dict[str, Json] = {}

@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -20,6 +21,10 @@ from zot.text import encode_json, escaped, whole_escapes
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
 """Bytes that may wait for a client that does not read, before the turn is slowed down."""
+LEAST_SHARE = 16 * 1024
+"""Of them, what each of many writers may have waiting at the very least."""
+AT_A_TURN = 64 * 1024
+"""Bytes that one of several writers has written before the next one's turn comes."""
 OVERFULL = 4 * BUFFER_LIMIT
 AT_ONCE = 16
 """Lines that may come at once before those that follow are written together."""
@@ -58,13 +63,13 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> Iterator[bytes | LineTooLong]:
         """The lines that `data` completes, stripped of white space; blank lines are dropped."""
-        start = 0
-        while (end := data.find(b"\n", start)) >= 0:
-            yield from self._add(data[start:end])
-            start = end + 1
+        *pieces, rest = data.split(b"\n")
+        for piece in pieces:
+            yield from self._add(piece)
             if (line := self.finish()) is not None:
                 yield line
-        yield from self._add(data[start:])
+        if rest:
+            yield from self._add(rest)
 
     def finish(self) -> bytes | LineTooLong | None:
         """What came after the last LF."""
@@ -96,11 +101,19 @@ def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
     """
     try:
         return decode(readable(line))
-    except msgspec.ValidationError as error:
-        raise CommandError(f"invalid_params: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error") from error
+    except LINE_ERRORS as error:
+        raise line_error(error) from error
+
+
+LINE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def line_error(error: Exception) -> CommandError:
+    """What to say when a decoder of a line raised one of LINE_ERRORS."""
+    if isinstance(error, msgspec.ValidationError):
+        return CommandError(f"invalid_params: {error}")
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return CommandError(f"parse_error: not a JSON line: {reason}", code="parse_error")
 
 
 def readable(line: bytes) -> bytes:
@@ -137,6 +150,32 @@ def encode_line(value: Any) -> bytes:
     return (data if data.isascii() else escaped(data)) + b"\n"
 
 
+class Lane:
+    """The lines of one of several writers that share a LineWriter: each keeps its own order, they
+    are written in turn, and one that floods fills its own share of the buffer only."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+        self.waiting: deque[bytes] = deque()
+        self.size = 0
+        """Bytes that wait or are being written."""
+
+    def put(self, data: bytes) -> None:
+        self._writer.put(data, self)
+
+    def wait(self, cancel: Cancel) -> None:
+        """As LineWriter.wait, for this share."""
+        self._writer.wait(cancel, self)
+
+    def take(self) -> list[bytes]:
+        """The lines of one turn; at least one."""
+        lines, size = [], 0
+        while self.waiting and size < AT_A_TURN:
+            lines.append(self.waiting.popleft())
+            size += len(lines[-1])
+        return lines
+
+
 class LineWriter:
     """Writes lines in the order in which they are put. `put` never blocks; a turn asks `wait`.
 
@@ -159,7 +198,10 @@ class LineWriter:
         self._drained = drained
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._waiting: list[bytes] = []
+        self._own = Lane(self)
+        self._lanes = [self._own]
+        self._busy: list[Lane] = []
+        """Those with lines that wait, in the order of their turns."""
         self._size = 0
         self._closed = False
         self.failure: OSError | None = None
@@ -178,36 +220,56 @@ class LineWriter:
         else:
             self._start()  # nothing can be written without it
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes, lane: Lane | None = None) -> None:
         with self._lock:
             if self._closed:
                 return
             # A pipe that polls as writable takes this much whole, without blocking.
             if self._asleep and len(data) <= select.PIPE_BUF and self._write_now(data):
                 return
-            self._waiting.append(data)
+            lane = lane or self._own
+            if not lane.waiting:
+                self._busy.append(lane)
+            lane.waiting.append(data)
+            lane.size += len(data)
             self._size += len(data)
             if self._asleep:
                 self._ring()
+
+    def open_lane(self) -> Lane:
+        """For one more writer, until `close_lane`; what waits then is written all the same."""
+        lane = Lane(self)
+        with self._lock:
+            self._lanes.append(lane)
+        return lane
+
+    def close_lane(self, lane: Lane) -> None:
+        with self._room:
+            self._lanes.remove(lane)
+            self._room.notify_all()
 
     @property
     def overfull(self) -> bool:
         """So much waits that no more commands should be answered."""
         return self._size >= OVERFULL
 
-    def wait(self, cancel: Cancel) -> None:
+    def wait(self, cancel: Cancel, lane: Lane | None = None) -> None:
         """Return when there is room, or at once when the turn is aborted."""
-        if self._size < BUFFER_LIMIT:
+        lane = lane or self._own
+        if lane.size < LEAST_SHARE or lane.size < self._share():
             return
         with cancel.calling(self._wake), self._room:
-            while self._size >= BUFFER_LIMIT and not self._closed and not cancel.is_set():
+            while lane.size >= self._share() and not self._closed and not cancel.is_set():
                 self._room.wait()
+
+    def _share(self) -> int:
+        return max(LEAST_SHARE, BUFFER_LIMIT // len(self._lanes))
 
     def close(self, timeout: float) -> None:
         """Write what waits, for at most `timeout` seconds, and stop."""
         with self._lock:
             self._closed = True
-            if self._asleep and (self._waiting or self._thread):
+            if self._asleep and (self._busy or self._thread):
                 self._ring()
             self._room.notify_all()
         if self._thread is not None:
@@ -248,7 +310,7 @@ class LineWriter:
 
     def _write(self) -> None:
         while (batch := self._next()) is not None:
-            data = b"".join(batch)
+            data = b"".join([line for _, lines in batch for line in lines])
             try:
                 write_all(self._fd, data)
             except OSError as error:
@@ -258,27 +320,41 @@ class LineWriter:
             with self._room:
                 before = self.overfull
                 self._size -= len(data)
+                for lane, lines in batch:
+                    lane.size -= sum(map(len, lines))
                 drained = before and not self.overfull
                 self._room.notify_all()
             if drained:
                 self._drained()
 
-    def _next(self) -> list[bytes] | None:
-        """All that waits, as soon as something does; None after the end."""
+    def _next(self) -> list[tuple[Lane, Collection[bytes]]] | None:
+        """What is to be written next, as soon as something waits; None after the end."""
         while True:
             with self._lock:
-                if self._waiting:
-                    batch, self._waiting = self._waiting, []
-                    return batch
+                if self._busy:
+                    return self._batch()
                 if self._closed:
                     return None
                 self._asleep = True
             self._doorbell.acquire()
 
+    def _batch(self) -> list[tuple[Lane, Collection[bytes]]]:
+        """All that waits of a lone writer; of several, what each has for one turn."""
+        if len(self._lanes) == 1 and self._busy == [self._own]:
+            lines, self._own.waiting = self._own.waiting, deque()
+            self._busy.clear()
+            return [(self._own, lines)]
+        batch: list[tuple[Lane, Collection[bytes]]] = [(lane, lane.take()) for lane in self._busy]
+        self._busy = [lane for lane in self._busy if lane.waiting]
+        return batch
+
     def _drop_everything(self) -> None:
         with self._room:
             self._closed = True
-            self._waiting.clear()
+            self._busy.clear()
+            for lane in self._lanes:
+                lane.waiting.clear()
+                lane.size = 0
             self._size = 0
             self._room.notify_all()
         self._gone()

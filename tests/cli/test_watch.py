@@ -105,6 +105,8 @@ def test_following_a_file_shows_what_is_added(tmp_path):
         (["--what"], 2, "cannot use '--what'"),
         (["a", "b"], 2, "cannot use 'b'"),
         (["/no/such/file"], 1, "cannot read '/no/such/file'"),
+        (["--share"], 2, "--share needs a name"),
+        (["--share", "../up"], 2, "not '../up'"),
     ],
 )
 def test_wrong_usage_is_explained(words, code, said):

@@ -210,7 +210,7 @@ def test_live_and_rebuilt_agree_whatever_was_appended(steps):
             step = Compaction("s", context[step][0] if step < len(context) else None)
         session.append(step)
     live = session.context()
-    assert tuple(session.context_at(session.leaf).messages()) == live
+    assert tuple(session.context_at(session.leaf).with_ids()) == live
     assert Session(entries=session.entries.values()).context() == live
     assert session.message_count() == len(live)
     assert len({id for id, _ in live}) == len(live)

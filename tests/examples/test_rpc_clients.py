@@ -134,3 +134,16 @@ def test_no_prompt_is_exit_code_two(client, tmp_path):
 @pytest.mark.parametrize("language", sorted(SOURCES))
 def test_a_client_is_shorter_than_a_page(language):
     assert len(SOURCES[language].read_text().splitlines()) < PAGE
+
+
+def test_ten_agents_answer_side_by_side_in_one_process(tmp_path):
+    script = tmp_path / "script.json"
+    asks = {"match": "risky", "tools": [{"name": "bash", "args": {"command": "touch made"}}]}
+    script.write_text(json.dumps({"turns": [asks, {"text": "an answer", "repeat": True}]}))
+    command = [sys.executable, "-I", str(RPC / "python" / "ten_agents.py"), "zot"]
+    done = run([*command, "--provider", "scripted", "--script", str(script)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10
+    assert all(line.endswith("an answer") for line in lines)
+    assert not (tmp_path / "made").exists()

@@ -175,4 +175,4 @@ def test_a_key_in_a_failure_of_the_server_is_removed(redactor):
 
 def test_short_keys_count_when_they_are_no_word(tmp_path):
     redactor = Redactor({"abc-1234", "ollama", "dummykey", "k1"}, str(tmp_path))
-    assert redactor.secrets() == ["abc-1234"]
+    assert redactor.secrets() == ("abc-1234",)

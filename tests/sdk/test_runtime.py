@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from zot import BusyError, ClosedError, Config, Runtime, events, tool
@@ -262,7 +263,7 @@ def test_cancel_from_another_thread_ends_the_events_with_done(open_runtime):
 @pytest.fixture
 def full_stream(open_runtime, monkeypatch):
     """A run that waits because nobody reads its events."""
-    monkeypatch.setattr("zot.sdk.runtime.MAX_UNREAD", 5)
+    monkeypatch.setattr("zot.sdk.stream.MAX_UNREAD", 5)
     runtime = open_runtime({"text": [f"{number} " for number in range(200)]})
     stream = runtime.prompt("go")
     while len(stream._channel._waiting) < 5:
@@ -462,7 +463,7 @@ def test_a_config_or_keywords(tmp_path):
 
 def test_the_keywords_are_those_of_the_table_and_the_fields_of_config():
     of_table = {row.keyword or row.name for row in SETTINGS.values() if row.sdk}
-    assert set(Settings.__annotations__) == of_table | {"hooks", "features"}
+    assert set(Settings.__annotations__) == of_table | {"hooks", "features", "mcp_servers"}
     assert set(Settings.__annotations__) == set(Config.__struct_fields__)
 
 
@@ -474,11 +475,12 @@ def test_help_of_config_says_what_each_field_is():
 
 def test_what_a_config_says_becomes_options_and_the_rest_says_nothing(tmp_path):
     config = Config(cwd=tmp_path, max_seconds=2.5, compact_at=0, tools=["read", print])
-    wanted = Options(
-        cwd=str(tmp_path), max_seconds=2.5, compact_at=0, tools=("read",), extensions=False
+    nothing = Options(extensions=False, mcp=False)
+    wanted = msgspec.structs.replace(
+        nothing, cwd=str(tmp_path), max_seconds=2.5, compact_at=0, tools=("read",)
     )
     assert _options(config) == wanted
-    assert _options(Config()) == Options(extensions=False)
+    assert _options(Config()) == nothing
     assert _options(Config(append_system_prompt="a")).append_system_prompt == ("a",)
 
 
@@ -493,6 +495,7 @@ def test_what_a_config_says_becomes_options_and_the_rest_says_nothing(tmp_path):
         ({"provider": "anthropic", "api_key": "k", "tools": [7]}, ConfigError, "not a tool: 7"),
         ({"tools": ["read"], "no_tools": True}, ConfigError, "contradict"),
         ({"features": ["mood"]}, ConfigError, "unknown feature 'mood'"),
+        ({"mcp_servers": {"x": {}}}, ConfigError, "mcp_servers: 'x': it needs either"),
         ({"features": ["seq"]}, ConfigError, "unknown feature 'seq'"),
     ],
 )

@@ -3,8 +3,12 @@ on loopback, and a `kill -9` at the moment that matters."""
 
 import json
 import os
+import re
+import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,10 +32,13 @@ class Durable:
         self.path = folder / "s.jsonl"
         self.work = make_folder(folder)
 
-    def start(self, *args: str, features=("seq",), **more) -> Zot:
+    def flags(self) -> list[str]:
         flags = ["--provider", "anthropic", "--base-url", self.server.url]
-        flags += ["--session", str(self.path), "--durable", *args]
-        return Zot(self.folder, args=flags, features=sorted(features), **more)
+        return [*flags, "--session", str(self.path), "--durable"]
+
+    def start(self, *args: str, features=("seq",), **more) -> Zot:
+        asked = None if features is None else sorted(features)
+        return Zot(self.folder, args=[*self.flags(), *args], features=asked, **more)
 
     def rows(self) -> list[dict]:
         """The journal, row by row."""
@@ -287,3 +294,211 @@ def test_a_second_reader_follows(durable):
         follower.stdout.close()
     once = subprocess.run([*command, "--once", "--from", "0"], capture_output=True, check=True)
     assert len(once.stdout.splitlines()) == len(heard(zot.frames))
+
+
+# --- approvals -------------------------------------------------------------------------------
+
+
+def test_a_question_is_asked_again_after_a_restart_and_waits_for_ever(durable):
+    asking = ("--approval-timeout", "none")
+    script = tool("bash", command="echo one >> log") + "\nthen\nsay:ok"
+    zot = durable.start(*asking, features=("approvals",))
+    zot.send("prompt", message=script, run="a")
+    first = zot.until("approval_request")[-1]
+    assert first["timeout_ms"] == 0
+    assert zot.data("get_state")["questions"] == [first]
+    zot.kill()
+    with durable.start(*asking, features=("approvals",)) as zot:
+        again = zot.until("approval_request")[-1]
+        assert (again["args"], again["id"]) == (first["args"], first["id"])
+        assert again["request_id"] != first["request_id"]
+        assert zot.data("get_state")["questions"] == [again]
+        zot.data("approve", request_id=again["request_id"], decision="allow")
+        zot.until("done")
+        assert zot.data("get_state")["questions"] == []
+    assert (durable.work / "log").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_answer_counts_after_a_restart_for_these_arguments_only(durable, changed):
+    script = tool("bash", command="echo one >> log") + "\nthen\nsay:ok"
+    zot = durable.start(features=("approvals",))
+    zot.send("prompt", message=script, run="a")
+    question = zot.until("approval_request")[-1]
+    zot.data("approve", request_id=question["request_id"], decision="allow")
+    zot.until("done")
+    zot.kill()
+    (durable.work / "log").unlink()
+    cut_after(durable, "question_answered")
+    if changed:
+        text = durable.path.read_text().replace("echo one", "echo two")
+        lines = [re.sub(r',"crc":"[0-9a-f]+"}$', "}", line) for line in text.splitlines()]
+        durable.path.write_text("\n".join(lines) + "\n")
+    with durable.start(features=("approvals",)) as zot:
+        if changed:
+            again = zot.until("approval_request")[-1]
+            zot.data("approve", request_id=again["request_id"], decision="deny")
+        zot.until("done")
+        assert ("approval_request" in types(zot.frames)) == changed
+    assert (durable.work / "log").exists() != changed
+
+
+def test_a_question_that_nobody_can_answer_any_more_is_left_for_the_next_process(durable):
+    zot = durable.start(features=("approvals",))
+    zot.send("prompt", message=tool("bash", command="echo one >> log") + "\nthen\nsay:ok", run="a")
+    zot.until("approval_request")
+    assert zot.close()[0] == 0
+    zot.kill()
+    assert zot.frames[-1]["type"] == "run_suspended"
+    with durable.start("--yolo") as zot:
+        zot.until("done")
+    assert (durable.work / "log").read_text() == "one\n"
+
+
+# --- ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["signal", "parent"])
+def test_an_orderly_end_of_the_process_is_not_the_end_of_the_run(durable, how):
+    gate = durable.gate()
+    zot = durable.start(features=None, read=how == "signal")
+    zot.send("prompt", message=tool("bash", command="cat gate") + "\nthen\nsay:end", run="a")
+    with gate.open("w"):
+        if how == "signal":
+            zot.signal(signal.SIGTERM)
+            assert zot.finish()[0] == 143
+            assert zot.frames[-1] == {"type": "run_suspended", "run": "a"}
+        else:  # a client that is killed: its ends of the pipes are closed, the tool is silent
+            zot.process.stdout.close()
+            assert zot.process.wait(10) == 0
+    zot.kill()
+    assert durable.rows()[-1] == {"type": "run_left", "run": "a"}
+    with durable.start("--on-crash", "fail") as zot:  # it is none
+        zot.until("done")
+        assert zot.data("prompt", message="x", run="a")["end"]["stop"] == "end"
+
+
+def test_what_becomes_of_a_run_after_a_crash_can_be_chosen(durable):
+    killed_in_bash(durable, run="job")
+    with durable.start("--on-crash", "hold", features=("codes", "seq")) as zot:
+        held = zot.until("run_held")[-1]
+        assert (held["run"], held["attempt"]) == ("job", 1)
+        for name in ("job", "other"):
+            assert zot.ask("prompt", message="x", run=name)["code"] == "held"
+        assert zot.ask("resume_run", run="other")["code"] == "not_found"
+        zot.data("resume_run", run="job", decision="fail")
+        frames = zot.until("done")
+        assert [f["code"] for f in frames if f["type"] == "error"] == ["interrupted"]
+        zot.prompt("say:again", run="other")
+
+
+def test_a_run_that_fails_after_a_crash_lets_the_next_one_run(durable):
+    killed_in_bash(durable, run="job")
+    with durable.start("--on-crash", "fail") as zot:
+        zot.until("done")
+        assert zot.data("prompt", message="x", run="job")["end"]["stop"] == "error"
+        assert "finished" in str(zot.prompt("say:finished", run="next"))
+
+
+def test_three_crashes_at_one_place_hold_the_run(durable):
+    zot = durable.start()
+    zot.send("prompt", message=tool("grep", pattern="x", path=".") + "\nthen\nsay:ok", run="a")
+    zot.until("done")
+    zot.kill()
+    cut_after(durable, "effect_started")
+    start = durable.path.read_bytes().splitlines(keepends=True)[-1]
+    for _ in range(2):
+        with durable.path.open("ab") as file:
+            row = re.sub(rb'"id":"[0-9a-f]+"', b'"id":"%s"' % os.urandom(4).hex().encode(), start)
+            file.write(re.sub(rb',"crc":"[0-9a-f]+"}', b"}", row))
+    with durable.start() as zot:
+        reason = zot.until("run_held")[-1]["reason"]
+        assert "3 times during grep" in reason
+        zot.data("resume_run", run="a")
+        zot.until("done")
+        assert zot.data("prompt", message="x", run="a")["end"]["stop"] == "end"
+
+
+# --- faults ----------------------------------------------------------------------------------
+
+
+def test_limits_go_on_counting_and_a_call_that_was_cut_off_costs(durable):
+    zot = durable.start()
+    zot.send("prompt", message="hang:headers", run="a", max_steps=1)
+    durable.server.wait_for(1)
+    zot.kill()
+    with durable.start() as zot:
+        frames = zot.until("done")
+        cost = zot.data("get_state")["usage"]
+    assert "max steps (1) exceeded" in str(frames)
+    assert cost["cost_known"] is False
+    assert cost["cost_usd"] > 0
+    assert len(durable.server.requests) == 1
+
+
+def test_a_full_disk_means_that_the_tool_does_not_run(durable):
+    script = tool("bash", command="echo one >> log") + "\nthen\nsay:ok"
+    with durable.start() as zot:
+        zot.prompt("say:hi")
+        size = durable.path.stat().st_size
+        room = 1500  # for the prompt and the answer, not for what comes behind them
+        resource.prlimit(zot.process.pid, resource.RLIMIT_FSIZE, (size + room, -1))
+        answer = zot.ask("prompt", message=script, run="a")
+        if answer["success"]:
+            assert "cannot write" in str(zot.until("done"))
+        resource.prlimit(zot.process.pid, resource.RLIMIT_FSIZE, (-1, -1))
+    assert not (durable.work / "log").exists()
+    with durable.start() as zot:
+        answer = zot.data("prompt", message=script, run="a")
+        zot.until("done")
+    assert (durable.work / "log").read_text() == "one\n"
+
+
+def test_of_two_that_start_at_once_one_serves_and_the_other_says_who(durable):
+    gate = durable.gate()
+    first = durable.start()
+    first.send("prompt", message=tool("bash", command="cat gate") + "\nthen\nsay:end", run="a")
+    with gate.open("w"):
+        first.kill()
+    gate.unlink()
+    starters = [durable.start(features=None) for _ in range(2)]
+    try:
+        deadline = time.monotonic() + 30
+        while all(zot.process.poll() is None for zot in starters):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # nothing tells when a process has ended
+        loser = next(zot for zot in starters if zot.process.poll() is not None)
+        winner = next(zot for zot in starters if zot is not loser)
+        assert f"in use by process {winner.process.pid}" in loser.stderr()
+        winner.until("done")
+    finally:
+        for zot in starters:
+            zot.kill()
+    assert [row["type"] for row in durable.rows()].count("run_ended") == 1
+
+
+def test_a_start_waits_for_a_process_that_is_about_to_end(durable):
+    with durable.start() as zot:
+        zot.prompt("say:one")
+        other = Zot(durable.folder, args=[*durable.flags()], features=None)
+        time.sleep(0.3)
+        zot.close_input()
+        assert other.data("get_state")["message_count"] == 2
+        other.close()
+        other.kill()
+
+
+def test_a_clock_that_was_set_back_and_one_that_jumped_do_no_harm(durable):
+    for shift in (10**7, -(10**7)):
+        killed_in_bash(durable, run=f"job{shift}", max_seconds=60)
+        text = durable.path.read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        for row in lines[-4:]:
+            row["time"] = row.get("time", 0) + shift
+            row.pop("crc", None)
+        durable.path.write_text("".join(json.dumps(row) + "\n" for row in lines))
+        with durable.start() as zot:
+            frames = zot.until("done")
+            assert "finished" in [frame.get("delta") for frame in frames]
+            resumed = next(frame for frame in frames if frame["type"] == "run_resumed")
+            assert resumed["away_ms"] >= 0

@@ -149,6 +149,7 @@ EXAMPLES = {
     "whole": ("3", 3),
     "number": ("1.5", 1.5),
     "percent": ("50", 50),
+    "time": ("none", 0),
     "level": ("low", "low"),
 }
 

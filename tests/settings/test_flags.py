@@ -9,6 +9,7 @@ from zot.settings.table import GROUPS, LEVEL_WORDS, SETTINGS
 
 GOOD = {"text": "x", "list": "x", "words": "a,b", "whole": "3", "number": "1.5", "level": "low"}
 GOOD["percent"] = "50"
+GOOD["time"] = "none"
 NOTHING = {"switch": (False, None), "text": ("", None), "list": ((),), "words": (None,)}
 
 

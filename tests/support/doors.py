@@ -190,6 +190,21 @@ class Door:
     def shell(self, command: str, *, hidden: bool = False) -> str:
         return self.runtime.run_shell(command, hidden=hidden).output
 
+    def ask_another(self, agent: str, text: str, **options: Any) -> str:
+        """One more agent beside this one, asked something to its end; the last text of it."""
+        other = self.runtime.open_agent(agent, **options)
+        texts: list[str] = []
+        for event in other.prompt(text):
+            if isinstance(event, events.AssistantMessage):
+                texts.append("".join(getattr(block, "text", "") for block in event.content))
+        return texts[-1]
+
+    def agents(self) -> list[tuple[str, str]]:
+        return [(info.agent, info.state) for info in self.runtime.list_agents()]
+
+    def close_agent(self, agent: str) -> None:
+        self.runtime.close_agent(agent)
+
     def close(self) -> None:
         self.runtime.close()
 
@@ -243,6 +258,17 @@ class Aio(Door):
         asyncio.run_coroutine_threadsafe(read(), self._loop)
         assert started.wait(PATIENCE)
 
+    def ask_another(self, agent: str, text: str, **options: Any) -> str:
+        async def ask() -> str:
+            other = await self._inner.open_agent(agent, **options)
+            said = ""
+            async for event in other.prompt(text):
+                if isinstance(event, events.AssistantMessage):
+                    said = "".join(getattr(block, "text", "") for block in event.content)
+            return said
+
+        return self._wait(ask())
+
     def close(self) -> None:
         if self._loop.is_closed():
             return
@@ -282,7 +308,7 @@ class Wire(Door):
             [sys.executable, "-m", "zot", "rpc", *flags],
             cwd=place.work,
             env=dict(os.environ),
-            features=[*wishes.features, "sessions"],
+            features=[*wishes.features, "agents", "sessions"],
             on_event=self._take,
         )
 
@@ -303,7 +329,7 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset({"approvals", "clear", "retry", "rewind", "sessions", "set_jail"})
+    LACKS = frozenset({"agents", "approvals", "clear", "retry", "rewind", "sessions", "set_jail"})
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)

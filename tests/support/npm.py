@@ -52,3 +52,32 @@ def _fetch(package: str, folder: Path) -> None:
         pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
     with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
         archive.extractall(folder, filter="data")
+
+
+def installed(cache: Path, *packages: str) -> Path:
+    """Published packages with all that they need, installed once; the folder of `node_modules`."""
+    name = "-".join(package.rpartition("/")[2].replace("@", "-") for package in packages)
+    folder = cache / f"installed-{name}"
+    with alone(folder):
+        if not (folder / "done").exists():
+            _install(packages, folder)
+            (folder / "done").touch()
+    return folder
+
+
+def _install(packages: tuple[str, ...], folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed")
+    words = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
+    try:
+        done = subprocess.run(
+            [*words, "--prefix", str(folder), *packages],
+            capture_output=True,
+            text=True,
+            timeout=110,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("the package registry does not answer")
+    if done.returncode != 0:
+        pytest.skip(f"{packages} cannot be installed: {done.stderr.strip()[-200:]}")

@@ -122,6 +122,7 @@ class AtTerminal:
             start_new_session=True, preexec_fn=_own_terminal,
         )  # fmt: skip
         self._child = child
+        self.cwd = cwd
 
     def _set_size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

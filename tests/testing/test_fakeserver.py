@@ -69,6 +69,19 @@ def test_it_serves_from_the_command_line():
         assert process.wait(10) == 0
 
 
+def test_it_tells_what_it_took_itself_and_keeps_as_much_as_it_should():
+    with FakeServer(keep=2) as server:
+        body = {"messages": [{"role": "user", "content": "ttft:50 text:2"}], "model": "m"}
+        for _ in range(3):
+            post(f"{server.url}/v1/chat/completions", body)
+        with urllib.request.urlopen(f"{server.url}/spent", timeout=10) as answer:
+            spent = json.load(answer)
+        with urllib.request.urlopen(f"{server.url}/spent", timeout=10) as answer:
+            assert json.load(answer) == {"first": 0.0, "whole": 0.0}
+        assert 0.15 <= spent["first"] <= spent["whole"]
+        assert len(server.requests) == 2
+
+
 def test_an_unknown_place_is_a_404():
     with FakeServer() as server:
         with pytest.raises(urllib.error.HTTPError, match="404"):

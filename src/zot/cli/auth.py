@@ -25,12 +25,11 @@ from zot.provider.auth.resolve import (
     find_credential,
     key_from_command,
     masked,
-    put_in_keyring,
-    take_from_keyring,
 )
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
 from zot.settings.known import with_token
+from zot.settings.login import keep_key, log_out, try_key
 from zot.settings.models import KnownModels
 
 COMMAND_SECONDS = 120.0
@@ -69,7 +68,9 @@ def _login(argv: Sequence[str]) -> int:
         program, *rest = arguments.command
         if not arguments.no_probe:
             words = (program, *rest)
-            _try(info, key_from_command(words, COMMAND_SECONDS, info.name, os.environ, _hidden()))
+            key = key_from_command(words, COMMAND_SECONDS, info.name, os.environ, _hidden())
+            if note := try_key(info, key):
+                complain(note)
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
     elif arguments.oauth or arguments.device:
         server = oauth.server_of(info.name, home_dir(os.environ))
@@ -78,7 +79,7 @@ def _login(argv: Sequence[str]) -> int:
         else:
             file.put(info.name, _browser(server, show=_has_browser() and not arguments.no_browser))
     else:
-        _key(info, file, arguments)
+        _key(info, home_dir(os.environ), arguments)
     say(f"logged in to {info.title or info.name}; the credential is in {file.path}")
     return 0
 
@@ -96,19 +97,16 @@ def _provider(name: str) -> ProviderInfo:
     return info
 
 
-def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> None:
+def _key(info: ProviderInfo, home: str, arguments: argparse.Namespace) -> None:
     def take(key: str) -> str:
         try:
-            _check(key)
-            if not arguments.no_probe:
-                _try(info, key)
+            note = keep_key(
+                info, key, home, try_it=not arguments.no_probe, keyring=arguments.keyring
+            )
         except AuthError as error:
             return str(error)
-        if arguments.keyring:
-            put_in_keyring(info.name, key)
-            file.put(info.name, Credential(keyring=True))
-        else:
-            file.put(info.name, Credential(api_key=key))
+        if note:
+            complain(note)
         return ""
 
     if sys.stdin.isatty() and _has_browser() and not arguments.no_browser:
@@ -125,21 +123,6 @@ def _key(info: ProviderInfo, file: AuthFile, arguments: argparse.Namespace) -> N
         raise AuthError("no key was given; pipe it in, or run this in a terminal")
     if problem := take(key):
         raise AuthError(problem)
-
-
-def _check(key: str) -> None:
-    """Raises AuthError for what cannot be a key: it travels in a header."""
-    if not (key.isascii() and key.isprintable()) or " " in key:
-        raise AuthError("this is no key: it has a space, or a letter that is not ASCII")
-
-
-def _try(info: ProviderInfo, key: str) -> None:
-    """Raises AuthError when the provider refuses the key; says so when nobody knows."""
-    probed = probe(info, key)
-    if probed.verdict == "refused":
-        raise AuthError(probed.reason)
-    if probed.verdict == "unknown":
-        complain(f"the key could not be tried: {probed.reason}")
 
 
 def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
@@ -213,10 +196,7 @@ def _logout(argv: Sequence[str]) -> int:
     if names == [""]:
         raise AuthError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
     for name in names:
-        if name in stored and stored[name].keyring:
-            take_from_keyring(name)
-        if not file.remove(name):
-            raise AuthError(f"not logged in to {name!r}; `zot auth status` shows where you are")
+        log_out(name, home_dir(os.environ))
         say(f"logged out of {name}")
     return 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 
+from zot.cli.main import SUBCOMMANDS
 from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
@@ -21,8 +23,6 @@ zot: a coding agent that other programs embed.
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
-  rpc, ext, local, sessions, skills, approvals, config, login, logout, auth, schema, conformance,
-  watch, follow
 """
 
 _TAIL = """
@@ -35,8 +35,15 @@ Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wron
 """
 
 
+def _subcommands() -> str:
+    return (
+        fill(", ".join(("rpc", *SUBCOMMANDS)), 92, initial_indent="  ", subsequent_indent="  ")
+        + "\n"
+    )
+
+
 def help_text() -> str:
-    parts = [_HEAD]
+    parts = [_HEAD, _subcommands()]
     for group, settings in GROUPS.items():
         shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
         parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
+    "acp": "zot.cli.acp",
+    "mcp-server": "zot.cli.mcp_server",
     "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",
+    "mcp": "zot.cli.mcp",
     "sessions": "zot.cli.sessions",
     "config": "zot.cli.config",
     "login": "zot.cli.auth",
@@ -36,6 +39,8 @@ SUBCOMMANDS = {
     "schema": "zot.cli.schema",
     "conformance": "zot.conformance.cli",
     "watch": "zot.cli.watch",
+    "swarm": "zot.cli.swarm",
+    "glasspane": "zot.cli.glasspane",
     "follow": "zot.cli.follow",
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
@@ -190,7 +195,11 @@ def _run_mode(options: Options) -> int:
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
         from zot.serve.interactive import start
 
-        return start.run(lambda: _plan(options), " ".join(options.words), os.environ)
+        def find_plan(cwd: str) -> Plan:
+            return _plan(replace(options, cwd=cwd) if cwd else options)
+
+        words = " ".join(options.words)
+        return start.run(find_plan, words, of_process(), linear=options.linear)
     return _answer_once(options)
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from zot.errors import ConfigError, UsageError
+from zot.files import ensure_dir
+from zot.home import home_dir
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
+from zot.swarm.log import STREAM_OVER, LogWriter, shared_streams
 
 HELP = """\
-usage: zot watch [-f] [FILE|-]
+usage: zot watch [-f] [--share NAME] [FILE|-]
 
 Show the state of one agent from its frames: thinking, running a tool, waiting, failed, idle.
 
-  FILE   lines as `zot rpc`, `zot --json` or pi write them; - or nothing: standard input
-  -f     go on with what is added to the file
+  FILE          lines as `zot rpc`, `zot --json`, pi, Claude Code (stream-json) or codex (--json)
+                write them; - or nothing: standard input
+  -f            go on with what is added to the file
+  --share NAME  also show it on the page of `zot glasspane`, under this name
 
   zot --json "fix the test" | tee run.jsonl | zot watch
 """
@@ -41,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(HELP)
         return 0
     follow = "-f" in words
+    share = _taken(words, "--share")
     files = [word for word in words if word != "-f"]
     wrong = [word for word in files if word.startswith("-") and word != "-"]
     if wrong or len(files) > 1:
@@ -48,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     path = files[0] if files else "-"
     fd = _open(path)
     try:
-        return watch(fd, follow=follow)
+        return watch(fd, follow=follow, share=share)
     except KeyboardInterrupt:
         return 130
     finally:
@@ -56,14 +64,39 @@ def main(argv: Sequence[str]) -> int:
             os.close(fd)
 
 
-def watch(fd: int, *, follow: bool = False) -> int:
+def _taken(words: list[str], flag: str) -> str:
+    """The value of a flag, which is taken out of the words."""
+    if flag not in words:
+        return ""
+    at = words.index(flag)
+    value = words[at + 1] if at + 1 < len(words) else ""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+        raise UsageError(f"{flag} needs a name of letters, digits, - and _, not {value!r}")
+    del words[at : at + 2]
+    return value
+
+
+def watch(fd: int, *, follow: bool = False, share: str = "") -> int:
     """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
+    if not share:
+        return _watch(fd, follow, None)
+    log = LogWriter(ensure_dir(shared_streams(Path(home_dir(os.environ)))) / f"{share}.jsonl")
+    try:
+        return _watch(fd, follow, log)
+    finally:
+        log.frame(STREAM_OVER)
+        log.close()
+
+
+def _watch(fd: int, follow: bool, log: LogWriter | None) -> int:
     live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
     observer = Observer()
     for line in _lines(fd, follow):
         if line is not None:
             observer.feed(line)
+            if log is not None:
+                log.frame(line)
         screen.show(observer.status())
     observer.end()
     screen.show(observer.status())

@@ -6,7 +6,7 @@ import signal
 
 from zot.conformance.basics import TEXT_TURN
 from zot.conformance.kit import Kit, last_of, of_type, prompt
-from zot.conformance.peer import count_of
+from zot.conformance.peer import Frame, count_of
 
 TOKEN = "conformance-token"
 
@@ -123,6 +123,34 @@ def rewind(kit: Kit) -> None:
         kit.equal("gone", "and the conversation ends before it", count, 2, "should")
 
 
+def agents(kit: Kit) -> None:
+    with kit.peer() as peer:
+        peer.send({"id": "h", "type": "hello", "features": ["agents", "codes", "seq"]})
+        offered = (peer.response("h").get("data") or {}).get("features") or []
+        if not kit.check("offered", "it has the feature agents", "agents" in offered, "", "should"):
+            return
+        peer.send(*({"id": name, "type": "open_agent", "agent": name} for name in "ab"))
+        kit.check("open", "open_agent opens one", peer.response("a")["success"])
+        peer.send({"id": "x", "type": "open_agent", "agent": "a"})
+        kit.equal("exists", "a second of a name is refused", peer.response("x")["code"], "exists")
+        peer.send({**prompt("hang", "1"), "agent": "a"}, {**prompt("say:hi", "2"), "agent": "b"})
+        peer.wait("done of b", lambda frames: any(_is_done(frame, "b") for frame in frames))
+        peer.send({"id": "n", "type": "abort"}, {"id": "m", "type": "abort", "agent": "a"})
+        peer.wait("done of a", lambda frames: any(_is_done(frame, "a") for frame in frames))
+        for name in "ab":
+            numbers = [frame["seq"] for frame in peer.frames if frame.get("agent") == name]
+            ascending = list(range(1, len(numbers) + 1))
+            kit.equal(f"seq_{name}", "seq counts for each agent", numbers, ascending)
+        peer.send({"id": "c", "type": "close_agent", "agent": "a"}, {"id": "l", "type": "ping"})
+        kit.check("close", "close_agent closes it", peer.response("c")["success"])
+        peer.send({**prompt("say:hi", "3"), "agent": "a"})
+        kit.equal("gone", "and it is not found", peer.response("3").get("code"), "not_found")
+
+
+def _is_done(frame: Frame, agent: str) -> bool:
+    return frame["type"] == "done" and frame.get("agent") == agent
+
+
 def end_of_input(kit: Kit) -> None:
     with kit.peer() as peer:
         peer.send(prompt("text:5 delay:50"), prompt("say:queued", "2"))
@@ -168,6 +196,6 @@ def only_frames(kit: Kit) -> None:
 
 
 LIFE = (
-    *(auth, wrong_token, no_hello, queue, busy, compact, compact_nothing, rewind),
+    *(auth, wrong_token, no_hello, queue, busy, compact, compact_nothing, rewind, agents),
     *(end_of_input, end_of_input_idle, terminated, only_frames),
 )

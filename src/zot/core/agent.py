@@ -4,6 +4,7 @@ whoever can be cancelled does not announce that (runtime/run.py does).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -117,6 +118,10 @@ class RunIO(Protocol):
         """A tool is about to run; the key of its call. Raises JournalError: it must not."""
         ...
 
+    def spend(self, usage: Usage) -> None:
+        """A tool asked a model itself. Raises Cancelled when the run was given up."""
+        ...
+
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         """A tool is about to change a file. Raises Cancelled when the run was given up."""
         ...
@@ -162,6 +167,9 @@ class Agent:
         self._system: str | None = None
         self._context_tokens = 0
         """Size of the context as the provider last reported it, plus what came since."""
+        self._paying = threading.Lock()
+        self._budget: tuple[Limits, float, Usage] | None = None
+        """What the run may use, when it began, and what was used up before it."""
         self._may_compact = False
         """False once an automatic compaction failed in this run: trying again would cost again."""
 
@@ -243,6 +251,7 @@ class Agent:
         calls, results, answered = progress.calls, progress.results, progress.answered
         self._may_compact = self.settings.compact_at is not None
         step = progress.steps
+        self._budget = limits, started, before
         while True:
             if calls:
                 self._run_tools(calls, io, results)
@@ -263,7 +272,7 @@ class Agent:
         self.session.sync()
         self.toolbox.run(calls, io, results)
         self.session.sync()
-        self._grow(self.session.messages()[-1:])
+        self._grow((self.session.last_message(),))
 
     def _hears_more(self, io: RunIO) -> bool:
         # Steering is looked for again after the follow-ups: taking none of those is what closes
@@ -347,7 +356,7 @@ class Agent:
         self, system: str, error: ImageRefused, io: RunIO
     ) -> tuple[Finished, Message]:
         """Ask again with a note in the place of the images that were refused."""
-        while self._refused_images.add_from(self._messages()):
+        while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
             try:
                 return self._call(system, io)
@@ -355,7 +364,7 @@ class Agent:
                 error = again
         raise error
 
-    def _messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[Message, ...]:
         """The transcript as the model is sent it."""
         messages = self._repair.of(self.session.messages(), self.model.images)
         return self._refused_images.left_out(messages)
@@ -366,7 +375,7 @@ class Agent:
         request = Request(
             model=self.model,
             system=system,
-            messages=self._messages(),
+            messages=self.messages(),
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,
@@ -446,6 +455,10 @@ class Agent:
             self._system = system
         return self._system
 
+    def system(self) -> str:
+        """The system prompt as the last call had it; guards are asked only for a real one."""
+        return self._make_system() if self._system is None else self._system
+
     def pay_unknown(self, io: RunIO) -> None:
         """Count a model call that was cut off: it may have been paid for. Nobody knows what it
         cost, but not nothing: at least its request."""
@@ -455,6 +468,24 @@ class Agent:
     def _pay(self, usage: Usage, io: RunIO) -> None:
         self.cumulative = add(self.cumulative, usage)
         self._report(usage, io)
+
+    def pay_for_tool(self, usage: Usage, io: RunIO) -> None:
+        """Add what a tool spent; from the thread of any tool that runs."""
+        with self._paying:
+            self._pay(usage, io)
+
+    def left(self) -> Limits:
+        """What the run that is going on may still use up; without one, what a run may."""
+        now, used = time.monotonic(), self.cumulative
+        limits, started, before = self._budget or (self.settings.limits, now, used)
+        cost, tokens = used.cost.total - before.cost.total, used.total - before.total
+        seconds = now - started
+        return Limits(
+            limits.max_steps,
+            None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
+            None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
+            None if limits.max_seconds is None else max(0.001, limits.max_seconds - seconds),
+        )
 
     def _report(self, usage: Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))
@@ -475,15 +506,16 @@ class Agent:
 
     def _check_limits(self, limits: Limits, step: int, started: float, before: Usage) -> None:
         if limits.max_steps is not None and step > limits.max_steps:
-            raise LimitError(f"max steps ({limits.max_steps}) exceeded")
+            raise LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
         seconds = time.monotonic() - started
         if limits.max_seconds is not None and seconds >= limits.max_seconds:
-            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded")
+            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds")
         used = self.cumulative.total - before.total
         if limits.max_tokens is not None and used + self._context_tokens > limits.max_tokens:
             raise LimitError(
                 f"max tokens ({limits.max_tokens}) would be exceeded: {used} used, and the next "
-                f"request needs about {self._context_tokens}"
+                f"request needs about {self._context_tokens}",
+                limit="tokens",
             )
         if limits.max_cost is not None:
             self._check_cost(limits.max_cost, before)
@@ -493,14 +525,16 @@ class Agent:
         if price is None:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
-                "not known; add it to models.json or leave out the limit"
+                "not known; add it to models.json or leave out the limit",
+                limit="cost",
             )
         spent = self.cumulative.cost.total - before.cost.total
         reserve = self._context_tokens * price.input / 1_000_000
         if spent + reserve > max_cost:
             raise LimitError(
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
-                f"request needs about {reserve:.4f}"
+                f"request needs about {reserve:.4f}",
+                limit="cost",
             )
 
 

@@ -5,7 +5,7 @@ Where contents are kept is a store's business; files of the user's are not touch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Protocol
 
@@ -32,6 +32,19 @@ class PlannedChange(Struct, frozen=True):
     diff: str
     line: int
     """The first one that changes; 0: none does."""
+    path: str
+    """Absolute."""
+    before: bytes | None
+    """None: there is no such file yet."""
+    after: bytes
+
+
+class ShownChange(Struct, frozen=True):
+    """A planned change for the eyes of a person: whole texts, without secrets."""
+
+    path: str
+    before: str | None
+    after: str
 
 
 class Files(Protocol):
@@ -60,6 +73,13 @@ class Files(Protocol):
     def planned(self, call: ToolCall) -> PlannedChange | None:
         """What a call would change in its file; None: it changes none, or would fail."""
         ...
+
+
+def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownChange:
+    before = planned.before
+    texts = (clean(side.decode("utf-8", "replace")) for side in (before or b"", planned.after))
+    old, new = texts
+    return ShownChange(planned.path, None if before is None else old, new)
 
 
 def hashed(content: bytes | None) -> str | None:

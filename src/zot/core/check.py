@@ -28,11 +28,23 @@ MAX_SHOWN = 200
 """Characters of a value, in a message: it may be a whole file."""
 
 
+class Checker:
+    """Checks arguments against one schema, which is looked at once."""
+
+    def __init__(self, schema: dict[str, Json]) -> None:
+        self.schema = schema
+        self._is_plain = is_plain(schema)
+
+    def problem(self, args: dict[str, Json]) -> str | None:
+        """What is wrong with the arguments, or None."""
+        if self._is_plain:
+            return _plain_problem(args, self.schema, "")
+        return _full_problem(args, self.schema)
+
+
 def problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
     """What is wrong with the arguments, or None."""
-    if is_plain(schema):
-        return _plain_problem(args, schema, "")
-    return _full_problem(args, schema)
+    return Checker(schema).problem(args)
 
 
 def is_plain(schema: Any) -> bool:

@@ -43,6 +43,9 @@ def usable(price: Price | None) -> Price | None:
 
 def plausible(usage: Usage) -> Usage:
     """The usage with every count and cost between zero and what can be."""
+    counts = usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning or 0
+    if usage.cost == Cost() and all(0 <= count <= MOST_TOKENS for count in counts):
+        return usage  # nearly always
     cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
     return Usage(
         input=_within(usage.input, MOST_TOKENS, "input"),

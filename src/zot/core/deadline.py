@@ -35,7 +35,8 @@ class Deadline:
             self._timer.cancel()
         # A provider's error: the connection broke because the time limit shut it.
         if self._passed and isinstance(error, Cancelled | ProviderError):
-            raise LimitError(f"max seconds ({self._seconds:g}) exceeded") from error
+            text = f"max seconds ({self._seconds:g}) exceeded"
+            raise LimitError(text, limit="seconds") from error
 
     def _pass(self) -> None:
         if not self._cancel.is_set():  # otherwise the user was quicker

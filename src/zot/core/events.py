@@ -236,6 +236,15 @@ class ExtensionAsk(Struct, frozen=True):
     """Seconds."""
 
 
+class ServerChanged(Struct, frozen=True):
+    """An MCP server is in another state than before."""
+
+    name: str
+    state: str
+    tools: int = 0
+    error: str = ""
+
+
 Event = (
     UserMessage
     | TurnStart
@@ -270,4 +279,5 @@ Event = (
     | ExtensionDisplay
     | ExtensionPanel
     | ExtensionAsk
+    | ServerChanged
 )

@@ -227,12 +227,17 @@ class Session:
     def messages(self) -> tuple[Message, ...]:
         """What the model sees: the current branch, with the latest compaction applied."""
         with self._lock:
-            return tuple([message for _, message in self._context.messages()])
+            return self._context.messages()
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""
         with self._lock:
-            return tuple(self._context.messages())
+            return tuple(self._context.with_ids())
+
+    def last_message(self) -> Message:
+        """The newest of `messages`, of which there must be one."""
+        with self._lock:
+            return self._context.messages()[-1]
 
     def message_count(self) -> int:
         return len(self._context)
@@ -330,7 +335,9 @@ class Context:
     """What the model sees of a branch, built entry by entry: the same live and from a file."""
 
     def __init__(self) -> None:
-        self._messages: list[tuple[str, Message]] = []
+        self._messages: list[Message] = []
+        self._ids: list[str] = []
+        """Of the entries they came from."""
         self._places: dict[str, int] = {}
         """Where in the messages an entry stands, or stood before it was summarised."""
         self._notes: list[ToolResult] = []
@@ -340,15 +347,22 @@ class Context:
     def __len__(self) -> int:
         return len(self._messages) + bool(self._notes)
 
-    def messages(self) -> list[tuple[str, Message]]:
-        """Each message with the id of its entry; results without their message stand in for it."""
-        return [*self._messages, *self._from_notes()]
+    def messages(self) -> tuple[Message, ...]:
+        """The messages; results without their message stand in for it."""
+        if not self._notes:
+            return tuple(self._messages)
+        return (*self._messages, self._from_notes())
+
+    def with_ids(self) -> list[tuple[str, Message]]:
+        """Each message with the id of its entry."""
+        ids = [*self._ids, self._noted[0]] if self._notes else self._ids
+        return list(zip(ids, self.messages(), strict=True))
 
     def kept(self, body: Compaction) -> list[tuple[str, Message]]:
         """The messages that stay verbatim behind the summary of a compaction that comes next."""
         if body.first_kept is None:
             return []
-        return self.messages()[self._places.get(body.first_kept, 0) :]
+        return self.with_ids()[self._places.get(body.first_kept, 0) :]
 
     def add(self, entry: Entry) -> None:
         match entry.body:
@@ -366,9 +380,10 @@ class Context:
                 self._settle_notes()
                 self._compact(entry, entry.body)
             case Cleared():
-                self._messages, self._notes, self._places = [], [], {}
+                self._messages, self._ids, self._notes, self._places = [], [], [], {}
             case Replaced(messages):
-                self._messages, self._notes, self._places = [], [], {entry.id: 0}
+                self._messages, self._ids, self._notes = [], [], []
+                self._places = {entry.id: 0}
                 for number, message in enumerate(messages):
                     # One id each: a compaction names the first message it keeps.
                     self._append(f"{entry.id}.{number}", message)
@@ -377,26 +392,27 @@ class Context:
 
     def _append(self, id: str, message: Message) -> None:
         self._places[id] = len(self._messages)
-        self._messages.append((id, message))
+        self._messages.append(message)
+        self._ids.append(id)
 
     def _compact(self, entry: Entry, body: Compaction) -> None:
         kept = self.kept(body)
         start = len(self._messages) - len(kept)
-        self._messages = [(entry.id, summary_message(body, entry.time)), *kept]
+        self._messages = [summary_message(body, entry.time), *(message for _, message in kept)]
+        self._ids = [entry.id, *(id for id, _ in kept)]
         # What was summarised is found in the summary from now on.
         self._places = {id: max(at - start + 1, 0) for id, at in self._places.items()}
         self._places[entry.id] = 0
 
     def _settle_notes(self) -> None:
         """Their message never came: they take its place."""
-        self._messages += self._from_notes()
-        self._notes = []
+        if self._notes:
+            self._messages.append(self._from_notes())
+            self._ids.append(self._noted[0])
+            self._notes = []
 
-    def _from_notes(self) -> list[tuple[str, Message]]:
-        if not self._notes:
-            return []
-        id, time = self._noted
-        return [(id, Message("tool", tuple(self._notes), time))]
+    def _from_notes(self) -> Message:
+        return Message("tool", tuple(self._notes), self._noted[1])
 
 
 def _was_cut(message: Message) -> bool:

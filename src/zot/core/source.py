@@ -137,12 +137,38 @@ class ExtensionState(Struct, frozen=True):
     """Why it does not run."""
 
 
+class ServerState(Struct, frozen=True):
+    """An MCP server, as it is now."""
+
+    name: str
+    state: Literal["disabled", "untrusted", "idle", "starting", "ready", "failed", "login"]
+    """idle: it starts with its first call; login: `zot mcp login` is needed."""
+    origin: Literal["given", "user", "project"]
+    tools: int = 0
+    changed: tuple[str, ...] = ()
+    """Tools that are off: they are not what the user agreed to."""
+    error: str = ""
+
+
+@runtime_checkable
+class ServerSource(Protocol):
+    """A source whose tools are those of MCP servers."""
+
+    def servers(self) -> Sequence[ServerState]:
+        """All of them; starts none."""
+        ...
+
+
 @runtime_checkable
 class PanelSource(Protocol):
     """A source that asks the person things, shows panels and can be loaded anew: extensions."""
 
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         """Answer a question; False if it is not open."""
+        ...
+
+    def open_questions(self) -> Sequence[str]:
+        """The ids of those that can be answered."""
         ...
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:

@@ -65,6 +65,10 @@ class Dialogs:
             seconds,
         )
 
+    def open_questions(self) -> list[str]:
+        with self._lock:
+            return list(self._open)
+
     def answer(
         self,
         id: str,

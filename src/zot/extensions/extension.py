@@ -20,6 +20,7 @@ from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.events import Event, ExtensionNotify, ExtensionPanel
+from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
 from zot.extensions.environment import environment
@@ -47,6 +48,7 @@ class ToolInfo(Struct, frozen=True):
     schema: dict[str, Json]
     timeout: float
     interactive: bool
+    replay: Replay = "never"
 
 
 class Registered:
@@ -505,7 +507,12 @@ class HostedExtension:
         timeout = min(wanted, threading.TIMEOUT_MAX)
         description = frame.description[:MAX_DESCRIPTION]
         coming.tools[frame.name] = ToolInfo(
-            frame.name, description, checked, timeout, frame.interactive
+            frame.name,
+            description,
+            checked,
+            timeout,
+            frame.interactive,
+            next((word for word in REPLAYS if word == frame.replay), "never"),
         )
 
     def _answer(self, id: str, answer: proto.FromExtension | NoAnswer) -> None:

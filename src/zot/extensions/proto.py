@@ -84,6 +84,9 @@ class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
     """Seconds a call may take."""
     interactive: bool = False
     """Waits for a person: has no timeout, and is refused where nobody sits."""
+    replay: str = "never"
+    """What may be done with a call that a crash cut off, in a durable run: `never` (it is not run
+    again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
 
 
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
@@ -107,13 +110,15 @@ class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_i
 
 
 class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
-    """The answer to `tool_call`."""
+    """The answer to `tool_call` and `tool_reconcile`."""
 
     id: str
     content: tuple[Content, ...] = ()
     is_error: bool = False
     structured_content: Json = None
     """Facts for user interfaces; the model does not see them."""
+    state: str = "done"
+    """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
 class ToolProgress(Struct, frozen=True, tag_field="type", tag="tool_progress"):
@@ -252,6 +257,17 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] = {}
+    key: str | UnsetType = UNSET
+    """In a durable run: names the call, the same at every attempt."""
+
+
+class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):
+    """What became of a call that a crash cut off? Nothing is to be done."""
+
+    id: str
+    name: str
+    args: dict[str, Json]
+    key: str
 
 
 class ToolCancel(Struct, frozen=True, tag_field="type", tag="tool_cancel"):
@@ -363,6 +379,7 @@ ToExtension = (
     HelloAck
     | CommandInvoked
     | ToolCall
+    | ToolReconcile
     | ToolCancel
     | Event
     | EventIntercept

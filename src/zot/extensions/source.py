@@ -177,6 +177,9 @@ class Extensions(Hook):
             raise CommandError(f"unknown extension command {name!r}", code="not_found")
         return self._host.run_command(name, args, cancel)
 
+    def open_questions(self) -> Sequence[str]:
+        return () if self._host is None else self._host.dialogs.open_questions()
+
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         """Answer an ExtensionAsk; False if it is not open."""
         return self._host is not None and self._host.dialogs.answer(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import binascii
 import time
+from collections.abc import Callable
+
+from msgspec import UNSET
 
 from zot.core.image import checked_image
-from zot.core.tool import ToolContext, ToolOutput
+from zot.core.tool import Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import Cancelled, CommandError, ToolError, ToolTimedOut
 from zot.extensions import proto
 from zot.extensions.extension import HostedExtension, ToolInfo
@@ -36,18 +39,43 @@ class ExtensionTool:
         return self._info.schema
 
     @property
+    def replay(self) -> Replay:
+        return self._info.replay
+
+    @property
     def extension(self) -> str:
         return self._extension.name
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         if self._info.interactive and not self._interactive:
             raise self._failed("interactive extension tools require an interactive host")
+        key = context.key or UNSET
+        return self._output(
+            self._asked(lambda id: proto.ToolCall(id, self.name, args, key), context)
+        )
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """Only where the extension said that it can be asked."""
+        answer = self._asked(
+            lambda id: proto.ToolReconcile(id, self.name, args, context.key), context
+        )
+        output = self._output(answer) if answer.content else ""
+        match answer.state:
+            case "done" | "not_done":
+                return Reconciled(answer.state, output)
+            case _:
+                return Reconciled("unknown", output)
+
+    def _asked(
+        self, frame: Callable[[str], proto.ToExtension], context: ToolContext
+    ) -> proto.ToolResult:
+        """The extension's answer. Raises ToolError when there is none."""
         timeout = None if self._info.interactive else self._info.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
             raise self._failed(self._extension.unavailable())
         with self._extension.question() as question, question.woken_by(context.cancel):
-            line = proto.encode(proto.ToolCall(question.id, self.name, args))
+            line = proto.encode(frame(question.id))
             if not self._extension.send_line(line):
                 raise self._failed(self._not_sent(len(line)))
             try:
@@ -60,7 +88,7 @@ class ExtensionTool:
                 raise
             match answer:
                 case proto.ToolResult():
-                    return self._output(answer)
+                    return answer
                 case TimedOut():
                     self._extension.send(proto.ToolCancel(question.id))
                     raise ToolTimedOut(str(self._failed(f"no result within {timeout} s")))

@@ -264,6 +264,11 @@ class Observer:
             self._state = state
             self._since = self._clock()
 
+    @property
+    def asks(self) -> bool:
+        """A question is open; cheaper than the whole status."""
+        return bool(self._questions)
+
     def status(self) -> Status:
         now = self._clock()
         state = self._state

@@ -171,7 +171,8 @@ class Encoder:
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # questions are asked by the server, which waits for the answer
             case (
-                events.ToolAllowed()
+                events.ServerChanged()
+                | events.ToolAllowed()
                 | events.RunResumed()
                 | events.RunHeld()
                 | events.RunSuspended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import assert_never
 
 import msgspec
@@ -157,7 +158,7 @@ def encode_turns(
                 assert_never(turn)
 
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
-    messages = [message for items in encoded for message in items]
+    messages = list(chain.from_iterable(encoded))
     messages[-1]["content"][-1]["cache_control"] = MARK
     return messages
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import is_
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from zot.provider.repair import Repair
 from zot.provider.transcript import Turn, turn_of, turn_size
@@ -20,13 +20,6 @@ MAX_KEPT = 32 * 1024 * 1024
 EncodeTurn = Callable[[Turn], list[Json]]
 
 
-class Encoded(Struct, frozen=True):
-    turn: Turn
-    items: list[Json]
-    """JSON, as `msgspec.Raw`."""
-    size: int
-
-
 class Kept:
     """What one client sent last. For one thread at a time."""
 
@@ -37,7 +30,10 @@ class Kept:
         self._messages: tuple[Message, ...] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
-        self._encoded: list[Encoded] = []
+        self._encoded: list[Turn] = []
+        self._items: list[list[Json]] = []
+        """Of each encoded turn, as `msgspec.Raw`."""
+        self._bytes: list[int] = []
         self._parts: dict[str, tuple[object, Raw]] = {}
 
     def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
@@ -71,23 +67,27 @@ class Kept:
         The last turn's are not, as an API may want a mark in them. `settings`: what else the
         encoding depends on; it is kept for the same ones only.
         """
-        known = self._encoded if settings == self._settings else []
-        count = same_at_start([row.turn for row in known], conversation[:-1])
-        for turn, row in zip(conversation[count:-1], known[count:], strict=False):
-            if turn != row.turn:
+        if settings != self._settings:
+            self._encoded, self._items, self._bytes = [], [], []
+        count = same_at_start(self._encoded, conversation[:-1])
+        for old, turn in zip(self._encoded[count:], conversation[count:-1], strict=False):
+            if old != turn:
                 break
             count += 1
-        kept = known[:count]
-        items = [row.items for row in kept]
-        size = sum([row.size for row in kept])
+        self._settings = settings
+        for kept in (self._encoded, self._items, self._bytes):
+            del kept[count:]
+        items = self._items.copy()
+        size = sum(self._bytes)
         for turn in conversation[count:-1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
             items.append(raw)
-            row = Encoded(turn, raw, sum(len(bytes(item)) for item in raw))
-            size += row.size
-            if size <= MAX_KEPT and len(kept) == len(items) - 1:
-                kept.append(row)
-        self._settings, self._encoded = settings, kept
+            weight = sum(len(bytes(item)) for item in raw)
+            size += weight
+            if size <= MAX_KEPT:
+                self._encoded.append(turn)
+                self._items.append(raw)
+                self._bytes.append(weight)
         return [*items, encode_turn(conversation[-1])]
 
 

@@ -71,24 +71,26 @@ class Repair:
             return
         calls: list[Named] = []
         if message.role == "assistant":
-            self._settle(self._out)
+            if self._asked is not None:
+                self._settle(self._out, self._asked)
             content, calls = self._ids.given_to(content)
             self._asked = None
-        self._out.append(self._seen_by_model(_with(message, content)))
+        sent = message if content is message.content else _with(message, content)
+        self._out.append(sent if self._images else self._seen_by_model(sent))
         if calls:
             self._asked = _Asked(calls, len(self._out), message.time)
             self._out.append(message)  # keeps the place of the results until all are known
 
-    def _settle(self, out: list[Message]) -> None:
-        if self._asked is not None:
-            out[self._asked.place] = self._seen_by_model(self._asked.settled())
+    def _settle(self, out: list[Message], asked: _Asked) -> None:
+        out[asked.place] = self._seen_by_model(asked.settled())
 
     def _seen_by_model(self, message: Message) -> Message:
         return message if self._images else _with(message, tuple(map(_unseen, message.content)))
 
     def _whole(self) -> tuple[Message, ...]:
         out = self._out.copy()
-        self._settle(out)
+        if self._asked is not None:
+            self._settle(out, self._asked)
         if not out or out[0].role != "user":
             out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
         if out[-1].role == "assistant":

@@ -4,7 +4,7 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 
 from __future__ import annotations
 
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import Literal, cast
 
@@ -77,11 +77,13 @@ def images_of(result: ToolResult) -> list[Image]:
 
 
 def base64_of(image: Image) -> str:
-    return b64encode(image.data).decode()
+    return b2a_base64(image.data, newline=False).decode()
 
 
 def wire_id(id: str, limit: int = 64) -> str:
     """A tool id in the letters every server takes; the same for a call and its result."""
+    if 0 < len(id) <= limit and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
+        return id
     safe = "".join(
         char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in id
     )
@@ -123,7 +125,7 @@ def output_limit(request: Request, size: int) -> int:
     """
     model = request.model
     wanted = request.max_output or min(model.max_output, DEFAULT_OUTPUT)
-    size += len(request.system) + sum(len(tool.description) + 400 for tool in request.tools)
+    size += len(request.system) + sum([len(tool.description) + 400 for tool in request.tools])
     room = model.context_window - size // 4  # a token is roughly four characters
     return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)
 

@@ -25,6 +25,7 @@ from zot.runtime.rules import covers, offered
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime.durable import Durable
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
@@ -34,6 +35,8 @@ SESSION = "this session"
 LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
+ApprovalMode = Literal["ask", "ask_all", "yolo"]
+"""ask: as the settings say; ask_all: before every tool; yolo: never."""
 Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -48,12 +51,14 @@ class Verdict(Struct, frozen=True):
     """Other arguments to run the tool with."""
 
 
+Subject = Callable[[ToolCall], str | None]
+"""The tool that a person is asked about for a call, when it is of a kind that can change something;
+empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
 class OpenQuestion(Struct, frozen=True):
-    id: str
-    call: ToolCall
+    request: ApprovalRequest
     answered: threading.Event
 
 
@@ -77,15 +82,20 @@ class Approval(Hook):
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
+        self.mode: ApprovalMode = "ask"
+        """Read before each call: it may be changed at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
+        self._subjects: list[Subject] = []
         self._rules: Rules | None = None
         self._files: Files | None = None
         self._cwd = ""
         self._lock = threading.Lock()
         self._count = 0
         self._open: OpenQuestion | None = None
+        self._durable: Durable | None = None
+        self._suspend: Callable[[], None] | None = None
         self._verdict: Verdict | None = None
 
     # --- for the runtime ---------------------------------------------------------------------
@@ -98,6 +108,18 @@ class Approval(Hook):
         """Where the tools work, what was allowed there for good, and the files they change."""
         self._cwd, self._rules, self._files = cwd, rules, files
 
+    def also_ask(self, subject: Subject) -> None:
+        """Calls of other tools than the built-in ones that can change something."""
+        self._subjects.append(subject)
+
+    def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
+        """The same for another agent, about whose tools its own client is asked."""
+        return Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of those that wait for an answer."""
+        return tuple(request.id for request in self.open_requests())
+
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open question.
 
@@ -107,13 +129,13 @@ class Approval(Hook):
         """
         with self._lock:
             question = self._open
-            if question is None or question.id != request_id or self._verdict is not None:
+            if question is None or question.request.id != request_id or self._verdict is not None:
                 raise CommandError(
                     f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
                     code="not_found",
                 )
             if verdict.decision == "allow_project":
-                self._keep_rule(question.call, verdict.pattern)
+                self._keep_rule(question.request.call, verdict.pattern)
             self._verdict = verdict
             question.answered.set()
 
@@ -132,23 +154,41 @@ class Approval(Hook):
                 code="not_found",
             )
 
-    def client_gone(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes."""
+    def use_durable(self, durable: Durable) -> None:
+        """Where questions and answers survive the process."""
+        self._durable = durable
+        self._count = durable.journal.state.questions
+        self._remembered |= durable.journal.state.allowed
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """Those that wait for an answer."""
         with self._lock:
-            self._gone = True
-            if self._open is not None and self._verdict is None:
+            waiting = self._open is not None and self._verdict is None
+            return [self._open.request] if self._open is not None and waiting else []
+
+    def client_gone(self, suspend: Callable[[], None] | None = None) -> None:
+        """Nobody will answer any more: what is open is denied, and so is what comes; or `suspend`
+        stops the run, which the next process goes on with."""
+        with self._lock:
+            self._gone, self._suspend = True, suspend
+            waiting = self._open is not None and self._verdict is None
+            if self._open is not None and waiting and suspend is None:
                 self._verdict = GONE
                 self._open.answered.set()
+        if waiting and suspend is not None:
+            suspend()
 
     # --- the guard ---------------------------------------------------------------------------
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
-        if not self._must_ask(call.name):
+        if not self._must_ask(call):
             return ALLOW
         id = self._next_id()
         if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
+        if self._durable is not None and (given := self._durable.answer_to(call)) is not None:
+            return self._settle(self._question(id, call), given, context, "remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
@@ -164,7 +204,18 @@ class Approval(Hook):
             "of hello, run zot at a terminal, or pass --yolo"
         )
 
+    def _subject(self, call: ToolCall) -> str:
+        """The tool that the call changes something by; empty: it changes nothing."""
+        if call.name in DEFAULT_TOOLS:
+            return call.name
+        return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
+
+    def _counted(self, call: ToolCall) -> ToolCall:
+        """The call under the name that a person allows it by: one tool may stand for many."""
+        return replace(call, name=self._subject(call) or call.name)
+
     def _is_allowed(self, call: ToolCall) -> bool:
+        call = self._counted(call)
         if call.name in self._remembered:
             return True
         if self._rules is None:
@@ -177,6 +228,7 @@ class Approval(Hook):
     def _keep_rule(self, call: ToolCall, pattern: str) -> None:
         if self._rules is None:
             raise CommandError("this runtime keeps no approvals for a project", code="not_found")
+        call = self._counted(call)
         offer = offered(call, self._cwd)
         rule = Rule(offer.tool, pattern) if pattern else offer
         if not covers(rule, call, self._cwd):
@@ -193,19 +245,22 @@ class Approval(Hook):
             call,
             preview(call),
             self._seconds,
-            "" if self._rules is None else offered(call, self._cwd).pattern,
+            "" if self._rules is None else offered(self._counted(call), self._cwd).pattern,
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
         )
 
-    def _must_ask(self, name: str) -> bool:
-        if self._model_asks == "always" and name in DEFAULT_TOOLS:
+    def _must_ask(self, call: ToolCall) -> bool:
+        if self.mode != "ask":
+            return self.mode == "ask_all"
+        subject = self._subject(call)
+        if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return name in self._tools or EVERY_TOOL in self._tools
+            return not {call.name, subject, EVERY_TOOL}.isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
-        return wanted and name in DEFAULT_TOOLS
+        return wanted and bool(subject)
 
     def _next_id(self) -> str:
         with self._lock:
@@ -216,15 +271,20 @@ class Approval(Hook):
         self, question: ApprovalRequest, context: HookContext
     ) -> Allow | Block | ReplaceArgs:
         answered = threading.Event()
+        if self._durable is not None:
+            self._durable.asked(question)
         with self._lock:
-            self._open, self._verdict = OpenQuestion(question.id, question.call, answered), None
-            if self._gone:
+            self._open, self._verdict = OpenQuestion(question, answered), None
+            gone, suspend = self._gone, self._suspend
+            if gone and suspend is None:
                 self._verdict = GONE
                 answered.set()
+        if suspend is not None:
+            suspend()
         try:
             context.emit(question)
             with context.cancel.calling(answered.set):
-                answered.wait(self._seconds)
+                answered.wait(self._seconds or None)
         finally:
             with self._lock:
                 verdict, self._open = self._verdict, None
@@ -234,20 +294,26 @@ class Approval(Hook):
         return self._settle(question, verdict, context)
 
     def _settle(
-        self, question: ApprovalRequest, verdict: Verdict | None, context: HookContext
+        self,
+        question: ApprovalRequest,
+        verdict: Verdict | None,
+        context: HookContext,
+        source: Source = "client",
     ) -> Allow | Block | ReplaceArgs:
         id, call = question.id, question.call
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
-        context.emit(ApprovalResolved(id, call.id, decision, "client"))
+        if self._durable is not None and source == "client":
+            self._durable.answered(question, verdict)
+        context.emit(ApprovalResolved(id, call.id, decision, source))
         if decision == "deny":
             because = verdict.reason or "no reason given"
-            source: Decider = "policy" if verdict is GONE else "user"
-            return Block(f"the user did not allow this: {because}", source)
+            decider: Decider = "policy" if verdict is GONE else "user"
+            return Block(f"the user did not allow this: {because}", decider)
         if verdict.decision == "allow_session":
-            self._remembered.add(call.name)
+            self._remembered.add(self._counted(call).name)
         if verdict.args is None or verdict.args == call.args:
             return Allow("user")
         shown = preview(replace(call, args=verdict.args))

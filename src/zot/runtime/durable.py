@@ -12,17 +12,21 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from zot.core.agent import Agent, Limits, UserInput
-from zot.core.events import Replay, RunHeld, RunResumed
+from zot.core.events import ApprovalRequest, Replay, RunHeld, RunResumed
 from zot.errors import BusyError, Cancelled, CommandError
 from zot.provider.types import Message, Text, ToolCall
+from zot.runtime.approval import Verdict
 from zot.runtime.journal import (
     QUEUED,
+    DurableKind,
     EffectStarted,
     Journal,
     MessageQueued,
     MessagesDropped,
     OnCrash,
     OpenRun,
+    QuestionAnswered,
+    QuestionAsked,
     QueueName,
     RunAborted,
     RunAccepted,
@@ -52,6 +56,8 @@ class Durable:
         """A run that waits for somebody to say how it goes on; others wait behind it."""
         self._started = False
         self._taken_up: set[str] = set()
+        self._answers: dict[tuple[str, str], QuestionAnswered] = {}
+        """Given before a crash, to calls that are still to run."""
         self._released: dict[str, bool] = {}
         """Runs that were held, and whether they may go on."""
 
@@ -73,7 +79,9 @@ class Durable:
             raise CommandError(f"there is a run {id!r} already", code="exists")
         return id or new_id()
 
-    def accept(self, id: str, user: UserInput, limits: Limits | None, tag: object) -> None:
+    def accept(
+        self, kind: DurableKind, id: str, user: UserInput, limits: Limits | None, tag: object
+    ) -> None:
         name = bytes(tag).decode() if isinstance(tag, Raw) else ""
         self.journal.note(
             RunAccepted(
@@ -85,6 +93,7 @@ class Durable:
                 user.extra,
                 limits,
                 name,
+                kind,
             )
         )
 
@@ -139,12 +148,19 @@ class Durable:
             )
         )
         run.count_from(record.seconds)
+        run.answer = recovery.answer
+        self._answers = dict(self.journal.state.answers)
         if record.attempts > 1:
             run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
-        limits = record.accepted.limits
-        if not record.written:
-            self._agent.prompt(record.user, run, limits)
-            return
+        if record.accepted.kind == "compact":
+            if not record.compacted:
+                self._agent.compact(run, record.accepted.text)
+        elif not record.written:
+            self._agent.prompt(record.user, run, record.accepted.limits)
+        else:
+            self._go_on(run, recovery, record.accepted.limits)
+
+    def _go_on(self, run: Run, recovery: Recovery, limits: Limits | None) -> None:
         if recovery.model_was_asked:
             self._agent.pay_unknown(run)
         for event in recovery.told_again():
@@ -153,12 +169,40 @@ class Durable:
 
     def begin(self, run: Run, call: ToolCall, replay: Replay) -> str:
         """A tool is about to run; the key of its call."""
-        key = f"{run.id}/{call.id}"
+        # Not the id of the call alone: some providers give it again.
+        key = f"{run.id}/{run.answer}/{call.id}"
         hashed = args_hash(call.args)
         self.journal.note(
             EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
         )
         return key
+
+    # --- approvals ---------------------------------------------------------------------------
+
+    def asked(self, question: ApprovalRequest) -> None:
+        """Before anybody is asked."""
+        call = question.call
+        self.journal.note(QuestionAsked(question.id, call.id, args_hash(call.args)))
+
+    def answered(self, question: ApprovalRequest, verdict: Verdict) -> None:
+        """Before the answer counts."""
+        call = question.call
+        self.journal.note(
+            QuestionAnswered(
+                question.id,
+                call.id,
+                args_hash(call.args),
+                verdict.decision,
+                verdict.reason,
+                call.name,
+                verdict.args,
+            )
+        )
+
+    def answer_to(self, call: ToolCall) -> Verdict | None:
+        """What was answered about this call with these arguments, before a crash."""
+        row = self._answers.pop((call.id, args_hash(call.args)), None)
+        return None if row is None else Verdict(row.decision, row.reason, args=row.changed)
 
     def aborted(self, run: Run) -> None:
         if run.id:
@@ -172,10 +216,8 @@ class Durable:
             self.journal.try_note(RunLeft(run.id))
             return
         error = run.error
-        context = self._agent.session.context()
-        answer = context[-1][0] if context and context[-1][1].role == "assistant" else ""
         code = "" if error is None else error.code
-        self.journal.note(RunEnded(run.id, run.stop, str(error or ""), code, answer))
+        self.journal.note(RunEnded(run.id, run.stop, str(error or ""), code, run.answer))
 
     # --- after a restart ---------------------------------------------------------------------
 

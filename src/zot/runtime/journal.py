@@ -17,7 +17,7 @@ from msgspec import Struct
 from zot.bugs import warn_once
 from zot.core.agent import Limits, UserInput
 from zot.core.events import Replay
-from zot.core.session import JOURNAL, Custom, Entry, ResultNote, Session
+from zot.core.session import JOURNAL, Compaction, Custom, Entry, ResultNote, Session
 from zot.errors import JournalError, SessionError
 from zot.provider.types import Image, Json, Message, Stop, Text, Usage
 
@@ -28,6 +28,7 @@ the message itself, so that there is no moment in which it is neither waiting no
 
 OnCrash = Literal["continue", "hold", "fail"]
 QueueName = Literal["steering", "follow_up"]
+DurableKind = Literal["prompt", "retry", "compact"]
 
 
 # --- rows ------------------------------------------------------------------------------------
@@ -50,6 +51,8 @@ class RunAccepted(Row, frozen=True, tag="run_accepted"):
     limits: Limits | None = None
     tag: str = ""
     """What the client calls it, as JSON."""
+    kind: DurableKind = "prompt"
+    """A retry says nothing new; the text of a compact are its instructions."""
 
 
 class RunAttempted(Row, frozen=True, tag="run_attempted"):
@@ -104,9 +107,11 @@ class QuestionAnswered(Row, frozen=True, tag="question_answered"):
     request: str
     call: str
     args: str
-    decision: Literal["allow", "deny", "allow_session"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
     tool: str = ""
+    changed: dict[str, Json] | None = None
+    """Other arguments to run the tool with."""
 
 
 class RunAborted(Row, frozen=True, tag="run_aborted"):
@@ -177,6 +182,8 @@ class OpenRun(Struct):
     """How often each call was started."""
     fruitless: int = 0
     """Attempts since anything was written, other than those that ended in an orderly way."""
+    compacted: bool = False
+    """The last thing of it that was written is a summary."""
     aborted: bool = False
     left: bool = False
     """The last process that worked on it ended in an orderly way."""
@@ -220,8 +227,9 @@ class JournalState:
             self._take(row)
         elif isinstance(body, Message):
             self._said(body)
-        elif isinstance(body, ResultNote) and self._current is not None:
+        elif isinstance(body, ResultNote | Compaction) and self._current is not None:
             self._current.fruitless = 0
+            self._current.compacted = isinstance(body, Compaction)
         if self._current is not None:
             self._current.last = entry.time
 
@@ -232,13 +240,17 @@ class JournalState:
             run.written = True
         if (current := self._current) is not None:
             current.fruitless = 0
-            current.steps += message.role == "assistant"
+            if message.role == "assistant":
+                current.steps += 1
+                # Some providers give the ids of calls again: these are other ones.
+                current.effects, current.starts = {}, {}
+                self.answers.clear()
 
     def _take(self, row: AnyRow) -> None:
         match row:
             case RunAccepted():
                 if row.session == self._session:
-                    self.open[row.run] = OpenRun(row)
+                    self.open[row.run] = OpenRun(row, written=row.kind == "retry")
             case MessageQueued():
                 self.queued[row.id] = row
             case MessagesDropped(ids):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
@@ -40,6 +41,8 @@ class OpenBatch(Struct, frozen=True):
     """The model has stopped by itself."""
     answer: Message | None = None
     """The message of these calls, or with which it stopped."""
+    id: str = ""
+    """The entry of that message."""
 
     @property
     def open(self) -> list[ToolCall]:
@@ -54,7 +57,7 @@ def open_batch(session: Session) -> OpenBatch:
         if message.role == "user":
             break
         if message.role == "assistant":
-            return _batch(message, results, settled)
+            return replace(_batch(message, results, settled), id=id)
         entry = session.entries.get(id)
         for block in message.content:
             if isinstance(block, ToolResult):
@@ -93,6 +96,14 @@ class Recovery:
         self._cancel = cancel
         self._batch = open_batch(agent.session) if record.written else OpenBatch()
         self.open = tuple(self._described(call) for call in self._batch.open)
+        nothing_open = not (self._batch.calls or self._batch.answered)
+        self.model_was_asked = record.attempts > 0 and record.written and nothing_open
+        """A model call may have been cut off, whose cost nobody knows."""
+
+    @property
+    def answer(self) -> str:
+        """The entry with the model's last message."""
+        return self._batch.id
 
     def told_again(self) -> list[AssistantMessage | ToolCalled]:
         """What is in the transcript and was perhaps not told: the last answer, with its calls.
@@ -101,11 +112,6 @@ class Recovery:
             return []
         calls = [ToolCalled(call) for call in self._batch.calls]
         return [AssistantMessage(self._batch.answer), *calls]
-
-    @property
-    def model_was_asked(self) -> bool:
-        """Whether a model call may have been cut off, whose cost nobody knows."""
-        return self._record.written and not (self._batch.calls or self._batch.answered)
 
     def progress(self, append: Callable[[Body], Entry]) -> Progress:
         """Where the loop goes on. Tools that reconcile are asked here, and results that are

@@ -19,6 +19,7 @@ from zot.core.tool import (
     Tool,
     ToolContext,
     ToolOutput,
+    is_side_by_side,
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
@@ -58,25 +59,22 @@ class Redactor:
         self._home = home
         self._changed = 0
         self._stored: set[str] = set()
+        self._secrets: tuple[str, ...] = ()
 
-    def secrets(self) -> list[str]:
-        """The longest first, so that no part of one stays behind."""
-        return sorted(self._given | self._from_file(), key=len, reverse=True)
+    def secrets(self) -> tuple[str, ...]:
+        """The longest first, so that no part of one stays behind. The very same as the last time
+        if nothing changed."""
+        secrets = self._given | self._from_file()
+        if secrets != set(self._secrets):
+            self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+        return self._secrets
 
     def text(self, text: str) -> str:
         return _without(text, self.secrets())
 
     def value(self, value: Json) -> Json:
         """Texts anywhere inside a JSON value, the names of fields too."""
-        match value:
-            case str():
-                return self.text(value)
-            case dict():
-                return {self.value(name): self.value(item) for name, item in value.items()}
-            case list() | tuple():
-                return [self.value(item) for item in value]
-            case _:
-                return value
+        return _value_without(value, self.secrets())
 
     def _from_file(self) -> set[str]:
         try:
@@ -100,11 +98,15 @@ class Pieces:
     back until the next piece.
     """
 
-    def __init__(self, secrets: Sequence[str]) -> None:
-        self.use(secrets)
+    def __init__(self) -> None:
+        self._secrets: Sequence[str] = ()
+        self._threes: tuple[str, ...] = ()
+        self._ends: tuple[str, ...] = ()
         self._held = ""
 
     def use(self, secrets: Sequence[str]) -> None:
+        if secrets is self._secrets:
+            return
         self._secrets = secrets
         # Nearly every piece has none of these, and is passed on for a few nanoseconds.
         self._threes = tuple({secret[:3] for secret in secrets})
@@ -138,7 +140,7 @@ class RedactedStream:
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
         self._redactor = redactor
         self._out = out
-        self._pieces = Pieces(())
+        self._pieces = Pieces()
 
     def feed(self, text: str) -> None:
         self._pieces.use(self._redactor.secrets())
@@ -180,7 +182,7 @@ class RedactingProvider:
         return self._provider.name
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
-        pieces = Pieces(())
+        pieces = Pieces()
         kind: type[StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -254,6 +256,10 @@ class RedactingTool:
     def replay(self) -> Replay:
         return replay_of(self._tool)
 
+    @property
+    def side_by_side(self) -> bool:
+        return is_side_by_side(self._tool)
+
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)
         try:
@@ -271,16 +277,12 @@ class RedactingTool:
         return replace(outcome, output=self._redacted(outcome.output))
 
     def _redacted(self, output: ToolOutput | str) -> ToolOutput | str:
+        secrets = self._redactor.secrets()
         if isinstance(output, str):
-            return self._redactor.text(output)
-        content = tuple(self._part(part) for part in output.content)
-        details = None if output.details is None else self._redactor.value(output.details)
+            return _without(output, secrets)
+        content = tuple([_part_without(part, secrets) for part in output.content])
+        details = None if output.details is None else _value_without(output.details, secrets)
         return replace(output, content=content, details=details)
-
-    def _part(self, part: Text | Image) -> Text | Image:
-        if isinstance(part, Text):
-            return replace(part, text=self._redactor.text(part.text))
-        return part
 
 
 def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) -> set[str]:
@@ -312,6 +314,25 @@ def _without(text: str, secrets: Sequence[str]) -> str:
         if secret in text:
             text = text.replace(secret, MARK)
     return text
+
+
+def _part_without(part: Text | Image, secrets: Sequence[str]) -> Text | Image:
+    return Text(_without(part.text, secrets)) if isinstance(part, Text) else part
+
+
+def _value_without(value: Json, secrets: Sequence[str]) -> Json:
+    match value:
+        case str():
+            return _without(value, secrets)
+        case dict():
+            return {
+                _value_without(name, secrets): _value_without(item, secrets)
+                for name, item in value.items()
+            }
+        case list() | tuple():
+            return [_value_without(item, secrets) for item in value]
+        case _:
+            return value
 
 
 def _overlap(text: str, secret: str) -> int:

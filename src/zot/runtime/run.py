@@ -20,7 +20,7 @@ from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
 from zot.errors import Cancelled, ProviderError, ZotError
-from zot.provider.types import Stop, ToolCall
+from zot.provider.types import Message, Stop, ToolCall, Usage
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
@@ -53,6 +53,8 @@ class Run:
         self.kind = kind
         self.id = id
         """The name of a durable run; empty: it ends with the process."""
+        self.answer = ""
+        """In a durable run: the entry with the model's last message, whose calls are run."""
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
@@ -85,7 +87,10 @@ class Run:
     def append(self, body: Body) -> Entry:
         with self._lock:
             self._check_alive()
-            return self._runtime.session.append(body)
+            entry = self._runtime.session.append(body)
+            if self.id and isinstance(body, Message) and body.role == "assistant":
+                self.answer = entry.id
+            return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> str:
         key = ""
@@ -96,6 +101,9 @@ class Run:
                 key = durable.begin(self, call, replay)
         self.emit(events.ToolAllowed(call))
         return key
+
+    def spend(self, usage: Usage) -> None:
+        self._runtime.agent.pay_for_tool(usage, self)
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ from zot.runtime.run import Run, StoredEnd
 
 if TYPE_CHECKING:
     from zot.runtime.durable import Durable
+    from zot.runtime.journal import DurableKind
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
@@ -120,19 +121,13 @@ class Runs:
 
         def work(run: Run) -> None:
             self.prepare(run.cancel)
-            if self.durable is None:
-                self.agent.prompt(user, run, limits)
-            else:
-                self.durable.work(run)
+            self.agent.prompt(user, run, limits)
 
-        if self.durable is None:
-            if run_id:
-                raise CommandError("a run can have a name only where it is durable (--durable)")
-            return self._submit("prompt", work, tag, accepted, size)
-        durable, id = self.durable, self.durable.checked_id(run_id)
-        return self._submit(
-            "prompt", work, tag, accepted, size, id, lambda: durable.accept(id, user, limits, tag)
-        )
+        if self.durable is not None:
+            return self._submit_durable("prompt", user, limits, tag, accepted, size, run_id)
+        if run_id:
+            raise CommandError("a run can have a name only where it is durable (--durable)")
+        return self._submit("prompt", work, tag, accepted, size)
 
     def repeated(
         self, run_id: str, tag: object, attached: Callable[[int], None]
@@ -188,19 +183,46 @@ class Runs:
     def _take_up(self) -> list[Run]:
         """Submit what was left open, up to a run that is held."""
         assert self.durable is not None
-        durable = self.durable
-
-        def work(run: Run) -> None:
-            self.prepare(run.cancel)
-            durable.work(run)
-
         runs = [
-            self._submit("prompt", work, self._tag_of(row.tag), id=row.run)
-            for row in durable.to_take_up()
+            self._submit(
+                "compact" if row.kind == "compact" else "prompt",
+                self._work_durable,
+                self._tag_of(row.tag),
+                id=row.run,
+            )
+            for row in self.durable.to_take_up()
         ]
-        if durable.held is not None:
-            self.tell(durable.held)
+        if self.durable.held is not None:
+            self.tell(self.durable.held)
         return runs
+
+    def _submit_durable(
+        self,
+        kind: DurableKind,
+        user: UserInput,
+        limits: Limits | None,
+        tag: object,
+        accepted: Callable[[int], None],
+        size: int = 0,
+        run_id: str = "",
+    ) -> Run:
+        """Accept a run that survives the process: what is to be done is in the journal."""
+        assert self.durable is not None
+        durable, id = self.durable, self.durable.checked_id(run_id)
+        return self._submit(
+            "compact" if kind == "compact" else "prompt",
+            self._work_durable,
+            tag,
+            accepted,
+            size,
+            id,
+            lambda: durable.accept(kind, id, user, limits, tag),
+        )
+
+    def _work_durable(self, run: Run) -> None:
+        assert self.durable is not None
+        self.prepare(run.cancel)
+        self.durable.work(run)
 
     def retry(
         self,
@@ -218,6 +240,8 @@ class Runs:
         """
         with self._idle("retry"):
             self._drop_partial()
+            if self.durable is not None:
+                return self._submit_durable("retry", UserInput(""), limits, tag, accepted)
 
             def work(run: Run) -> None:
                 self.prepare(run.cancel)
@@ -242,6 +266,8 @@ class Runs:
         def work(run: Run) -> None:
             self.agent.compact(run, instructions, reason)
 
+        if self.durable is not None:
+            return self._submit_durable("compact", UserInput(instructions), None, tag, accepted)
         return self._submit("compact", work, tag, accepted)
 
     def abort(self, tag: object = None) -> bool:
@@ -394,11 +420,9 @@ class Runs:
         """
         with self._lock:
             self._closed = True
-            runs = list(self._runs)
             self._wake.notify_all()
         if not drain:
-            for run in runs:
-                (run.suspend if run.id else run.cancel.set)()
+            self.suspend()
         if self._conductor is None:
             return True
         if self._conductor is threading.current_thread() or not self._over.wait(timeout):
@@ -406,6 +430,13 @@ class Runs:
         for thread in (self._conductor, *self._watchers):
             thread.join(timeout)
         return True
+
+    def suspend(self) -> None:
+        """Leave the durable runs for the next process, and abort the others."""
+        with self._lock:
+            runs = list(self._runs)
+        for run in runs:
+            (run.suspend if run.id else run.cancel.set)()
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
-from zot.core.events import Event
+from zot.core.cost import add
+from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
 from zot.core.session import (
@@ -35,14 +36,16 @@ from zot.core.source import (
     CommandResult,
     ExtensionState,
     Question,
+    ServerState,
     ToolSource,
 )
 from zot.core.tool import ToolOutput
-from zot.errors import BusyError, CommandError, ZotError
+from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
-from zot.runtime.approval import Approval, Decision, Verdict
-from zot.runtime.client import RuntimeClient
+from zot.runtime.agents import Agents
+from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
+from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
@@ -51,9 +54,11 @@ from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
-    from zot.core.changes import Files
+    from zot.core.changes import Files, ShownChange
     from zot.runtime.durable import Durable
 
+MAX_SHOWN = 512 * 1024
+"""Bytes of a file that anybody looks at."""
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
 
@@ -87,6 +92,10 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     files: Files | None = None
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
+    agents: Agents | None = None
+    """The named ones of the process; None: there can be none."""
+    owns_agents: bool = False
+    """It is the first one, and lets go of the others."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
@@ -105,15 +114,21 @@ class Runtime(Workplace):
             files=parts.files,
             redactor=parts.redactor,
         )
+        self.name = ""
+        """Of an agent that another one opened."""
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
+        self._agents = parts.agents
+        self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
         self._tell_approval(agent.model)
+        if parts.approval is not None and parts.durable is not None:
+            parts.approval.use_durable(parts.durable)
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 
@@ -165,12 +180,15 @@ class Runtime(Workplace):
                 raise BusyError("the run does not stop; try again")
 
     def client_left(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes."""
+        """Nobody will answer any more: what is open is denied, and so is what comes. A durable run
+        waits for the next process instead."""
         if self._approval is not None:
-            self._approval.client_gone()
+            self._approval.client_gone(None if self.durable is None else self.suspend)
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
+        if self._agents is not None and self._owns_agents:
+            self._agents.close_all()
         self.abort_shell()
         self._sources.close()
         self.agent.provider.close()
@@ -198,6 +216,10 @@ class Runtime(Workplace):
     @property
     def settings(self) -> AgentSettings:
         return self.agent.settings
+
+    def servers(self) -> Sequence[ServerState]:
+        """The MCP servers that are configured, as they are now; none is started."""
+        return self._sources.servers()
 
     def change_settings(self, **changes: Any) -> None:
         """Set fields of the agent's settings; they count from the next model call on."""
@@ -229,6 +251,33 @@ class Runtime(Workplace):
         if not title.strip():
             raise CommandError("the session's name is empty")
         self.session.append(Title(title.strip()))
+
+    def ask_aside(
+        self,
+        question: str,
+        show: Callable[[str], None] = lambda text: None,
+        cancel: Cancel | None = None,
+    ) -> str:
+        """Ask the model about the conversation without adding to it, also while a run is in
+        flight; the answer, which `show` gets as it comes.
+
+        Raises:
+            CommandError: nothing is asked.
+            ProviderError: the model failed.
+            Cancelled: the caller gave up.
+        """
+        if not question.strip():
+            raise CommandError("there is no question")
+        from zot.core.aside import ask_aside  # few ask one
+
+        provider = self.models.connect(self.agent.model)  # its own connection
+        try:
+            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+        finally:
+            provider.close()
+        with self._lock:
+            self.agent.cumulative = add(self.agent.cumulative, usage)
+        return answer
 
     # --- sessions ----------------------------------------------------------------------------
 
@@ -465,9 +514,45 @@ class Runtime(Workplace):
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
         """
+        name, between, own = request_id.partition(BETWEEN)
+        if between and self._agents is not None:
+            self._agents.get(name).approve(own, decision, reason, pattern=pattern, args=args)
+            return
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
+
+    def open_requests(self) -> list[ApprovalRequest]:
+        """The approvals that are waited for."""
+        return [] if self._approval is None else self._approval.open_requests()
+
+    @property
+    def approval_mode(self) -> ApprovalMode:
+        return "yolo" if self._approval is None else self._approval.mode
+
+    def set_approval_mode(self, mode: ApprovalMode) -> None:
+        """Ask more or less from the next tool call on.
+
+        Raises:
+            ConfigError: there is nobody to ask.
+        """
+        if self._approval is not None:
+            self._approval.mode = mode
+        elif mode != "yolo":
+            raise ConfigError("this runtime has nobody to ask before a tool runs")
+
+    def planned_change(self, call: ToolCall) -> ShownChange | None:
+        """What a call would make of a file, for whoever looks on; without secrets. None: it
+        changes none, would fail, or nobody wants to see so much."""
+        files, redactor = self._files, self._redactor
+        if files is None or not self._sources.is_tool_of(call.name, files):
+            return None
+        planned = files.planned(call)
+        if planned is None or max(len(planned.before or b""), len(planned.after)) > MAX_SHOWN:
+            return None
+        from zot.core.changes import shown_change  # start-up budget: few clients show it
+
+        return shown_change(planned, redactor.text if redactor is not None else str)
 
     def approvals(self) -> list[Rule]:
         """What runs without a question: what was allowed for the project, or for this session."""
@@ -497,9 +582,27 @@ class Runtime(Workplace):
         ):
             raise CommandError(f"no question {request_id!r} is open", code="not_found")
 
+    def questions(self) -> tuple[str, ...]:
+        """The ids of the questions that are open."""
+        asked = () if self._approval is None else self._approval.open_questions()
+        return (*asked, *self._sources.open_questions())
+
     def _tell_approval(self, model: Model) -> None:
         if self._approval is not None:
             self._approval.use_model(model)
+
+    # --- agents beside it --------------------------------------------------------------------
+
+    @property
+    def agents(self) -> Agents:
+        """The named agents of the process; they end with its first one.
+
+        Raises:
+            CommandError: this runtime was built without them.
+        """
+        if self._agents is None:
+            raise CommandError("this runtime opens no agents", code="not_found")
+        return self._agents
 
     # --- commands and panels -----------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from zot.core.source import (
     ExtensionState,
     PanelSource,
     ReadySource,
+    ServerSource,
+    ServerState,
     SourceHost,
     ToolSource,
 )
@@ -82,6 +84,13 @@ class Sources:
         tools = [tool for source in others for tool in source.tools()]
         return Toolbox(tools, self._agent.hooks).call(call, cancel, emit, changing_file)
 
+    def is_tool_of(self, name: str, owner: object) -> bool:
+        """Whether a call of this name reaches a tool of that source."""
+        for source in self._sources:
+            if any(tool.name == name for tool in source.tools()):
+                return source is owner
+        return False
+
     def close(self) -> None:
         for source in reversed(self._sources):  # what was there first is needed longest
             source.close()
@@ -132,7 +141,15 @@ class Sources:
                 return source.run_command(own or name, args, cancel)
         return None
 
+    def servers(self) -> list[ServerState]:
+        """Every MCP server."""
+        sources = (source for source in self._sources if isinstance(source, ServerSource))
+        return [state for source in sources for state in source.servers()]
+
     # --- what extensions show ----------------------------------------------------------------
+
+    def open_questions(self) -> list[str]:
+        return [id for source in self._panels() for id in source.open_questions()]
 
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         return any(

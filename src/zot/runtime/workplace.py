@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent
-from zot.core.session import Body
+from zot.core.session import Body, Custom
 from zot.core.shell import Shell, ShellOutput, entry_of
 from zot.errors import CommandError, ConfigError
 from zot.runtime.client import RuntimeClient
@@ -78,6 +78,21 @@ class Workplace(Runs):
             rewound = way.go(conversation=conversation, files=files, force=force)
             self.agent.forget()
             return rewound
+
+    def go_to(self, entry: str) -> None:
+        """Go on from any entry of the session, on whatever branch; files stay as they are.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            CommandError: there is no such entry.
+        """
+        with self._idle("go_to"):
+            if entry not in self.session.entries:
+                raise CommandError(f"the session has no entry {entry!r}", code="not_found")
+            self.session.move(entry)
+            # The last row of a session file says where it goes on.
+            self.session.append(Custom("moved", {"to": entry}))
+            self.agent.forget()
 
     def changed_files(self) -> list[ChangedFile]:
         """What tools changed in this session, each file with its diff from before to now."""

@@ -32,15 +32,18 @@ from zot.errors import (
     ZotError,
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.runtime.agents import AgentInfo
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
-from zot.sdk.runtime import CompactResult, EventStream, Runtime
+from zot.sdk.runtime import CompactResult, Runtime
+from zot.sdk.stream import EventStream
 from zot.wire import frames as events
 from zot.wire.frames import (
     ContentBlock,
     EventFrame,
     ImageBlock,
+    McpServerShape,
     MessageShape,
     ModelShape,
     State,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOW",
+    "AgentInfo",
     "Allow",
     "AnyFrame",
     "AsyncEventStream",
@@ -82,6 +86,7 @@ __all__ = [
     "Image",
     "ImageBlock",
     "Limits",
+    "McpServerShape",
     "Message",
     "MessageShape",
     "Model",

@@ -19,13 +19,15 @@ from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.provider.types import Image, Json, Level, Message
+from zot.runtime.agents import AgentInfo
 from zot.runtime.approval import Decision
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
-from zot.sdk.runtime import STOP_SECONDS, Channel, CompactResult, NothingToResume, Runtime
+from zot.sdk.runtime import AgentOptions, CompactResult, NothingToResume, Runtime
+from zot.sdk.stream import STOP_SECONDS, Channel
 from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
 
 
@@ -279,6 +281,25 @@ class AsyncRuntime:
 
     async def changed_files(self) -> Sequence[ChangedFile]:
         return await asyncio.to_thread(self._runtime.changed_files)
+
+    # --- agents beside it --------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._runtime.name
+
+    async def open_agent(self, agent: str = "", **options: Unpack[AgentOptions]) -> AsyncRuntime:
+        opened = AsyncRuntime.__new__(AsyncRuntime)
+        opened._loop = self._loop = asyncio.get_running_loop()
+        work = partial(self._runtime.open_agent, agent, **options)
+        opened._runtime = await asyncio.to_thread(work)
+        return opened
+
+    def list_agents(self) -> tuple[AgentInfo, ...]:
+        return self._runtime.list_agents()
+
+    async def close_agent(self, agent: str) -> None:
+        await asyncio.to_thread(self._runtime.close_agent, agent)
 
     # --- commands, questions, the shell ------------------------------------------------------
 

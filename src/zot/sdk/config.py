@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
 
 from msgspec import Struct, defstruct
+from msgspec.structs import replace
 
 from zot.core.hook import Hook
 from zot.core.tool import Tool
@@ -23,7 +24,7 @@ from zot.settings.table import SETTINGS, Setting, checked
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
-FEATURES = ("approvals", "codes", "dialogs", "queue", "retries", "thinking", "tools")
+FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking", "tools")
 """Those of the wire's features that make sense in one process. With `approvals` and `dialogs` the
 embedder says that it answers: `Runtime.approve`, `Runtime.answer`."""
 
@@ -46,9 +47,11 @@ class Settings(TypedDict, total=False):
     script: str | os.PathLike[str]
     tools: Tools | None
     no_tools: bool
+    tasks: bool
     jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]
+    mcp_servers: Mapping[str, Mapping[str, Json]]
     session: str | os.PathLike[str] | None
     durable: bool
     on_crash: Literal["continue", "hold", "fail"] | None
@@ -57,6 +60,7 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     max_seconds: float | None
     idle_timeout: float | None
+    approval_timeout: float | None
     compact_at: float | None
     record: str | os.PathLike[str]
     replay: str | os.PathLike[str]
@@ -69,6 +73,7 @@ _OWN_HELP = {
     "provider": "a provider's name, or an object that is one",
     "tools": "exactly these: names of built-in tools, Tool objects, typed functions",
     "extensions": "directories of extensions to load; none are searched for",
+    "mcp_servers": "MCP servers by name, each as in the `mcpServers` of a file; none of files",
     "session": "a session file to go on with, or to begin; None: the transcript lives in memory",
     "api_key": "default: the provider's variable, or what `zot login` stored",
 }
@@ -77,7 +82,7 @@ _ROWS = {setting.keyword or name: setting for name, setting in SETTINGS.items() 
 _DEFAULTS: dict[str, Any] = {
     **{word: getattr(Options(), row.name) for word, row in _ROWS.items() if row.kind != "switch"},
     **{word: bool(row.default) for word, row in _ROWS.items() if row.kind == "switch"},
-    **{"hooks": (), "features": (), "session": None},
+    **{"hooks": (), "features": (), "mcp_servers": {}, "session": None},
 }
 _DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without flags.\n\n" + "".join(
     f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in Settings.__annotations__
@@ -136,6 +141,13 @@ class OwnSetup(Setup, frozen=True, kw_only=True):
 
     own: Provider
 
+    def derived(self, options: Options, session_model: tuple[str, str] | None = None) -> Setup:
+        if options.provider not in ("", self.own.name):
+            return super().derived(options, session_model)
+        cwd = working_directory(options.cwd, self.around)
+        model = self.find(options.model or self.model.id)
+        return replace(self, options=options, flags=options, cwd=cwd, model=model)
+
     def find(self, id: str) -> Model:
         return self.model if id == self.model.id else Model(id, self.own.name, self.model.api)
 
@@ -189,11 +201,12 @@ def _options(config: Config) -> Options:
     for hook in config.hooks:
         if not isinstance(hook, Hook) and not callable(hook):
             raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
+    _check_servers(config.mcp_servers)
     if isinstance(config.tools, str):
         raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
     if config.no_tools and config.tools:
         raise ConfigError("no_tools and tools contradict each other: leave one of them out")
-    said: dict[str, Json] = {"extensions": False}
+    said: dict[str, Json] = {"extensions": False, "mcp": False}
     for word, setting in _ROWS.items():
         value = getattr(config, word)
         if value is None or value == _DEFAULTS[word]:
@@ -203,6 +216,18 @@ def _options(config: Config) -> Options:
         except ValueError as error:
             raise ConfigError(f"{word} {error}") from error
     return Options(**said)
+
+
+def _check_servers(servers: Mapping[str, Json]) -> None:
+    if not servers:
+        return
+    from zot.mcp.config import parse_server  # only for who gives some
+
+    for name, entry in servers.items():
+        try:
+            parse_server(name, entry, "given", "")
+        except ConfigError as error:
+            raise ConfigError(f"mcp_servers: {name!r}: {error}") from error
 
 
 def _plain(setting: Setting, value: Any) -> Json:

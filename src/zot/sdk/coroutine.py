@@ -60,6 +60,8 @@ class LoopTool:
         self.name = tool.name
         self.description = tool.description
         self.schema = tool.schema
+        self.replay = tool.replay
+        self.reconcile = tool.reconcile
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         work = self._tool.started(args, context)

@@ -12,11 +12,12 @@ import msgspec
 from msgspec import NODEFAULT, Meta, Struct
 
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
-from zot.core.tool import ToolContext, ToolOutput
+from zot.core.tool import REPLAYS, Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, ToolCall
 
 Function = Callable[..., Any]
+Reconcile = Callable[[dict[str, Json], str], Any]
 Guard = Callable[[ToolCall], Allow | Block | ReplaceArgs | str | bool | dict[str, Json] | None]
 
 _ARGS_HEADING = re.compile(r"^(Args|Arguments|Parameters):\s*$")
@@ -27,7 +28,18 @@ _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 class FunctionTool:
     """A function as a Tool. It can still be called as the function it was."""
 
-    def __init__(self, function: Function, name: str = "", description: str = "") -> None:
+    def __init__(
+        self,
+        function: Function,
+        name: str = "",
+        description: str = "",
+        replay: Replay = "never",
+        reconcile: Reconcile | None = None,
+    ) -> None:
+        if replay not in REPLAYS:
+            raise TypeError(f"replay must be one of {', '.join(REPLAYS)}, not {replay!r}")
+        self.replay: Replay = replay if reconcile is None else "reconcile"
+        self._reconcile = reconcile
         self.name: str = name or function.__name__
         documented, arguments = read_docstring(inspect.getdoc(function) or "")
         self.description: str = description or documented
@@ -51,6 +63,13 @@ class FunctionTool:
 
             result = run_alone(result, context.cancel)
         return as_output(result)
+
+    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+        """What the function that was given for it says."""
+        given = None if self._reconcile is None else self._reconcile(args, context.key)
+        if given is None:
+            return Reconciled("unknown")
+        return Reconciled("not_done") if given is False else Reconciled("done", as_output(given))
 
     def started(self, args: dict[str, Json], context: ToolContext) -> Any:
         """What the function gives for these arguments; of an async one, the coroutine."""
@@ -95,18 +114,35 @@ def function_tool(function: Function) -> FunctionTool:
 @overload
 def tool(function: Function, /) -> FunctionTool: ...
 @overload
-def tool(*, name: str = "", description: str = "") -> Callable[[Function], FunctionTool]: ...
 def tool(
-    function: Function | None = None, /, *, name: str = "", description: str = ""
+    *,
+    name: str = "",
+    description: str = "",
+    replay: Replay = "never",
+    reconcile: Reconcile | None = None,
+) -> Callable[[Function], FunctionTool]: ...
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str = "",
+    description: str = "",
+    replay: Replay = "never",
+    reconcile: Reconcile | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a tool of a typed function with a docstring.
 
     The docstring tells the model what the tool is for, its `Args:` section what each argument is.
     An argument of type ToolContext is not shown to the model: it brings progress and cancel.
+
+    `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
+    `idempotent` (again, with the same `ToolContext.key`) or `safe` (again). `reconcile(args, key)`
+    is asked instead, where given: False, the call was not done and may run; None, nobody knows;
+    else what it gave.
     """
     if function is None:
-        return lambda decorated: FunctionTool(decorated, name, description)
-    return FunctionTool(function, name, description)
+        return lambda decorated: FunctionTool(decorated, name, description, replay, reconcile)
+    return FunctionTool(function, name, description, replay, reconcile)
 
 
 class FunctionGuard(Hook):

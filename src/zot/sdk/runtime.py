@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -22,117 +21,22 @@ from zot.core.source import CommandInfo, CommandResult, Question
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
-from zot.runtime.approval import Approval, Decision
+from zot.runtime.agents import AgentInfo, AgentRequest
+from zot.runtime.approval import LIMIT_SECONDS, Approval, Decision
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
+from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.wire import frames, zot_replies
-from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.zot_events import frame, message_shape, usage_shape
-
-MAX_UNREAD = 10_000
-"""Events that may wait to be read before the run is slowed down."""
-STOP_SECONDS = 10.0
-"""More than a run takes to give up; it ends earlier in all but the worst case."""
 
 
 class CompactResult(Struct, frozen=True):
     summary: str
     messages: tuple[MessageShape, ...]
-
-
-class Channel:
-    """The events of one run on their way from the run's thread to whoever reads them."""
-
-    def __init__(self, notify: Callable[[], None] | None = None) -> None:
-        self._condition = threading.Condition()
-        self._waiting: deque[EventFrame] = deque()
-        self._notify = notify
-        """Called after each event, for a reader that does not block; must not raise."""
-        self.ended = False
-        """Nobody reads any more, or Done was taken."""
-
-    def put(self, event: EventFrame) -> None:
-        with self._condition:
-            if self.ended:
-                return
-            self._waiting.append(event)
-            self._condition.notify_all()
-        if self._notify is not None:
-            self._notify()
-
-    def wait_for_room(self, cancel: Cancel) -> None:
-        if len(self._waiting) < MAX_UNREAD:
-            return
-        with cancel.calling(self._wake), self._condition:
-            while len(self._waiting) >= MAX_UNREAD and not self.ended and not cancel.is_set():
-                self._condition.wait()
-
-    def take(self, *, wait: bool = True) -> EventFrame | None:
-        """The next event. None: there is none yet, or (`ended`) there will be none."""
-        with self._condition:
-            while wait and not self._waiting and not self.ended:
-                self._condition.wait()
-            if not self._waiting:
-                return None
-            event = self._waiting.popleft()
-            if isinstance(event, frames.Done | frames.RunSuspended):
-                self.ended = True
-            self._condition.notify_all()
-            return event
-
-    def end(self) -> None:
-        with self._condition:
-            self.ended = True
-            self._waiting.clear()
-            self._condition.notify_all()
-
-    def _wake(self) -> None:
-        with self._condition:
-            self._condition.notify_all()
-
-
-class EventStream(Iterator[EventFrame]):
-    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
-    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
-
-    def __init__(self, run: Run | StoredEnd, channel: Channel) -> None:
-        self.end = run if isinstance(run, StoredEnd) else None
-        """How a durable run ended that had ended before: then Done is all that comes."""
-        self._run = None if isinstance(run, StoredEnd) else run
-        self._channel = channel
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> EventFrame:
-        event = self._channel.take()
-        if event is None:
-            raise StopIteration
-        return event
-
-    def close(self) -> None:
-        """Abort what still runs, and wait until it has stopped."""
-        self._abort()
-        if self._run is not None:
-            self._run.ended.wait(STOP_SECONDS)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self._abort()  # a `break` out of the loop leaves nobody who could read the rest
-
-    def _abort(self) -> None:
-        if not self._channel.ended:
-            self._channel.end()
-            if self._run is not None:
-                self._run.cancel.set()
 
 
 class NothingToResume(Exception):
@@ -145,11 +49,11 @@ class _RunEvents(RuntimeClient):
     def __init__(self, features: frozenset[str]) -> None:
         self.channel: Channel | None = None
         """Of the latest run: what belongs to no run (an extension's notice) goes there."""
-        self._features = features
+        self.features = features
 
     def listen(self, event: Event, run: Run | None) -> None:
         channel = self.channel if run is None else run.tag
-        shown = frame(event, self._features)
+        shown = frame(event, self.features)
         if isinstance(channel, Channel) and shown is not None:
             channel.put(shown)
 
@@ -158,7 +62,33 @@ class _RunEvents(RuntimeClient):
             self.channel.wait_for_room(cancel)
 
     def can_answer(self, what: Question) -> bool:
-        return ("approvals" if what == "approval" else "dialogs") in self._features
+        return ("approvals" if what == "approval" else "dialogs") in self.features
+
+
+class AgentOptions(TypedDict, total=False):
+    """How an agent that another one opens differs from it."""
+
+    cwd: str | os.PathLike[str]
+    provider: str
+    model: str
+    session: str | os.PathLike[str]
+    tools: Sequence[str]
+    limits: Limits
+    approve: Sequence[str]
+    jail: bool
+    durable: bool
+
+
+def request_of(options: AgentOptions) -> AgentRequest:
+    """Raises TypeError for a word that is none of them."""
+    fields: dict[str, Any] = dict(options)
+    for name in ("tools", "approve"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    for name in ("cwd", "session"):
+        if name in fields:
+            fields[name] = os.fspath(fields[name])
+    return AgentRequest(**fields)
 
 
 class Runtime:
@@ -178,14 +108,28 @@ class Runtime:
         self._reader = reader = _RunEvents(frozenset(config.features))
         approval = None
         if "approvals" in config.features:
-            approval = Approval(plan.setup.options.approve, client=reader)
-        self._inner = build_runtime(
-            plan,
-            reader,
-            approval=approval,
-            own_tools=own_tools(config),
-            own_hooks=hooks_of(config),
+            seconds = plan.setup.options.approval_timeout
+            approval = Approval(
+                plan.setup.options.approve,
+                client=reader,
+                seconds=LIMIT_SECONDS if seconds is None else seconds,
+            )
+        self._use(
+            build_runtime(
+                plan,
+                reader,
+                approval=approval,
+                own_tools=own_tools(config),
+                own_hooks=hooks_of(config),
+                mcp_servers=config.mcp_servers,
+            )
         )
+
+    def _use(self, runtime: inner.Runtime) -> None:
+        self.name = ""
+        """Of an agent that another one opened."""
+        self._opener: Runtime | None = None
+        self._inner = runtime
         self._lock = threading.Lock()
         self._closed = False
         self._run: Run | None = None
@@ -276,6 +220,10 @@ class Runtime:
 
     def state(self) -> State:
         return zot_replies.state(self._open().state())
+
+    def servers(self) -> tuple[McpServerShape, ...]:
+        """The MCP servers it was given, as they are now; none is started by asking."""
+        return zot_replies.servers(self._open().servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
         """The transcript, as `get_messages` of the wire shows it: images as a count of bytes."""
@@ -481,6 +429,34 @@ class Runtime:
         """Answer an ExtAsk (feature `dialogs`). Raises CommandError if it is not open."""
         self._open().answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
 
+    # --- agents beside it --------------------------------------------------------------------
+
+    def open_agent(self, agent: str = "", **options: Unpack[AgentOptions]) -> Runtime:
+        """One more agent beside this one, which shares its helper process and ends with it. What is
+        left out is as here, but for the conversation, which begins anew. Without a name one is
+        made up.
+
+        Raises:
+            CommandError: there is one of that name (code `exists`), or there are too many.
+            ConfigError, AuthError, SessionError: it cannot be so.
+        """
+        opened = Runtime.__new__(Runtime)
+        opened._reader = _RunEvents(self._reader.features)
+        name, runtime = self._open().agents.open(
+            agent, request_of(options), lambda name: opened._reader
+        )
+        opened._use(runtime)
+        opened.name, opened._opener = name, self
+        return opened
+
+    def list_agents(self) -> tuple[AgentInfo, ...]:
+        """Those that were opened here."""
+        return tuple(self._open().agents.list())
+
+    def close_agent(self, agent: str) -> None:
+        """Abort what an agent does and let go of it. Raises CommandError if there is none."""
+        self._open().agents.close(agent)
+
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -490,8 +466,14 @@ class Runtime:
             if self._closed:
                 return
             self._closed = True
-        self._inner.close(timeout=STOP_SECONDS)
-        self._inner.release()
+        if self._opener is None:
+            self._inner.close(timeout=STOP_SECONDS)
+            self._inner.release()
+            return
+        try:
+            self._opener._inner.agents.close(self.name)
+        except CommandError:
+            pass  # it is gone already, with the one that opened it
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ from zot.provider.types import Block, Image, Message, Text, ToolCall, ToolResult
 from zot.runtime.runtime import Runtime
 from zot.sessions.rows import rfc3339, unix
 from zot.wire import commands, frames, zot_replies
+from zot.wire.zot_events import approval_request
 
 SessionCommand = (
     commands.NewSession
@@ -104,6 +105,10 @@ def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> 
             limits.max_steps, limits.max_cost, limits.max_tokens, limits.max_seconds
         )
         state = replace(state, limits=shown)
+    if "approvals" in features:
+        state = replace(state, questions=tuple(map(approval_request, runtime.open_requests())))
+    if "mcp" in features:
+        state = replace(state, mcp=zot_replies.servers(runtime.servers()))
     return (
         replace(state, session=shape(runtime.session_info())) if "sessions" in features else state
     )

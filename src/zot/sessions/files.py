@@ -75,15 +75,17 @@ class FileStore:
         meta: Meta,
         *,
         lazy: bool = False,
+        keep: bool = False,
         sync: Sync | None = None,
         format: str = "zot",
     ) -> FileStore:
-        """A new file.
+        """A new file. `keep`: it stays, also if nothing is said.
 
         Raises:
             SessionError: it exists, or it cannot be created.
         """
         store = cls(path, meta, sync=sync or sync_policy(), format=format)
+        store._kept = keep
         if not lazy:
             store._open()
         return store

@@ -58,7 +58,7 @@ class ZotWriter:
     def entry(self, entry: Entry, session: Session) -> bytes:
         before, kept = b"", list[Message]()
         if entry.parent != self.last:
-            before = encode_branch([m for _, m in session.context_at(entry.parent).messages()])
+            before = encode_branch(session.context_at(entry.parent).messages())
         if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
             context = session.context_at(entry.parent).kept(entry.body)
             kept = [message for _, message in context]

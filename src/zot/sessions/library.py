@@ -73,12 +73,16 @@ def paths(cwd: str | None, home: str) -> list[str]:
 def summaries(cwd: str | None, home: str) -> Iterator[SessionInfo]:
     """Sessions at a glance, latest first; those that cannot be read are left out."""
     for path in paths(cwd, home):
-        try:
-            loaded = load(path)
-        except SessionError:
-            continue
-        if loaded.meta.hide_from_sessions is not True:
-            yield describe(path, loaded)
+        yield from _summary(path)
+
+
+def _summary(path: str) -> Iterator[SessionInfo]:
+    try:
+        loaded = load(path)
+    except SessionError:
+        return
+    if loaded.meta.hide_from_sessions is not True:
+        yield describe(path, loaded)
 
 
 def describe(path: str, loaded: Loaded) -> SessionInfo:
@@ -132,17 +136,54 @@ def find(reference: str, cwd: str | None, home: str) -> str:
     return found[0]
 
 
-def _is_named(path: str, reference: str) -> bool:
-    name = os.path.basename(path).removesuffix(".jsonl")
-    if name == reference or name.endswith(reference):
-        return True
+def find_id(id: str, home: str) -> str:
+    """The path of the session with this very id, also of one in which nothing was said yet.
+
+    Raises:
+        SessionError: there is none.
+    """
+    # A file in its usual place has the end of the id in its name.
+    end = f"-{id[-8:]}.jsonl"
+    for directory in directories(home):
+        for entry in os.scandir(directory):
+            if entry.name.endswith(end) and id_of(entry.path) == id:
+                return entry.path
+    for path in paths(None, home):
+        if id_of(path) == id:
+            return path
+    raise SessionError(f"there is no session {id!r}; `zot sessions list` shows them")
+
+
+def page(
+    cwd: str | None, home: str, start: int, count: int
+) -> tuple[list[SessionInfo], int | None]:
+    """At most so many summaries from a place in the list on, and the place of those that follow;
+    None: there are no more."""
+    listed: list[SessionInfo] = []
+    all_paths = paths(cwd, home)
+    for place in range(max(0, start), len(all_paths)):
+        if len(listed) == count:
+            return listed, place
+        listed += _summary(all_paths[place])
+    return listed, None
+
+
+def id_of(path: str) -> str:
+    """The id in the head of a session file; empty: it has none."""
     try:
         with open(path, "rb") as file:
             row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
     except (OSError, BadRow):
-        return False
+        return ""
     meta = row.get("meta", row)
-    return isinstance(meta, dict) and str(meta.get("id", "")).startswith(reference)
+    return str(meta.get("id", "")) if isinstance(meta, dict) else ""
+
+
+def _is_named(path: str, reference: str) -> bool:
+    name = os.path.basename(path).removesuffix(".jsonl")
+    if name == reference or name.endswith(reference):
+        return True
+    return id_of(path).startswith(reference)
 
 
 def search(text: str, cwd: str | None, home: str) -> Iterator[Hit]:

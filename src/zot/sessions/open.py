@@ -56,13 +56,16 @@ def open_session(
     return _reopen(path, warn, wait) if store is None else _session(store, id)
 
 
-def begin_session(cwd: str, home: str, *, provider: str = "", model: str = "") -> Session:
-    """A new session in its usual place; it appears on disk with its first entry."""
+def begin_session(
+    cwd: str, home: str, *, provider: str = "", model: str = "", at_once: bool = False
+) -> Session:
+    """A new session in its usual place; it appears on disk with its first entry. `at_once`: now,
+    and it stays there, so that another process can go on with it."""
     id = new_session_id()
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
     path = automatic_path(sessions_dir(cwd, home), id, started)
-    return _session(FileStore.create(path, meta, lazy=True), id)
+    return _session(FileStore.create(path, meta, lazy=not at_once, keep=at_once), id)
 
 
 def latest_path(cwd: str, home: str) -> str | None:

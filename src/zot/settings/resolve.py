@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
@@ -44,6 +45,13 @@ class Setup(Struct, frozen=True):
     flags: Options = Options()
     """What was said for this run, without the configuration: it counts more than what a session
     was last used with."""
+
+    def derived(self, options: Options, session_model: tuple[str, str] | None = None) -> Setup:
+        """The setup of one more agent in this process; raises as `resolve`."""
+        if options.replay:  # the cassette answers, whatever the model is called
+            cwd = working_directory(options.cwd, self.around)
+            return replace(self, options=options, flags=options, cwd=cwd)
+        return resolve(options, self.around, session_model)
 
     # --- the models of this provider; settings/available.py has those of all ------------------
 

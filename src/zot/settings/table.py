@@ -17,7 +17,7 @@ from zot.provider.types import LEVELS, Json, Level
 if TYPE_CHECKING:  # making a Literal takes longer than making the table
     from typing import Literal
 
-    Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "level"]
+    Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "time", "level"]
     """list: the flag may be repeated; words: its value is split at commas."""
 
 LEVEL_WORDS: dict[str, Level] = {
@@ -42,6 +42,7 @@ _WANTED: dict[Kind, str] = {
     "whole": "a positive whole number",
     "number": "a positive number",
     "percent": "a percentage from 1 to 100, or 0 for never",
+    "time": "a positive number of seconds, or none",
     "level": f"one of {', '.join(LEVELS)}",
 }
 
@@ -114,9 +115,13 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 fixed={"-nc": False, "--no-context-files": False}, file="user", sdk=True),
         Setting("tools", "words", "only these tools", "a,b", pi={"-t": "--tools"}, sdk=True),
         Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
+        Setting("tasks", "switch", "the model may hand work to agents of its own",
+                fixed={"--no-tasks": False}, file="user", sdk=True),
         Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
                 fixed={"--no-yolo": ("all",)}, file="user"),
         Setting("yolo", "switch", "never ask"),
+        Setting("approval_timeout", "time", "how long a question to a client waits",
+                "S|none", file="user", default=300, sdk=True),
         Setting("jail", "switch", "keep the built-in tools in the working directory, offline",
                 file="user", default=False, old=("jail_by_default",), sdk=True),
         Setting("ext", "list", "load an extension; may be repeated", "DIR", flags=("-e", "--ext"),
@@ -124,6 +129,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("extensions", "switch", "load the extensions that are installed", flags=(),
                 fixed={"--no-ext": False, "--no-extensions": False}, pi={"-ne": "--no-ext"},
                 file="user", default=True),
+        Setting("mcp", "switch", "use the MCP servers that are configured", flags=(),
+                fixed={"--no-mcp": False}, file="user", default=True),
         Setting("trust", "switch", "use the project's .zot/ (extensions, settings) for this run"),
         Setting("skills", "switch", "offer skills", flags=("--with-skills", "--with-skill"),
                 fixed={"--no-skills": False, "--no-skill": False}, pi={"-ns": "--no-skills"},
@@ -148,6 +155,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("durable", "switch", "runs survive the process: needs a session file", sdk=True),
         Setting("on_crash", "text", "what a run does after a crash: continue, hold or fail", "WORD",
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
+    ),
+    "Terminal": (
+        Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (
         Setting("record", "text", "write a cassette of the run", "FILE", sdk=True),
@@ -179,7 +189,9 @@ def from_text(setting: Setting, text: str) -> Json:
             value = tuple(part.strip() for part in text.split(",") if part.strip())
         case "switch":
             value = _SWITCH_WORDS.get(text.lower(), text)
-        case "whole" | "number" | "percent":
+        case "time" if text == "none":
+            value = 0
+        case "whole" | "number" | "percent" | "time":
             try:
                 value = float(text)
             except ValueError:
@@ -215,6 +227,8 @@ def _fits(kind: Kind, value: Json) -> bool:
             return is_number and isinstance(value, int) and 0 < value < 1e15
         case "number":
             return is_number and 0 < value < 1e15
+        case "time":
+            return is_number and 0 <= value < 1e15
         case "percent":
             return is_number and (value == 0 or 1 <= value <= 100)
         case _:

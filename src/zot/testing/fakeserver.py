@@ -14,8 +14,10 @@ import socket
 import struct
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from zot.lines import ready
@@ -67,6 +69,12 @@ class Seen(Struct):
     dialect: Dialect | None = None
     outcome: str = "open"
     """ok, error, fault, or gone when the client closed first."""
+    came: float = 0.0
+    """When it was here, by the monotonic clock, in seconds."""
+    first: float = 0.0
+    """When its first delta was sent; 0: there was none."""
+    last: float = 0.0
+    """When the last of it was sent."""
 
 
 class ClientGone(Exception):
@@ -74,10 +82,20 @@ class ClientGone(Exception):
 
 
 class FakeServer:
-    """One listening socket, a thread for each connection. `requests` keeps what was asked."""
+    """One listening socket, a thread for each connection. `requests` keeps what was asked: all of
+    it, or the last `keep` requests.
 
-    def __init__(self, port: int = 0, tls: SSLContext | None = None) -> None:
+    `GET /spent` tells how many seconds the server itself took since it was last asked: whoever
+    measures a client subtracts them.
+    """
+
+    def __init__(
+        self, port: int = 0, tls: SSLContext | None = None, *, keep: int | None = None
+    ) -> None:
         self._tls = tls
+        self._keep = keep
+        self._spent = {"first": 0.0, "whole": 0.0}
+        self._answering = 0
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
@@ -146,6 +164,9 @@ class FakeServer:
             while (seen := connection.read_request()) is not None:
                 with self._changed:
                     self.requests.append(seen)
+                    self._answering += seen.method != "GET"
+                    if self._keep is not None:
+                        del self.requests[: -self._keep]
                     self._changed.notify_all()
                 if not self._answer(connection, seen):
                     break
@@ -178,7 +199,8 @@ class FakeServer:
         outcome = "gone"
         try:
             if seen.method == "GET":
-                connection.send_json(200, listing(seen.path))
+                is_spent = seen.path == "/spent"
+                connection.send_json(200, self._take_spent() if is_spent else listing(seen.path))
                 outcome = "ok"
                 return True
             outcome, going_on = self._reply(connection, seen)
@@ -186,7 +208,17 @@ class FakeServer:
         finally:
             with self._changed:
                 seen.outcome = outcome
+                self._answering -= seen.method != "GET"
+                if seen.last:
+                    self._spent["first"] += (seen.first or seen.last) - seen.came
+                    self._spent["whole"] += seen.last - seen.came
                 self._changed.notify_all()
+
+    def _take_spent(self) -> dict[str, float]:
+        with self._changed:  # the client may have its answer before the server is done with it
+            self._changed.wait_for(lambda: not self._answering, 5)
+            spent, self._spent = self._spent, dict.fromkeys(self._spent, 0.0)
+        return spent
 
     def _reply(self, connection: FakeConnection, seen: Seen) -> tuple[str, bool]:
         seen.dialect = dialect_of(seen.path)
@@ -201,7 +233,7 @@ class FakeServer:
             return "error", True
         if head_fault(connection, turn):
             return "fault", False
-        return Player(connection, build_reply(call, turn), turn).play()
+        return Player(connection, build_reply(call, turn), turn, seen).play()
 
     def _fails(self, call: FakeCall, turn: FakeTurn) -> bool:
         _, _, times = turn.options["status"].partition(":")
@@ -247,9 +279,10 @@ class FakeConnection:
         while len(self._buffer) < size:
             if not self._fill():
                 return None
+        came = time.monotonic()
         raw, self._buffer = self._buffer[:size], self._buffer[size:]
         self.last_size = size
-        return Seen(method, path, headers, json.loads(raw) if raw else None)
+        return Seen(method, path, headers, loads(raw) if raw else None, came=came)
 
     def _fill(self) -> bool:
         data = self.sock.recv(256 * 1024)
@@ -317,7 +350,10 @@ def head_fault(connection: FakeConnection, turn: FakeTurn) -> bool:
 class Player:
     """Plays one streamed answer, with the pauses and faults that the turn asks for."""
 
-    def __init__(self, connection: FakeConnection, reply: FakeReply, turn: FakeTurn) -> None:
+    def __init__(
+        self, connection: FakeConnection, reply: FakeReply, turn: FakeTurn, seen: Seen
+    ) -> None:
+        self._seen = seen
         self._connection = connection
         self._reply = reply
         self._options = turn.options
@@ -326,6 +362,7 @@ class Player:
         self._framed = "close" not in turn.options
         self._buffer: list[bytes] = []
         self._size = 0
+        self._has_delta = False
 
     def play(self) -> tuple[str, bool]:
         self._head()
@@ -361,7 +398,7 @@ class Player:
                     self._flush()
                     self._connection.pause(delay)
                 seen += 1
-            self._add(data)
+            self._add(data, is_delta=kind == "delta")
         return "ok"
 
     def _fault(self, deltas: int) -> tuple[str, int]:
@@ -390,8 +427,9 @@ class Player:
         if "garbage" in self._options and seen < len(GARBAGE):
             self._add(GARBAGE[seen])
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes, *, is_delta: bool = False) -> None:
         self._buffer.append(data)
+        self._has_delta = self._has_delta or is_delta
         self._size += len(data)
         if self._size >= BATCH:
             self._flush()
@@ -399,6 +437,9 @@ class Player:
     def _flush(self, last: bytes = b"") -> None:
         data = b"".join(self._buffer)
         self._buffer, self._size = [], 0
+        self._seen.last = time.monotonic()
+        if self._has_delta and not self._seen.first:
+            self._seen.first = self._seen.last
         if "crlf" in self._options:
             data = data.replace(b"\n", b"\r\n")
         step = self._chop or len(data) or 1
@@ -410,6 +451,13 @@ class Player:
                 self._connection.pause(self._drip)
         if not data and last:
             self._connection.send(last)
+
+
+def loads(data: bytes) -> Any:
+    try:
+        return msgspec.json.decode(data)  # several times as fast: requests can be megabytes
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)
 
 
 def head(status: int, headers: dict[str, str]) -> bytes:
@@ -439,7 +487,7 @@ def listing(path: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A fake model server on loopback.")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    server = FakeServer(parser.parse_args().port)
+    server = FakeServer(parser.parse_args().port, keep=1)  # nobody here looks at them
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     stop = threading.Event()

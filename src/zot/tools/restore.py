@@ -61,7 +61,8 @@ def planned(place: Place, call: ToolCall) -> PlannedChange | None:
         return None  # the call will say why
     if b"\0" in (before or b"") or b"\0" in after:
         return None
-    return PlannedChange(*textdiff.diff(replace.text(before or b""), replace.text(after)))
+    rows, line = textdiff.diff(replace.text(before or b""), replace.text(after))
+    return PlannedChange(rows, line, str(path), before, after)
 
 
 def diff(before: bytes | None, after: bytes | None) -> str:

@@ -24,6 +24,9 @@ from zot.tools.registry import (
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
 
+SHORT = 2_000
+"""Characters; a text of less is never too long."""
+
 
 class BuiltinTools(ReadySource):
     """A ToolSource, and the Shell and the Files of the same place. No process is started before
@@ -40,9 +43,11 @@ class BuiltinTools(ReadySource):
         supervisor: SharedSupervisor,
         *,
         jail: bool = False,
+        owns_helper: bool = True,
         every: bool = False,
     ) -> None:
-        """`every`: also the tools for background commands, from the start: in a replay none is
+        """`owns_helper`: the supervisor is closed with these tools, and not used by others;
+        `every`: also the tools for background commands, from the start: in a replay none is
         ever started.
 
         Raises:
@@ -54,6 +59,7 @@ class BuiltinTools(ReadySource):
         self._names = names
         self._secret_names = secret_names
         self._supervisor = supervisor
+        self._owns_helper = owns_helper
         self._place = SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
@@ -76,7 +82,8 @@ class BuiltinTools(ReadySource):
 
     def close(self) -> None:
         self._background.end_all()
-        self._supervisor.close()
+        if self._owns_helper:
+            self._supervisor.close()
 
     # --- Files -------------------------------------------------------------------------------
 
@@ -118,6 +125,21 @@ class BuiltinTools(ReadySource):
 
     def end_background(self) -> None:
         self._background.end_all()
+
+    def shorten(self, text: str) -> str:
+        """A text as `bash` would show it: what is too long keeps its head and its tail, and all of
+        it goes into a file that the model may read."""
+        if len(text) < SHORT:
+            return text
+        from zot.tools.output import Capture  # start-up budget: loaded with the first one
+
+        place = self._place.get()
+        capture = Capture(place.temporary, self._supervisor.secrets())
+        capture.feed(text.encode("utf-8", "replace"))
+        capture.close()
+        if capture.path is not None:
+            place.offer(capture.path)
+        return capture.text() if capture.truncated else text
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal, Protocol
 
-from zot.tui.cells import EMPTY, Line, clean, clip, visible, wrap
+from zot.tui.cells import EMPTY, Line, clean, clip, plain, visible, wrap
 from zot.tui.partial import partial_fields
 
 HEAD, TAIL = 3, 7
@@ -35,6 +35,13 @@ class LiveBlock(Protocol):
         """The rest, as it is now."""
         ...
 
+    @property
+    def source(self) -> str: ...
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        """All of it, for a pager."""
+        ...
+
 
 class WholeBlock:
     """A block that settles at once, when it is closed. Its kind says how it is drawn."""
@@ -49,6 +56,11 @@ class WholeBlock:
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         raise NotImplementedError
+
+    @property
+    def source(self) -> str:
+        """What is searched and copied."""
+        return str(getattr(self, "text", ""))
 
 
 class UserBlock(WholeBlock):
@@ -82,6 +94,10 @@ class LinesBlock(WholeBlock):
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         return [clip(line, width) for line in self._drawn]
+
+    @property
+    def source(self) -> str:
+        return "\n".join(plain(line) for line in self._drawn)
 
 
 class ThinkingBlock(WholeBlock):
@@ -178,6 +194,10 @@ class ToolBlock(WholeBlock):
         if folded:
             body = fold(body, HEAD, TAIL) if not self.diff else fold(body, 40, 10)
         return [*self._head(width, self._end()), *body]
+
+    @property
+    def source(self) -> str:
+        return f"{self.name} {self._title()}\n{self.diff or self.output}"
 
     def _head(self, width: int, end: str) -> list[Line]:
         state = "error" if self.failed else "ok" if self.closed else "accent"

@@ -100,14 +100,18 @@ class Document:
 
     # --- lines -------------------------------------------------------------------------------
 
-    def lines(self, width: int, number: int | None = None) -> list[Line]:
-        """All of it; `number` is that of the first item of a numbered list that begins here."""
-        return _Drawing(self._tokens, max(4, width), number).all()
+    def lines(self, width: int, number: int | None = None, *, spoken: bool = False) -> list[Line]:
+        """All of it; `number` is that of the first item of a numbered list that begins here.
+        `spoken`: a table comes as sentences, as it is read out."""
+        return _Drawing(self._tokens, max(4, width), number, spoken=spoken).all()
 
 
 class _Drawing:
-    def __init__(self, tokens: Sequence[Token], width: int, number: int | None) -> None:
+    def __init__(
+        self, tokens: Sequence[Token], width: int, number: int | None, *, spoken: bool
+    ) -> None:
         self._tokens = tokens
+        self._spoken = spoken
         self._width = width
         self._number = number
         self._place = 0
@@ -222,7 +226,7 @@ class _Drawing:
                 heads = len(rows)
             elif token.type == "inline" and rows:
                 rows[-1].append(spans_of(token, "" if heads else "bold"))
-        return table_lines(rows, heads, width)
+        return _sentences(rows, heads) if self._spoken else table_lines(rows, heads, width)
 
 
 def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Line]:
@@ -240,6 +244,17 @@ def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Li
             last = number == max(len(part) for part in parts) - 1
             cells_ = [part[number] if number < len(part) else EMPTY for part in parts]
             lines.append(clip(_row(cells_, widths, style if last else ""), width))
+    return lines
+
+
+def _sentences(rows: list[list[list[Span]]], heads: int) -> list[Line]:
+    """A row as `header: value, header: value`."""
+    names = [plain(cell) for cell in rows[0]] if heads else []
+    lines: list[Line] = []
+    for row in rows[heads:]:
+        texts = [plain(cell) for cell in row]
+        named = [f"{name}: {text}" for name, text in zip(names, texts, strict=False)] or texts
+        lines.append((("", ", ".join(named)),))
     return lines
 
 

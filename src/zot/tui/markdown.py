@@ -22,8 +22,10 @@ MAX_OPEN = 100_000
 class MarkdownBlock:
     """The text of an answer."""
 
-    def __init__(self, text: str = "", *, closed: bool = False) -> None:
+    def __init__(self, text: str = "", *, closed: bool = False, spoken: bool = False) -> None:
         self.closed = closed
+        self.spoken = spoken
+        """It is read out: a table comes as sentences."""
         self.text = text
         self._rest = text
         """What has not settled."""
@@ -108,7 +110,7 @@ class MarkdownBlock:
     def _separated(self, document: Document, width: int) -> list[Line]:
         """Its lines, with room before them unless they go on with a list."""
         before = self._list if document.begins_with_list else None
-        lines = document.lines(width, before.number if before else None)
+        lines = document.lines(width, before.number if before else None, spoken=self.spoken)
         goes_on = before is not None and not before.is_loose
         return [EMPTY, *lines] if lines and self._wrote and not goes_on else lines
 
@@ -132,6 +134,10 @@ class MarkdownBlock:
         from zot.tui.document import Document  # it loads the parser: not before the first answer
 
         return Document(source)
+
+    @property
+    def source(self) -> str:
+        return self.text
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         """All of it, for a pager."""

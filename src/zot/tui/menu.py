@@ -11,12 +11,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from zot.tui.cells import EMPTY, Line, clean, clip, line_cells, wrap
+from zot.tui.cells import EMPTY, Line, clean, clip, line_cells, plain, wrap
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
 
 _KEYMAP = default_keymap()
+MAX_SPOKEN = 30
+"""Lines of a menu that are read out at once."""
 
 
 class Drawn(Struct, frozen=True):
@@ -33,6 +35,14 @@ class Overlay(Protocol):
 
     def key(self, key: KeyPress) -> None:
         """Take a key; every key is the overlay's while it is open."""
+        ...
+
+    def spoken(self) -> list[str]:
+        """The same as plain lines, where nothing can be drawn twice."""
+        ...
+
+    def take_line(self, text: str) -> bool:
+        """Take a typed line as the answer; False: it is none, and the overlay is open still."""
         ...
 
 
@@ -100,6 +110,28 @@ class Menu:
         foot: Line = (("dim", f"  {count}; {self._hint}"),)
         column = line_cells((("", self.title),)) + 2 + typed.column
         return Drawn([clip(head, width), *lines, clip(foot, width)], (0, min(column, width - 1)))
+
+    def spoken(self) -> list[str]:
+        items = self.matching[:MAX_SPOKEN]
+        lines = [f"{self.title}:"]
+        for number, item in enumerate(items, 1):
+            detail = f", {clean(item.detail)}" if item.detail else ""
+            lines.append(f"{number}. {clean(item.label)}{detail}".replace("\n", " "))
+        more = len(self.matching) - len(items)
+        lines += [f"and {more} more"] if more > 0 else []
+        return [*lines, "a number picks, words narrow the list down, an empty line leaves"]
+
+    def take_line(self, text: str) -> bool:
+        text = text.strip()
+        items = self.matching
+        if not text:
+            self._leave()
+        elif text.isdecimal() and 1 <= int(text) <= len(items):
+            self._pick(_value(items[int(text) - 1]))
+        else:
+            self._filter.set(text)
+            return False
+        return True
 
     def _line(self, choice: MenuItem, is_chosen: bool, label_width: int, width: int) -> Line:
         label = clean(choice.label.replace("\n", " "))
@@ -227,6 +259,34 @@ class QuestionBox:
             return Drawn(lines)
         row, column = foot.cursor
         return Drawn(lines, (min(len(lines) - 1, len(head) + len(body) + row), column))
+
+    def spoken(self) -> list[str]:
+        body = self._body(1_000) if callable(self._body) else wrap([("", clean(self._body))], 1_000)
+        lines = [clean(self.title), *(plain(line) for line in body)]
+        if self._writing is not None:
+            return [
+                *lines,
+                f"{clean(self._writing.label)}:" if self._writing.label else "your text:",
+            ]
+        lines += [f"{reply.key}: {clean(reply.label)}" for reply in self._replies]
+        return [*lines, "type a letter; an empty line means no"]
+
+    def take_line(self, text: str) -> bool:
+        if self._writing is not None:
+            self._answer(self._writing.value, text)
+            return True
+        letter, _, more = text.strip().partition(" ")
+        if not letter:
+            self._leave()
+            return True
+        reply = next((r for r in self._replies if r.key == letter.casefold()), None)
+        if reply is None:
+            return False
+        if reply.wants_text and not more:
+            self._writing = reply
+            return False
+        self._answer(reply.value, more)
+        return True
 
     def _field_line(self, width: int) -> Drawn:
         layout = self._field.layout(max(2, width - 2), 1)

@@ -130,3 +130,28 @@ def _common(one: str, other: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+class FullScreen:
+    """The alternate screen: every row is ours, and written when it changed."""
+
+    ENTER = "\x1b[?1049h\x1b[2J"
+    LEAVE = "\x1b[?1049l"
+
+    def __init__(self, theme: Theme) -> None:
+        self._painter = Painter(theme)
+        self._shown: list[Line | None] = []
+
+    def frame(self, lines: Sequence[Line], row: int, column: int) -> str:
+        out: list[str] = []
+        before = self._shown
+        for index, line in enumerate(lines):
+            if index >= len(before) or before[index] != line:
+                out.append(f"\x1b[{index + 1}H{ERASE_LINE}{self._painter.line(line)}")
+        self._shown = list(lines)
+        out.append(f"\x1b[{row + 1};{column + 1}H")
+        return f"{SYNC_ON}{''.join(out)}{SYNC_OFF}"
+
+    def forget(self) -> None:
+        """Another size: everything is written again."""
+        self._shown = []

@@ -148,11 +148,12 @@ class Terminal:
 
 
 def _raw(attributes: Attributes) -> Attributes:
-    """No echo, no lines, no signals by keys; output is left as it is."""
+    """No echo, no lines, no signals by keys; output goes out as it is written."""
     raw = list(attributes)
     raw[0] = raw[0] & ~(
         termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON
     )
+    raw[1] = raw[1] & ~termios.OPOST
     raw[3] = raw[3] & ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
     control = list(raw[6])
     control[termios.VMIN], control[termios.VTIME] = 1, 0

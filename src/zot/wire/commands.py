@@ -11,10 +11,12 @@ from msgspec import Meta, Struct, field
 from zot.provider.types import Json, Level
 
 FEATURES = (
+    "agents",
     "approvals",
     "budgets",
     "codes",
     "dialogs",
+    "mcp",
     "queue",
     "retries",
     "seq",
@@ -280,6 +282,46 @@ class Answer(Command, frozen=True, tag="answer"):
     cancelled: bool = False
 
 
+class LimitsData(Struct, frozen=True):
+    """What each prompt may use up, where it does not say itself."""
+
+    max_steps: Whole | None = None
+    max_cost: Amount | None = None
+    """US dollars."""
+    max_tokens: Whole | None = None
+    max_seconds: Amount | None = None
+
+
+class OpenAgent(Command, frozen=True, tag="open_agent"):
+    """One more agent in this process; feature `agents`. What is left out is as the process was
+    started, but for the conversation, which begins anew."""
+
+    agent: str = ""
+    """Its name, at most 64 bytes; empty: one is made up."""
+    cwd: str = ""
+    provider: str = ""
+    model: str = ""
+    session: str = ""
+    """A session file to go on with, or to begin; empty: it is kept in memory."""
+    tools: tuple[str, ...] | None = None
+    limits: LimitsData | None = None
+    approve: tuple[str, ...] | None = None
+    """Tools to ask about before they run, as `--approve`."""
+    jail: bool | None = None
+    durable: bool = False
+    """A run that a crash cuts off goes on when the session is opened again; needs a session."""
+
+
+class CloseAgent(Command, frozen=True, tag="close_agent"):
+    """Abort what an agent does and let go of it; answered when it is gone."""
+
+    agent: str
+
+
+class ListAgents(Command, frozen=True, tag="list_agents"):
+    """The named agents."""
+
+
 class Ping(Command, frozen=True, tag="ping"):
     pass
 
@@ -342,6 +384,9 @@ AnyCommand = (
     | GetChanges
     | SetMessages
     | Answer
+    | OpenAgent
+    | CloseAgent
+    | ListAgents
     | Ping
     | Approve
     | GetApprovals

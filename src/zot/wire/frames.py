@@ -293,6 +293,15 @@ class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
     prefill: str = ""
 
 
+class McpServer(Frame, frozen=True, omit_defaults=True, tag="mcp_server"):
+    """Feature `mcp`: a server is in another state than before."""
+
+    name: str
+    state: str
+    tools: int = 0
+    error: str = ""
+
+
 EventFrame = (
     UserMessage
     | TurnStart
@@ -325,6 +334,7 @@ EventFrame = (
     | ExtDisplay
     | ExtPanel
     | ExtAsk
+    | McpServer
 )
 
 
@@ -338,6 +348,19 @@ class LimitsShape(Struct, frozen=True):
     max_cost: float | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
+
+
+class McpServerShape(Struct, frozen=True, omit_defaults=True):
+    """An MCP server, as it is now."""
+
+    name: str
+    state: str
+    """disabled, untrusted, idle, starting, ready, failed or login."""
+    origin: Literal["given", "user", "project"]
+    tools: int = 0
+    changed: tuple[str, ...] = ()
+    """Tools that are off until the user agrees to what they have become."""
+    error: str = ""
 
 
 class SessionShape(Struct, frozen=True, omit_defaults=True):
@@ -443,6 +466,39 @@ class State(Struct, frozen=True):
     """Feature `budgets`."""
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
+    questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
+    """Feature `approvals`: what waits for an answer."""
+    mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
+    """Feature `mcp`."""
+
+
+class AgentOpened(Struct, frozen=True):
+    agent: str
+
+
+class AgentShape(Struct, frozen=True, omit_defaults=True):
+    """An agent at a glance."""
+
+    agent: str
+    state: Literal["idle", "running", "waiting", "closing"]
+    """`waiting`: for the answer to a question."""
+    busy: bool
+    queued: int
+    seq: int
+    """Of its last frame; 0: there was none, or the feature `seq` is off."""
+    provider: str
+    model: str
+    cwd: str
+    session_id: str
+    usage: UsageShape
+    questions: tuple[str, ...] = ()
+    """The `request_id` of each question that is open."""
+    parent: str | UnsetType = UNSET
+    """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
+
+
+class AgentList(Struct, frozen=True):
+    agents: tuple[AgentShape, ...]
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):

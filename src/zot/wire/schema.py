@@ -25,6 +25,11 @@ SEQ: Schema = {
     "prompt_id": {**ID, "description": "Feature `seq`: the id of the prompt it belongs to."},
 }
 
+AGENT: Schema = {
+    "agent": {"type": "string", "description": "Feature `agents`: whose it is, or for whom."},
+    "parent": {"type": "string", "description": "Feature `agents`: whose tool opened that agent."},
+}
+
 DATA: dict[type, Any] = {
     commands.Hello: zot.HelloData,
     commands.Prompt: zot.Started,
@@ -59,6 +64,9 @@ DATA: dict[type, Any] = {
     commands.Rewind: frames.Rewound,
     commands.GetChanges: frames.Changes,
     commands.SetMessages: frames.MessagesSet,
+    commands.OpenAgent: frames.AgentOpened,
+    commands.CloseAgent: None,
+    commands.ListAgents: frames.AgentList,
     commands.Ping: zot.Pong,
     commands.Approve: None,
     commands.GetApprovals: frames.Approvals,
@@ -75,9 +83,10 @@ def rpc_schema() -> Schema:
     by_type = dict(zip(kinds, refs[: len(kinds)], strict=True))
     data_refs = iter(refs[len(kinds) :])
     for kind in AnyCommand.__args__:
-        _part(parts, by_type[kind])["properties"]["id"] = ID
+        part = _part(parts, by_type[kind])
+        part["properties"] = AGENT | part["properties"] | {"id": ID}
     for kind in EventFrame.__args__:
-        _part(parts, by_type[kind])["properties"] |= SEQ
+        _part(parts, by_type[kind])["properties"] |= SEQ | AGENT
     responses = {
         f"{kind.__name__}Response": _response(kind, None if type is None else next(data_refs))
         for kind, type in DATA.items()
@@ -135,7 +144,8 @@ def _response(kind: type, data: Schema | None) -> Schema:
             required.append("data")
         else:
             properties["data"] = data["anyOf"][0]
-    return {"type": "object", "properties": properties | SEQ, "required": required}
+    properties |= SEQ | AGENT
+    return {"type": "object", "properties": properties, "required": required}
 
 
 def _failed_response() -> Schema:
@@ -149,7 +159,8 @@ def _failed_response() -> Schema:
         "code": {**text, "description": "Feature `codes`."},
     }
     required = ["type", "command", "success", "error"]
-    return {"type": "object", "properties": properties | SEQ, "required": required}
+    properties |= SEQ | AGENT
+    return {"type": "object", "properties": properties, "required": required}
 
 
 # --- compatibility -------------------------------------------------------------------------------

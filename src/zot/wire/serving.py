@@ -5,10 +5,11 @@ It knows nothing of what a line means; `serve/rpc.py` and `pi/rpc.py` do.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
-import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
@@ -63,10 +64,23 @@ class LineServer(RuntimeClient):
         """Whether a last line without its line feed is a command, and not torn."""
         raise NotImplementedError
 
+    def runtimes(self) -> list[Runtime]:
+        """Those to wind up. Last is the first one: it holds the others, and lets go of them."""
+        return [] if self.built is None else [self.built]
+
     def input_ended(self) -> None:
         """Nobody will ask or answer anything any more; runs may still be going on."""
-        if self.built is not None:
-            self.built.client_left()
+        for runtime in self.runtimes():
+            runtime.client_left()
+
+    @property
+    def has_runtime(self) -> bool:
+        return bool(self.runtimes())
+
+    def release(self) -> None:
+        """Let go of every runtime."""
+        for runtime in self.runtimes()[-1:]:
+            runtime.release()
 
     def finish_commands(self) -> None:
         """Wait for commands that are still being answered; in a thread, at the end of input."""
@@ -99,8 +113,7 @@ class LineServer(RuntimeClient):
             code = 1
         try:
             self.closing()
-            if self.built is not None:
-                self.built.release()
+            self.release()
         finally:
             self.writer.close(STOP_SECONDS)
             ignore_signals()
@@ -143,7 +156,7 @@ class LineServer(RuntimeClient):
         # A torn last line is dropped, not answered.
         if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
             self.take_line(line)
-        if self.built is None:
+        if not self.has_runtime:
             return self._signalled()
         self.input_ended()
         if not self.drain:
@@ -159,9 +172,9 @@ class LineServer(RuntimeClient):
         return self._signalled()
 
     def _drain(self) -> None:
-        assert self.built is not None
         self.finish_commands()
-        self.built.close(drain=True)
+        for runtime in self.runtimes():
+            runtime.close(drain=True)
         self._drained.set()  # before the byte: whoever is woken by it must find it set
         self._wake(b"\0")
 
@@ -191,8 +204,12 @@ class LineServer(RuntimeClient):
         return 128 + number
 
     def abort_everything(self) -> None:
-        if self.built is not None:
-            self.built.close(timeout=STOP_SECONDS)
+        deadline = time.monotonic() + STOP_SECONDS
+        runtimes = self.runtimes()
+        for runtime in runtimes[:-1]:  # told all at once, then waited for
+            runtime.close(timeout=0)
+        for runtime in runtimes:
+            runtime.close(timeout=max(0.0, deadline - time.monotonic()))
 
     def _client_gone(self) -> None:
         self._gone = True

@@ -5,7 +5,7 @@ Kept light, because the first answer of `zot rpc` waits for it: events are anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError, ZotError
-from zot.lines import check_numbers, decode_line, encode_line
+from zot.lines import LINE_ERRORS, check_numbers, encode_line, line_error, readable
 from zot.text import escaped
 from zot.wire.commands import AnyCommand
 
@@ -88,6 +88,7 @@ class Envelope(Struct, frozen=True):
 
     type: Raw = Raw()
     id: Raw = Raw()
+    agent: Raw = Raw()
 
 
 class Incoming(Struct, frozen=True):
@@ -96,6 +97,8 @@ class Incoming(Struct, frozen=True):
     id: Raw | UnsetType
     command: AnyCommand | None
     error: CommandError | None = None
+    agent: Raw = Raw()
+    """Whom it is for, as it was written; looked at with the feature `agents` only."""
 
 
 COMMANDS: dict[str, type[AnyCommand]] = {
@@ -116,17 +119,35 @@ def decode(line: bytes) -> Incoming:
     """One line as a command, or as what is wrong with it; never raises."""
     name = ""
     id: Raw | UnsetType = UNSET
+    agent = Raw()
     try:
-        whole = decode_line(line, bytes)  # mended once: a long line costs three decoders enough
-        envelope: Envelope = decode_line(whole, _envelope)
+        whole = readable(line)
+        envelope = _envelope(whole)
+        agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
-        decode_line(whole, check_numbers)
-        return Incoming(name, id, decode_line(whole, _decoder(name)))
+        check_numbers(whole)
+        return Incoming(name, id, _decoder(name)(whole), agent=agent)
     except CommandError as error:
-        return Incoming(name, id, None, _explained(error, name))
+        return Incoming(name, id, None, _explained(error, name), agent)
+    except LINE_ERRORS as error:
+        return Incoming(name, id, None, _explained(line_error(error), name), agent)
+
+
+def agent_of(incoming: Incoming) -> str:
+    """The agent that a line is for; empty: the unnamed one.
+
+    Raises:
+        CommandError: what stands there is no name.
+    """
+    text = bytes(incoming.agent)
+    if not text or text == b"null":
+        return ""
+    if text[:1] != b'"':
+        raise CommandError("invalid_params: agent must be a string")
+    return msgspec.json.decode(text, type=str)
 
 
 def checked_name(raw: Raw) -> str:
@@ -187,18 +208,29 @@ def success(incoming: Incoming, data: Any = UNSET) -> SentResponse:
     return SentResponse(incoming.name, success=True, id=incoming.id, data=data)
 
 
+def success_in_pieces(incoming: Incoming, data: Iterable[bytes]) -> bytes:
+    """The line of a success whose data is JSON already: joined once, as it may be large."""
+    line = encode(success(incoming, Raw(b"0")))  # `data` is the last field
+    return b"".join([line[:-3], *data, line[-2:]])
+
+
 def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> SentResponse:
     code = error.code if codes else UNSET
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
-def encode(frame: Any) -> bytes:
-    return encode_line(frame)
+encode = encode_line
+"""A frame as its line."""
 
 
-def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:
-    """The line with the fields of the feature `seq` added."""
+def signed(line: bytes, signature: bytes) -> bytes:
+    """The line with the fields of the feature `agents` added: whose it is."""
+    return line[:-2] + signature + b"}\n"
+
+
+def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType | None) -> bytes:
+    """The line with the fields of the feature `seq` added; a run that no client began has no id."""
     extra = b',"seq":%d' % seq
-    if prompt_id is not UNSET:
+    if isinstance(prompt_id, Raw):
         extra += b',"prompt_id":' + bytes(prompt_id)
     return line[:-2] + extra + b"}\n"

@@ -88,6 +88,9 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ExtPanel(extension, action, panel)
         case events.ExtensionAsk():
             return _ask(event) if "dialogs" in features else None
+        case events.ServerChanged(name, server_state, tools, error):
+            shown = frames.McpServer(name, server_state, tools, error)
+            return shown if "mcp" in features else None
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:
@@ -136,6 +139,10 @@ def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) ->
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
     if isinstance(event, events.ApprovalResolved):
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
+    return approval_request(event)
+
+
+def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
     call = event.call
     timeout = round(event.timeout * 1000)
     return frames.ApprovalRequest(
@@ -182,8 +189,7 @@ def message_shape(message: Message) -> frames.MessageShape:
 
 def content(blocks: Iterable[Block]) -> tuple[ContentBlock, ...]:
     """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
-    shown = (_block(block) for block in blocks)
-    return tuple(block for block in shown if block is not None)
+    return tuple([shown for block in blocks if (shown := _block(block)) is not None])
 
 
 def _block(block: Block) -> ContentBlock | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Raw
 from msgspec.structs import asdict
 
 from zot.provider.types import Block, Message, Model, Text, ToolResult
-from zot.text import encode_json
+from zot.text import encode_json, escaped
 from zot.wire import frames
 from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
     from zot.core.rule import Rule
+    from zot.core.source import ServerState
     from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
     from zot.runtime.runtime import State
 
@@ -27,6 +27,15 @@ def state(state: State) -> frames.State:
         state.message_count,
         state.busy,
         usage_shape(state.usage),
+    )
+
+
+def servers(servers: Iterable[ServerState]) -> tuple[frames.McpServerShape, ...]:
+    return tuple(
+        frames.McpServerShape(
+            server.name, server.state, server.origin, server.tools, server.changed, server.error
+        )
+        for server in servers
     )
 
 
@@ -60,13 +69,19 @@ class KeptMessages:
         known = sum([len(kept[id(message)][1]) for message in messages if id(message) in kept])
         return known + least_size(message for message in messages if id(message) not in kept)
 
-    def answer(self, messages: Sequence[Message]) -> Raw:
+    def answer(self, messages: Sequence[Message]) -> list[bytes]:
+        """The data of the answer, in pieces."""
         before, self._kept = self._kept, {}
+        pieces: list[bytes] = []
         for message in messages:
-            pair = before.get(id(message))
-            self._kept[id(message)] = pair or (message, encode_json(message_shape(message)))
-        shown = b",".join([self._kept[id(message)][1] for message in messages])
-        return Raw(b'{"messages":[' + shown + b"]}")
+            pair = before.get(id(message)) or (message, _encoded(message))
+            self._kept[id(message)] = pair
+            pieces += (b",", pair[1])
+        return [b'{"messages":[', *pieces[1:], b"]}"]
+
+
+def _encoded(message: Message) -> bytes:
+    return escaped(encode_json(message_shape(message)))
 
 
 def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:

@@ -174,7 +174,7 @@ def test_it_stops_like_any_program_and_goes_on(at_terminal):
 def test_a_resize_keeps_every_settled_line_once(at_terminal):
     turns = [{"text": [f"line {number} of it\n\n" for number in range(60)], "delay_ms": 10}]
     program = at_terminal(turns, "go on")
-    program.until("line 10 of")
+    program.until(lambda shown: any("line 10 of" in line for line in shown.everything))
     for columns, rows in ((60, 20), (100, 30), (50, 24), (80, 24)):
         program.resize(columns, rows)
         program.pump(0.05)
@@ -185,5 +185,149 @@ def test_a_resize_keeps_every_settled_line_once(at_terminal):
 
 def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
     program = at_terminal([], "--provider", "anthropic", "hello you")
+    program.until("zot needs a model")
+    program.type("\x1b")
     shown = program.until("❯ hello you")
     assert "key" in shown.text
+
+
+def test_files_and_commands_are_completed(at_terminal, tmp_path):
+    work = tmp_path / "work"
+    (work / "src" / "deep").mkdir(parents=True)
+    (work / "src" / "deep" / "needle.py").write_text("")
+    (work / "junk.log").write_text("")
+    (work / ".gitignore").write_text("*.log\n")
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("look at @ndl")
+    program.until("  src/deep/needle.py")
+    program.type("\t")
+    program.until("❯ look at @src/deep/needle.py")
+    program.type("@jun")
+    program.pump(0.3)
+    assert "junk.log" not in program.shown.text
+    program.type("\x15/cle")
+    program.until("/clear")
+    program.type("\r\r")
+    program.until("the conversation is empty")
+
+
+def test_escape_closes_a_completion_and_enter_sends_what_stands_there(at_terminal):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("/he")
+    program.until("commands and keys")
+    program.type("\x1b")
+    program.until(lambda shown: "commands and keys" not in shown.text)
+    program.type("lp\r")
+    program.until("a new line")
+
+
+def test_an_earlier_prompt_is_found_again(at_terminal):
+    program = at_terminal(HELLO)
+    for text in ("first thing", "second thing"):
+        program.type(text + "\r")
+        program.until(lambda shown, text=text: f"❯ {text}" in shown.text)
+    program.type("\x12")
+    program.until("history")
+    program.type("first")
+    program.until("1 of 2")
+    program.type("\r")
+    program.until(lambda shown: shown.lines[shown.cursor[0]] == "❯ first thing")
+
+
+def test_the_text_is_written_in_an_editor_of_choice(at_terminal, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "%s and more" "$(cat "$1")" > "$1"\n')
+    editor.chmod(0o755)
+    program = at_terminal(HELLO, EDITOR=str(editor))
+    program.until("scripted")
+    program.type("draft\x07")
+    program.until("❯ draft and more")
+    program.type("\x15x\x07")
+    program.until("❯ x and more")
+
+
+def test_an_editor_that_is_not_there_is_named(at_terminal):
+    program = at_terminal(HELLO, EDITOR="/no/such/editor")
+    program.until("scripted")
+    program.type("draft\x07")
+    shown = program.until("cannot be started")
+    assert "❯ draft" in shown.text
+
+
+def test_the_pager_shows_what_was_folded_and_the_screen_comes_back(at_terminal):
+    program = at_terminal([bash("seq 100 200"), *HELLO], "count them", "--yolo")
+    program.until("Hello")
+    program.type("\x0f")
+    shown = program.until("turn 1 of 1")
+    assert shown.is_alternate
+    program.type(" ")
+    program.until("130")
+    program.resize(70, 20)
+    program.type("/155\r")
+    program.until(lambda shown: shown.lines[0].strip() == "155")
+    program.type("q")
+    shown = program.until(lambda shown: not shown.is_alternate and "❯" in shown.text)
+    assert "Hello" in shown.text
+    assert "155" not in "\n".join(shown.everything)
+
+
+def test_a_session_is_gone_on_with_and_its_beginning_is_in_the_pager(at_terminal):
+    program = at_terminal(HELLO)
+    for number in range(14):
+        program.type(f"question {number}\r")
+        program.until(lambda shown, n=number: f"❯ question {n}\n\nHello" in shown.text)
+    program.type("\x04")
+    assert program.end() == 0
+    again = at_terminal(HELLO, "-c")
+    again.until("❯ question 13")
+    text = "\n".join(again.shown.everything)
+    assert "earlier messages" in text and "question 0\n" not in text
+    again.type("\x1bOQ")
+    again.until("of 14")
+    again.type("g")
+    again.until("question 0")
+
+
+def drafts(tmp_path):
+    return [path.read_text() for path in (tmp_path / "zot" / "drafts").glob("*")]
+
+
+def test_a_draft_survives_a_kill_and_the_next_start_has_it(at_terminal, tmp_path):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("precious words")
+    program.until("❯ precious words")
+    program.until(lambda _: drafts(tmp_path) == ["precious words"])
+    program.process.kill()
+    program.process.wait(10)
+    again = at_terminal(HELLO)
+    again.until("❯ precious words")
+    again.type("\r")
+    again.until("Hello")
+    again.type("\x04")
+    assert again.end() == 0
+    assert drafts(tmp_path) == []
+
+
+def test_a_draft_of_a_terminal_that_lives_is_left_to_it(at_terminal, tmp_path):
+    first = at_terminal(HELLO)
+    first.until("scripted")
+    first.type("mine")
+    first.until(lambda _: drafts(tmp_path) == ["mine"])
+    second = at_terminal(HELLO)
+    second.until("scripted")
+    assert "mine" not in second.shown.text
+
+
+def test_what_was_sent_is_in_the_history_of_the_next_session(at_terminal):
+    program = at_terminal(HELLO)
+    program.type("sent long ago\r")
+    program.until("Hello")
+    program.type("\x04")
+    assert program.end() == 0
+    again = at_terminal(HELLO)
+    again.until("scripted")
+    again.type("\x1b[A")
+    again.until("❯ sent long ago")

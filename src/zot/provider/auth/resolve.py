@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from zot.errors import AuthError
 from zot.home import RPC_TOKEN
 from zot.provider.providers import ProviderInfo, env_key, env_secret_names
+
+if TYPE_CHECKING:
+    from zot.provider.auth.store import AuthFile
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -154,6 +157,18 @@ def put_in_keyring(provider: str, key: str) -> None:
 def take_from_keyring(provider: str) -> None:
     """Raises AuthError when the keyring does not answer."""
     _keyring("delete_password", provider)
+
+
+def forget(file: AuthFile, provider: str) -> bool:
+    """Forget what is kept of a provider, wherever; False if nothing is.
+
+    Raises:
+        AuthError: the file cannot be written, or the keyring does not answer.
+    """
+    stored = file.all().get(provider)
+    if stored is not None and stored.keyring:
+        take_from_keyring(provider)
+    return file.remove(provider)
 
 
 def _keyring(action: str, *words: str) -> object:

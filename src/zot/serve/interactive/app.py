@@ -7,13 +7,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import ZotError
+from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import Status, status_line, working_line
 from zot.tui.cells import EMPTY, Line, clean, clip
@@ -21,17 +23,24 @@ from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
 from zot.tui.menu import Menu, MenuItem, Overlay
+from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
+    from zot.home import Surroundings
+    from zot.provider.types import Message
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.view import View
+    from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
+DRAFT_SECONDS = 0.3
+"""So long after a key what is written is on disk."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -45,8 +54,23 @@ Result = TypeVar("Result")
 class App(RuntimeClient):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
-    def __init__(self, loop: Loop, *, keymap: dict[str, str] | None = None) -> None:
+    spoken = False
+    """Nothing is drawn: what there is to see is read out."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        find_plan: Callable[[str], Plan],
+        around: Surroundings,
+        *,
+        theme: Theme,
+        keymap: dict[str, str] | None = None,
+    ) -> None:
+        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
         self.loop = loop
+        self.find_plan = find_plan
+        self.around = around
+        self.theme = theme
         self.editor = Editor()
         self.keymap = keymap or default_keymap()
         self.built: Runtime | None = None
@@ -54,6 +78,8 @@ class App(RuntimeClient):
         self.view: View | None = None
         self.loading = True
         self.focused = True
+        self.failure = ""
+        """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
         self._events: deque[Event] = deque()
@@ -72,6 +98,20 @@ class App(RuntimeClient):
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
+        self._actions: dict[str, Callable[[], object]] = {
+            "take-back": self._take_back,
+            "stop": self._stop,
+            "interrupt": self._interrupt,
+            "end-of-input": self._end_of_input,
+            "suspend": loop.suspend,
+            "redraw": loop.redraw,
+        }
+        self.history: History | None = None
+        self.draft: Draft | None = None
+        self._draft_due = 0.0
+        """When the text is to be written down; 0: it is."""
+        self._earlier: tuple[Message, ...] = ()
+        self.completion = Completion(self)
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -168,6 +208,13 @@ class App(RuntimeClient):
         except Exception as error:
             self.note(str(internal_error(error)), "error")
 
+    def call_back(self, text: str) -> None:
+        """Tell a person who looks elsewhere that zot waits for them, or is done."""
+        if not self.focused:
+            from zot.serve.interactive.notify import notification
+
+            self.loop.terminal.write(notification(text, self.around.environ))
+
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
@@ -189,10 +236,25 @@ class App(RuntimeClient):
             self._status = status_of(self.built)
             self._status_line = None
 
+    def transcript(self) -> Sequence[LiveBlock]:
+        """All that was said and done, also what was said before the program began."""
+        if self.view is None:
+            return []
+        if self._earlier:
+            from zot.serve.interactive.view import View, replay
+
+            earlier = View()
+            replay(earlier, self._earlier)
+            self.view.record[:0] = earlier.record
+            self._earlier = ()
+        return self.view.record
+
     # --- life --------------------------------------------------------------------------------
 
-    def loaded(self, runtime: Runtime, view: View) -> None:
-        """The agent is there: what was sent meanwhile goes to it."""
+    def loaded(self, runtime: Runtime, view: View, earlier: tuple[Message, ...] = ()) -> None:
+        """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
+        session that the view does not show."""
+        self._earlier = earlier
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
@@ -212,11 +274,17 @@ class App(RuntimeClient):
         if self._unsent and not self.editor.text:
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
+        if isinstance(error, AuthError):
+            from zot.serve.interactive.model_commands import first_run
+
+            first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
 
     def stop_work(self) -> None:
+        if self.draft is not None:
+            self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
         self._working.set()
         self._room.set()
 
@@ -224,10 +292,29 @@ class App(RuntimeClient):
 
     def tick(self) -> float | None:
         self._take_events()
+        waits = []
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
-            return 1.0 - passed % 1.0
-        return None
+            waits.append(1.0 - passed % 1.0)
+        if self._draft_due and self.draft is not None:
+            left = self._draft_due - time.monotonic()
+            if left <= 0:
+                self._draft_due = 0.0
+                self.draft.keep(self.editor.full_text)
+            else:
+                waits.append(left)
+        return min(waits, default=None)
+
+    def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
+        """Take up what was written in earlier sessions, and what one that died left behind."""
+        self.history, self.draft = history, draft
+        for text in self.editor.history:
+            history.add(text)  # sent before this was loaded
+        self.editor.history[:0] = texts
+        if left:
+            self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
+            self.note("what was written and not sent the last time is back")
+        self._draft_due = time.monotonic()
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -264,6 +351,8 @@ class App(RuntimeClient):
             columns, max(1, rows // 2 if self.overlays else rows // 3)
         )
         foot = [self._foot(columns)] if rows > 3 else []
+        if self.completion.is_open and not self.overlays and rows > 12:
+            foot = [*self.completion.lines(columns), *foot]
         room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
         live = view.live(columns, room) if view is not None and room > 0 else []
         above = [*live, *below, EMPTY]
@@ -297,8 +386,19 @@ class App(RuntimeClient):
                 self.focused = key.name == "focus"
             case "reply":
                 pass
+            case _ if self.loop.full is not None:
+                self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
                 self.guarded(lambda: self.overlays[-1].key(key))
+            case name if self.completion.is_open and self.completion.key(name):
+                pass
+            case _:
+                self._type(key)
+                self.completion.update()
+                self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
+
+    def _type(self, key: KeyPress) -> None:
+        match key.name:
             case "text":
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
@@ -315,31 +415,35 @@ class App(RuntimeClient):
         return self._typing and key.name in ("text", "backspace", "enter")
 
     def _act(self, action: str) -> None:
-        if action == "delete" or action in EDITOR_ACTIONS:
+        if action in EDITOR_ACTIONS:
             self.editor.do(action)
-            return
+        elif action.startswith("/"):
+            self._command(action)
+        elif action in ("submit", "steer"):
+            self._submit(steer=action == "steer")
+        elif action in self._actions:
+            self._actions[action]()
+        elif action:
+            self._open_other(action)
+
+    def _end_of_input(self) -> None:
+        if self.editor.text:
+            self.editor.do("delete")
+        else:
+            self.exit()
+
+    def _open_other(self, action: str) -> None:
+        from zot.serve.interactive import screens  # after the first paint
+
         match action:
-            case "submit":
-                self._submit(steer=False)
-            case "steer":
-                self._submit(steer=True)
-            case "take-back":
-                self._take_back()
-            case "stop":
-                self._stop()
-            case "interrupt":
-                self._interrupt()
-            case "end-of-input":
-                if self.editor.text:
-                    self.editor.do("delete")
-                else:
-                    self.exit()
-            case "suspend":
-                self.loop.suspend()
-            case "redraw":
-                self.loop.redraw()
-            case _ if action.startswith("/"):
-                self._command(action)
+            case "search-history":
+                screens.search_history(self)
+            case "external-editor":
+                self.guarded(partial(screens.edit_outside, self))
+            case "pager" | "unfold":
+                screens.open_pager(self, unfold=action == "unfold")
+            case _:
+                pass  # completion and pasting have no meaning here
 
     def _stop(self) -> bool:
         return self.built is not None and self.built.abort()
@@ -348,7 +452,9 @@ class App(RuntimeClient):
         if self._stop():
             return
         if self.editor.text:
-            self.editor.take()
+            text = self.editor.take()
+            if self.history is not None:
+                self.history.add(text)
         elif time.monotonic() < self._leaves_until:
             self.exit()
         else:
@@ -359,6 +465,10 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.history is not None:
+            self.history.add(text)
+        if self.draft is not None:
+            self.draft.keep("")
         if self.loading:
             self._unsent.append(text)
         else:

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zot.core.source import CommandResult
+from zot.core.source import CommandInfo, CommandResult
+from zot.errors import ZotError
+from zot.serve.interactive import model_commands as models
+from zot.serve.interactive import session_commands as sessions
+from zot.serve.interactive import work_commands as work
 from zot.tui.blocks import LinesBlock, ToolBlock
 from zot.tui.cells import Line, clean
 
@@ -30,6 +34,25 @@ class SlashCommand(Struct, frozen=True):
 
 
 def help_(app: App, args: str) -> None:
+    """What is built in at once; what extensions, skills and prompt files bring when it is known."""
+    _show_help(app)
+    if app.built is not None:
+        app.work(app.built.commands, lambda infos: _show_others(app, infos))
+
+
+def _show_others(app: App, infos: list[CommandInfo]) -> None:
+    if not infos:
+        return
+    widest = min(30, max(len(info.name) for info in infos) + 1)
+    lines: list[Line] = [(("heading", "From extensions, skills and prompt files"),)]
+    lines += [
+        (("accent", f"  {clean('/' + info.name):<{widest}}  "), ("", clean(info.description)))
+        for info in infos
+    ]
+    app.show(LinesBlock(lines))
+
+
+def _show_help(app: App) -> None:
     rows: list[tuple[str, str]] = [
         (f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS.values()
     ]
@@ -38,6 +61,8 @@ def help_(app: App, args: str) -> None:
     lines += [(("accent", f"  {name:<{widest}}  "), ("", clean(text))) for name, text in rows]
     lines.append((("heading", "Keys"),))
     lines += [(("accent", f"  {key:<{widest}}  "), ("", text)) for key, text in KEYS]
+    if app.view is None:
+        raise ZotError("the agent is not ready yet")
     app.show(LinesBlock(lines))
 
 
@@ -61,7 +86,36 @@ COMMANDS = {
     command.name: command
     for command in (
         SlashCommand("help", "commands and keys", help_),
+        SlashCommand("login", "keep a key, or log in", models.login, "[PROVIDER]"),
+        SlashCommand("logout", "forget a login", models.logout, "[PROVIDER]"),
+        SlashCommand("model", "go on with another model", models.model, "[ID]"),
+        SlashCommand("reasoning", "how much to think", models.reasoning, "[LEVEL]"),
+        SlashCommand("retry", "answer the last prompt once more", work.retry),
         SlashCommand("new", "begin a new session", new, stops=True),
+        SlashCommand("sessions", "go on with another session", sessions.sessions, "[SEARCH]"),
+        SlashCommand(
+            "session",
+            "export, import, fork, tree, timeline, rename",
+            sessions.session,
+            "[WHAT]",
+        ),
+        SlashCommand("rewind", "go back to an earlier prompt", sessions.rewind, stops=True),
+        SlashCommand("undo", "go back to before the last prompt", sessions.undo, stops=True),
+        SlashCommand("diff", "what this session changed in files", sessions.diff, "[PATH]"),
+        SlashCommand("jump", "show an earlier turn again", sessions.jump, "[TEXT]"),
+        SlashCommand("btw", "ask on the side; it is forgotten", work.btw, "QUESTION"),
+        SlashCommand("copy", "an answer, a code block, the diff", work.copy, "[answer|code|diff]"),
+        SlashCommand("compact", "summarise what was said so far", work.compact, "[HINT]"),
+        SlashCommand("study", "get to know a project", work.study, "[PATH]"),
+        SlashCommand("cost", "tokens and money of this session", work.cost),
+        SlashCommand("tools", "what the model can use", work.tools),
+        SlashCommand("skills", "use a skill", work.skills),
+        SlashCommand("approvals", "what runs without a question", work.approvals),
+        SlashCommand("jail", "keep tools inside this directory", work.jail, stops=True),
+        SlashCommand("unjail", "let them out", work.unjail, stops=True),
+        SlashCommand("reload-ext", "start extensions anew", work.reload_ext, stops=True),
+        SlashCommand("settings", "see and change what is set", work.settings),
+        SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
         SlashCommand("clear", "empty the conversation", clear, stops=True),
         SlashCommand("exit", "leave", exit_),
     )

@@ -16,8 +16,10 @@ from msgspec import Struct
 
 from zot.tui.cells import Line
 from zot.tui.keys import KeyPress
-from zot.tui.screen import LiveScreen, Reflow
+from zot.tui.menu import Overlay
+from zot.tui.screen import FullScreen, LiveScreen, Reflow
 from zot.tui.terminal import Terminal
+from zot.tui.theme import Theme
 
 FRAME_SECONDS = 1 / 60
 ENDING = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "HUP", "INT", "QUIT"))
@@ -33,7 +35,7 @@ class Picture(Struct, frozen=True):
     column: int
 
 
-class Drawn(Protocol):
+class LoopUser(Protocol):
     """What the loop shows, and who gets the keys."""
 
     def key(self, key: KeyPress) -> None: ...
@@ -63,6 +65,11 @@ class Loop:
         self._size = terminal.size()
         self._drawn_at = 0.0
         self._stale = True
+        self._full: tuple[FullScreen, Overlay] | None = None
+        """What has the alternate screen."""
+        self._inline_columns = self._size[0]
+        """How wide the terminal was when the live area was last drawn."""
+        self._rows = self._size[1]
 
     # --- from any thread ---------------------------------------------------------------------
 
@@ -88,29 +95,35 @@ class Loop:
     def end(self, code: int) -> None:
         self._code = code
 
-    def run(self, shown: Drawn) -> int:
+    def run(self, shown: LoopUser) -> int:
         """Until `end` is called; the exit code."""
         self._listen_to_signals()
-        poll = select.poll()
-        poll.register(self._wake_read, select.POLLIN)
         self._keys(shown, self.terminal.early())
         try:
             while self._code is None:
                 wait = self._draw(shown)
-                events = select.POLLIN | (select.POLLOUT if self.terminal.busy else 0)
-                poll.register(self.terminal.fd, events)
-                ready = dict(poll.poll(None if wait is None else max(0.0, wait) * 1000))
-                self._take(shown, ready)
+                self._take(shown, self._wait(wait))
         finally:
             signal.set_wakeup_fd(-1)
         return self._code
+
+    def _wait(self, seconds: float | None) -> dict[int, int]:
+        """What is ready by then. Whoever waits for the time of the next frame knows already that
+        there is something to draw, and is not woken by every piece of it."""
+        poll = select.poll()
+        poll.register(
+            self.terminal.fd, select.POLLIN | (select.POLLOUT if self.terminal.busy else 0)
+        )
+        if not self._stale or seconds is None:
+            poll.register(self._wake_read, select.POLLIN)
+        return dict(poll.poll(None if seconds is None else max(0.0, seconds) * 1000))
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for number in (*ENDING, signal.SIGWINCH, signal.SIGCONT):
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
 
-    def _draw(self, shown: Drawn) -> float | None:
+    def _draw(self, shown: LoopUser) -> float | None:
         """Draw if it is time; how long to wait for the next frame, None: until something comes."""
         while self._posted:
             self._posted.popleft()()
@@ -121,21 +134,28 @@ class Loop:
         if left > 0 and self._stale:
             return left
         if self._stale:
+            self._woken(shown)  # whatever woke us is drawn now, and not once more afterwards
+            shown.tick()
             self._stale = False
             self.draw_now(shown)
         if self.terminal.waits:
             return self.terminal.escape_seconds
         return again
 
-    def draw_now(self, shown: Drawn) -> None:
+    def draw_now(self, shown: LoopUser) -> None:
         columns, rows = self._size
+        self._drawn_at = time.monotonic()
+        if self._full is not None:
+            screen, overlay = self._full
+            drawn = overlay.draw(columns, rows)
+            self.terminal.write(screen.frame(drawn.lines, *(drawn.cursor or (rows - 1, 0))))
+            return
         picture = shown.picture(columns, rows)
         text = self.screen.frame(picture.settled, picture.live, picture.row, picture.column)
         if text:
             self.terminal.write(text)
-        self._drawn_at = time.monotonic()
 
-    def _take(self, shown: Drawn, ready: dict[int, int]) -> None:
+    def _take(self, shown: LoopUser, ready: dict[int, int]) -> None:
         if self._wake_read in ready:
             self._woken(shown)
         terminal = self.terminal
@@ -154,16 +174,19 @@ class Loop:
                 self._keys(shown, terminal.flush())
             self._stale = True  # its time has come
 
-    def _keys(self, shown: Drawn, keys: list[KeyPress]) -> None:
+    def _keys(self, shown: LoopUser, keys: list[KeyPress]) -> None:
         for key in keys:
             shown.key(key)
         if keys:
             self._stale = True
             self._drawn_at = 0.0  # an echo does not wait for the next frame
 
-    def _woken(self, shown: Drawn) -> None:
+    def _woken(self, shown: LoopUser) -> None:
         self._awake = False  # before reading: what comes from now on wakes again
-        received = os.read(self._wake_read, 4096)
+        try:
+            received = os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
         self._stale = True
         if signal.SIGWINCH in received or signal.SIGCONT in received:
             self.resized()
@@ -173,11 +196,31 @@ class Loop:
 
     def resized(self) -> None:
         """The terminal may have another size: the live area is drawn anew."""
-        size = self.terminal.size()
-        if size != self._size:
-            self._size = size
-            self.terminal.write(self.screen.resized(size[0], self._reflow))
+        self._size = self.terminal.size()
         self._stale = True
+        if self._full is not None:
+            self._full[0].forget()
+        elif self._size[0] != self._inline_columns or self._rows != self._size[1]:
+            self._erase_live()
+
+    def _erase_live(self) -> None:
+        self._inline_columns, self._rows = self._size
+        self.terminal.write(self.screen.resized(self._inline_columns, self._reflow))
+
+    def open_full(self, overlay: Overlay, theme: Theme) -> None:
+        """Give the alternate screen to an overlay, with all the keys."""
+        self._full = (FullScreen(theme), overlay)
+        self.terminal.write(FullScreen.ENTER)
+        self._stale = True
+
+    def close_full(self) -> None:
+        self._full = None
+        self.terminal.write(FullScreen.LEAVE)
+        self.resized()
+
+    @property
+    def full(self) -> Overlay | None:
+        return self._full[1] if self._full is not None else None
 
     def redraw(self) -> None:
         """Draw the live area anew where it stands, over whatever somebody else wrote there."""
@@ -192,12 +235,15 @@ class Loop:
 
     def release(self) -> None:
         """Give the terminal to somebody else."""
+        if self._full is not None:
+            self.close_full()
         self.terminal.write(self.screen.leave())
         self.terminal.leave()
 
     def regain(self) -> None:
         self.terminal.enter()
         self._size = self.terminal.size()
+        self._inline_columns, self._rows = self._size
         self.screen.forget()
         self._stale = True
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from zot.core import events
+from zot.errors import CommandError
 from zot.runtime.approval import Decision
+from zot.serve.interactive.model_commands import RESCUED, rescue
+from zot.tui.blocks import diff_lines
+from zot.tui.cells import Line, visible, wrap
 from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
@@ -17,12 +24,22 @@ def take(app: App, event: Event) -> None:
     """Open a question when an event asks one, and close it when it was answered elsewhere."""
     match event:
         case events.ApprovalRequest():
-            ask_approval(app, event)
+            app.call_back(f"zot wants to use {event.call.name}")
+            ApprovalQuestion(app, event).ask()
         case events.ApprovalResolved(id):
             for overlay in [box for box in app.overlays if getattr(box, "id", "") == id]:
                 app.close(overlay)
         case events.ExtensionAsk():
+            app.call_back(f"{event.extension} asks: {event.title}")
             ask_for_extension(app, event)
+        case events.TurnStart():
+            app.failure = ""
+        case events.ErrorRaised(_, code):
+            app.failure = code
+        case events.Done(stop):
+            app.call_back("zot is done")
+            if stop == "error" and app.failure in RESCUED and not app.runtime.busy:
+                rescue(app, app.failure)
         case _:
             pass
 
@@ -33,26 +50,113 @@ class ApprovalBox(QuestionBox):
     id = ""
 
 
-def ask_approval(app: App, event: events.ApprovalRequest) -> None:
-    def answer(value: object, text: str) -> None:
-        app.close(box)
-        decision: Decision = "deny"
-        if value in ("allow", "allow_session"):
-            decision = "allow" if value == "allow" else "allow_session"
-        app.runtime.approve(event.id, decision, text)
+class ApprovalQuestion:
+    """One call that waits: shown as it is, and allowed, changed or refused."""
 
-    name = event.call.name
-    replies = [
-        AnswerKey("y", "yes", "allow"),
-        AnswerKey("a", f"yes, and do not ask again for {name} in this session", "allow_session"),
-        AnswerKey("n", "no", "deny"),
-        AnswerKey("r", "no, and tell the model why", "deny", wants_text=True),
-    ]
-    box = ApprovalBox(
-        f"May zot use {name}?", event.preview, replies, answer, leave=lambda: answer("deny", "")
-    )
-    box.id = event.id
-    app.open(box, unasked=True)
+    def __init__(self, app: App, event: events.ApprovalRequest) -> None:
+        self._app = app
+        self._event = event
+
+    def ask(self) -> None:
+        event, name = self._event, self._event.call.name
+        replies = [AnswerKey("y", "yes", "allow")]
+        replies.append(AnswerKey("a", f"yes, and do not ask again for {name} now", "allow_session"))
+        if event.pattern:
+            label = f"yes, and always in this project: {visible(event.pattern)}"
+            replies.append(AnswerKey("p", label, "project"))
+        replies += [
+            AnswerKey("e", "change it first", "edit"),
+            AnswerKey("n", "no", "deny"),
+            AnswerKey("r", "no, and tell the model why", "deny", wants_text=True),
+        ]
+        self._open(f"May zot use {name}?", self._body, replies, self._answered)
+
+    def _body(self, width: int) -> list[Line]:
+        event = self._event
+        if not event.diff:
+            return wrap([("", visible(event.preview))], width)
+        path = str((event.call.args or {}).get("path", ""))
+        return [(("accent", visible(path)),), *diff_lines(event.diff, event.line, width)]
+
+    def _answered(self, value: object, text: str) -> None:
+        match value:
+            case "project":
+                self._open(
+                    "Always allow in this project:", _PATTERNS, [], self._keep, self._event.pattern
+                )
+            case "edit":
+                self._edit()
+            case _:
+                decisions: dict[object, Decision] = {
+                    "allow": "allow",
+                    "allow_session": "allow_session",
+                }
+                self._answer(decisions.get(value, "deny"), reason=text)
+
+    def _keep(self, _: object, pattern: str) -> None:
+        self._answer("allow_project", pattern=pattern.strip())
+
+    def _edit(self) -> None:
+        args = self._event.call.args or {}
+        if isinstance(command := args.get("command"), str) and "\n" not in command:
+            title, text = "Run instead:", command
+        else:
+            title, text = "Arguments, as JSON:", msgspec.json.encode(args).decode()
+        self._open(title, "", [], lambda _, changed: self._run_changed(changed), text)
+
+    def _run_changed(self, text: str) -> None:
+        args = self._event.call.args or {}
+        if isinstance(args.get("command"), str) and not text.lstrip().startswith("{"):
+            changed: dict[str, Any] = {**args, "command": text}
+        else:
+            try:
+                changed = msgspec.json.decode(text, type=dict[str, Any])
+            except msgspec.MsgspecError as error:
+                raise CommandError(f"these are no arguments: {error}") from error
+        self._answer("allow", args=changed)
+
+    def _answer(
+        self,
+        decision: Decision,
+        *,
+        reason: str = "",
+        pattern: str = "",
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        """The question closes when the runtime has taken the answer, not before."""
+        self._app.runtime.approve(self._event.id, decision, reason, pattern=pattern, args=args)
+        for overlay in [box for box in self._app.overlays if getattr(box, "id", "") == self._id]:
+            self._app.close(overlay)
+
+    @property
+    def _id(self) -> str:
+        return self._event.id
+
+    def _open(
+        self,
+        title: str,
+        body: Callable[[int], list[Line]] | str,
+        replies: list[AnswerKey],
+        answer: Callable[[object, str], None],
+        text: str = "",
+    ) -> None:
+        """Esc goes from a further question back to the first one, and refuses from there."""
+        first = bool(replies)
+
+        def leave() -> None:
+            if first:
+                self._answer("deny")
+            else:
+                self._app.close(box)
+
+        box = ApprovalBox(title, body, replies, answer, leave=leave, text=text)
+        box.id = self._id
+        self._app.open(box, unasked=first)
+
+
+_PATTERNS = (
+    "words and * for whatever follows them, or a folder and /*; enter keeps it, esc goes back"
+)
 
 
 def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:

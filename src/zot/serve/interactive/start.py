@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zot.bugs import internal_error
 from zot.errors import ZotError
 from zot.serve.interactive.app import App
+from zot.serve.interactive.kept import Draft, History
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
@@ -20,6 +21,8 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from zot.home import Surroundings
+    from zot.provider.types import Message
     from zot.settings.plan import Plan
 
 STOP_SECONDS = 3.0
@@ -29,17 +32,24 @@ REPLAYED = 20
 """Messages of a session that is gone on with, shown at the start."""
 
 
-def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) -> int:
-    """Until the person leaves; the exit code."""
+def run(
+    find_plan: Callable[[str], Plan], prompt: str, around: Surroundings, *, linear: bool = False
+) -> int:
+    """Until the person leaves; the exit code. `find_plan` gets the directory of a later `/cd`;
+    `linear`: line by line."""
+    environ = around.environ
+    if linear or environ.get("TERM", "dumb") == "dumb":
+        return _run_linear(find_plan, prompt, around)
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
-        loop = Loop(terminal, LiveScreen(theme_for(environ)), reflow_of(environ))
-        app = App(loop)
+        theme = theme_for(environ)
+        loop = Loop(terminal, LiveScreen(theme), reflow_of(environ))
+        app = App(loop, find_plan, around, theme=theme)
         sys.stdout = sys.stderr = NoteStream(app)
         try:
             if prompt:
                 app.send(prompt)
-            loop.post(lambda: _load_behind(app, find_plan))
+            loop.post(lambda: load_behind(app))
             code = loop.run(app)
             terminal.write(loop.screen.leave())
         finally:
@@ -49,20 +59,46 @@ def run(find_plan: Callable[[], Plan], prompt: str, environ: Mapping[str, str]) 
     return code
 
 
-def _load_behind(app: App, find_plan: Callable[[], Plan]) -> None:
-    threading.Thread(target=lambda: load(app, find_plan), name="zot-load", daemon=True).start()
+def _run_linear(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> int:
+    from zot.serve.interactive.linear import LinearApp, LinearLoop  # few need it
+
+    theme = Theme(colour=False, links=False)
+    loop = LinearLoop(theme)
+    app = LinearApp(loop, find_plan, around, theme=theme)
+    app.begin()
+    try:
+        if prompt:
+            app.send(prompt)
+        load_behind(app)
+        return loop.run_lines(app)
+    finally:
+        _wind_up(app)
 
 
-def load(app: App, find_plan: Callable[[], Plan]) -> None:
+def load_behind(app: App, cwd: str = "") -> None:
+    """Load the agent; one that is there already is let go of first."""
+    old, app.built, app.loading = app.built, None, True
+
+    def work() -> None:
+        if old is not None:
+            old.close(timeout=STOP_SECONDS)
+            old.release()
+        load(app, cwd)
+
+    threading.Thread(target=work, name="zot-load", daemon=True).start()
+
+
+def load(app: App, cwd: str = "") -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive.view import View, replay  # with the agent, not before it
 
-    view = View()
+    view = View(spoken=app.spoken)
     try:
         from zot.build import build_runtime
         from zot.runtime.approval import Approval
 
-        plan = find_plan()
+        plan = app.find_plan(cwd)
+        _remember(app, plan.setup.cwd)
         options = plan.setup.options
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
@@ -74,11 +110,16 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
             app,
             keep=True,
             approval=approval,
+            tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )
-        replay(view, runtime.session.messages()[-REPLAYED:])
-        app.loop.post(lambda: app.loaded(runtime, view))
+        messages = runtime.session.messages()
+        first = first_shown(messages)
+        if first:
+            view.note(f"{first} earlier messages: page up shows them")
+        replay(view, messages[first:])
+        app.loop.post(lambda: app.loaded(runtime, view, messages[:first]))
         import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
         failure = error
@@ -86,6 +127,24 @@ def load(app: App, find_plan: Callable[[], Plan]) -> None:
     except Exception as error:
         bug = internal_error(error)
         app.loop.post(lambda: app.failed(view, bug))
+
+
+def _remember(app: App, cwd: str) -> None:
+    """Have what was written before at hand; also where the agent cannot be loaded."""
+    if app.draft is not None:
+        return  # it was loaded before, in another directory
+    home = app.around.home
+    history, draft = History(home), Draft(home, cwd)
+    texts, left = history.load(), draft.recover()
+    app.loop.post(lambda: app.remember(history, draft, texts, left))
+
+
+def first_shown(messages: tuple[Message, ...]) -> int:
+    """Where to begin with a session that is gone on with: at a question, not at its answer."""
+    first = max(0, len(messages) - REPLAYED)
+    while 0 < first < len(messages) and messages[first].role != "user":
+        first += 1
+    return first
 
 
 def _wind_up(app: App) -> None:

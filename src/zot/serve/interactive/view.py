@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import assert_never
 
 from zot.core import events
@@ -26,7 +27,10 @@ _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "
 class View:
     """What was said and done, in order. Blocks leave it when they are settled and written."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spoken: bool = False) -> None:
+        self._spoken = spoken
+        self.record: list[LiveBlock] = []
+        """Everything, for the pager; its texts are those of the session."""
         self._open: deque[LiveBlock] = deque()
         self._begun = False
         """Some of the first open block is already written."""
@@ -42,18 +46,22 @@ class View:
     def settle(self, width: int) -> list[Line]:
         """Lines that are final since it was last asked."""
         lines: list[Line] = []
+        for _, is_first, new in self.settled(width):
+            lines += [EMPTY, *new] if is_first else new
+        return lines
+
+    def settled(self, width: int) -> Iterator[tuple[LiveBlock, bool, list[Line]]]:
+        """The same with the block they belong to, and whether they are its first ones."""
         while self._open:
             block = self._open[0]
             closed = block.closed
-            new = block.settle(width)
-            if new:
-                lines += new if self._begun else [EMPTY, *new]
+            if new := block.settle(width):
+                yield block, not self._begun, new
                 self._begun = True
             if not closed:
                 break
             self._open.popleft()
             self._begun = False
-        return lines
 
     def live(self, width: int, height: int) -> list[Line]:
         """The blocks that still change; the last of them where there is no room for all."""
@@ -66,6 +74,7 @@ class View:
 
     def add(self, block: LiveBlock) -> None:
         self._open.append(block)
+        self.record.append(block)
 
     def note(self, text: str, level: Level = "info") -> None:
         self.add(NoteBlock(text, level))
@@ -137,6 +146,9 @@ class View:
                 self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
             case events.ExtensionDisplay(extension, text):
                 self.note(f"[{extension}] {text}")
+            case events.ServerChanged(name, state, _, error):
+                if state == "failed":
+                    self.note(f"MCP server {name}: {error}", "warning")
             case (
                 events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
                 | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()
@@ -161,7 +173,7 @@ class View:
     def _add_text(self, text: str) -> None:
         if self._text is None:
             self._end_texts()
-            self._text = MarkdownBlock()
+            self._text = MarkdownBlock(spoken=self._spoken)
             self.add(self._text)
             self._does("answering")
         self._text.add(text)

@@ -1,0 +1,238 @@
+"""What an ACP client asks: methods and their parameters as structs. Decoding is as lenient as the
+protocol's schema says: a wrong optional field counts as absent, a bad item of a list is skipped.
+
+On the way to the answer to `initialize`: loads little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Raw, Struct, field
+from msgspec.structs import fields
+
+from zot.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcId
+
+LOGIN = "zot-login"
+"""The one way to log in, as `initialize` calls it."""
+Params = TypeVar("Params", bound=Struct)
+JsonObject = dict[str, Any]
+
+
+class _Lenient(Struct, frozen=True, rename="camel"):
+    """Optional fields have a default, also for a value that makes no sense."""
+
+
+# --- what the client can do ------------------------------------------------------------------
+
+
+class ConfigAbilities(_Lenient, frozen=True):
+    boolean: JsonObject | None = None
+
+
+class SessionAbilities(_Lenient, frozen=True):
+    compaction: JsonObject | None = None
+    notices: JsonObject | None = None
+    config_options: ConfigAbilities = ConfigAbilities()
+
+
+class AuthAbilities(_Lenient, frozen=True):
+    terminal: bool = False
+
+
+class ElicitationAbilities(_Lenient, frozen=True):
+    form: JsonObject | None = None
+
+
+class ClientAbilities(_Lenient, frozen=True):
+    """What is not here is not used: `fs` and `terminal` give stale content, and go in version 2."""
+
+    session: SessionAbilities = SessionAbilities()
+    auth: AuthAbilities = AuthAbilities()
+    elicitation: ElicitationAbilities = ElicitationAbilities()
+    meta: JsonObject = field(default_factory=dict, name="_meta")
+
+    @property
+    def terminal_auth(self) -> bool:
+        return self.auth.terminal or self.meta.get("terminal-auth") is True
+
+
+# --- requests --------------------------------------------------------------------------------
+
+
+class Initialize(_Lenient, frozen=True):
+    protocol_version: int
+    client_capabilities: ClientAbilities = ClientAbilities()
+
+
+class Authenticate(_Lenient, frozen=True):
+    method_id: str
+
+
+class Logout(_Lenient, frozen=True):
+    pass
+
+
+class NewSession(_Lenient, frozen=True):
+    cwd: str
+    mcp_servers: tuple[JsonObject, ...] = ()
+    """As the client wrote them; the MCP client reads them."""
+
+
+class LoadSession(_Lenient, frozen=True):
+    session_id: str
+    cwd: str
+    mcp_servers: tuple[JsonObject, ...] = ()
+
+
+class ResumeSession(_Lenient, frozen=True):
+    session_id: str
+    cwd: str
+    mcp_servers: tuple[JsonObject, ...] = ()
+
+
+class ListSessions(_Lenient, frozen=True):
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class CloseSession(_Lenient, frozen=True):
+    session_id: str
+
+
+class DeleteSession(_Lenient, frozen=True):
+    session_id: str
+
+
+class Prompt(_Lenient, frozen=True):
+    session_id: str
+    prompt: list[Any]
+    """Content blocks; content.py reads them."""
+
+
+class SetMode(_Lenient, frozen=True):
+    session_id: str
+    mode_id: str
+
+
+class SetConfigOption(_Lenient, frozen=True):
+    session_id: str
+    config_id: str
+    value: str | bool
+
+
+# --- notifications ---------------------------------------------------------------------------
+
+
+class Cancel(_Lenient, frozen=True):
+    session_id: str
+
+
+class CancelRequest(_Lenient, frozen=True):
+    request_id: RpcId
+
+
+SlowRequest = (
+    Authenticate
+    | Logout
+    | NewSession
+    | LoadSession
+    | ResumeSession
+    | ListSessions
+    | CloseSession
+    | DeleteSession
+)
+"""Those that read files, start things or wait; each is answered by a thread of its own."""
+AcpRequest = Initialize | Prompt | SetMode | SetConfigOption | SlowRequest
+REQUESTS: Mapping[str, type[AcpRequest]] = {
+    "initialize": Initialize,
+    "authenticate": Authenticate,
+    "logout": Logout,
+    "session/new": NewSession,
+    "session/load": LoadSession,
+    "session/resume": ResumeSession,
+    "session/list": ListSessions,
+    "session/close": CloseSession,
+    "session/delete": DeleteSession,
+    "session/prompt": Prompt,
+    "session/set_mode": SetMode,
+    "session/set_config_option": SetConfigOption,
+}
+AcpNotification = Cancel | CancelRequest
+NOTIFICATIONS: Mapping[str, type[AcpNotification]] = {
+    "session/cancel": Cancel,
+    "$/cancel_request": CancelRequest,
+}
+
+
+def read_request(method: str, params: Raw) -> AcpRequest:
+    """What a request asks.
+
+    Raises:
+        RpcError: there is no such method, or a field that it needs is missing or wrong.
+    """
+    kind = REQUESTS.get(method)
+    if kind is None:
+        raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+    return _read(method, params, kind)
+
+
+def read_notification(method: str, params: Raw) -> AcpNotification | None:
+    """What a notification says; None: it is none of ours, or makes no sense."""
+    kind = NOTIFICATIONS.get(method)
+    try:
+        return None if kind is None else _read(method, params, kind)
+    except RpcError:
+        return None
+
+
+def _read(method: str, params: Raw, kind: type[Params]) -> Params:
+    try:
+        return lenient(msgspec.json.decode(params), kind)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        raise RpcError(INVALID_PARAMS, f"{method}: {error}") from error
+
+
+def lenient(value: Any, kind: type[Params]) -> Params:
+    """A JSON object as a struct.
+
+    Raises:
+        msgspec.ValidationError: it is no object, or a field without a default is missing or wrong.
+    """
+    if not isinstance(value, dict):
+        raise msgspec.ValidationError(f"expected an object, got {type(value).__name__}")
+    taken: dict[str, Any] = {}
+    for info in fields(kind):
+        optional = info.default is not NODEFAULT or info.default_factory is not NODEFAULT
+        if info.encode_name not in value:
+            if not optional:
+                raise msgspec.ValidationError(f"the field {info.encode_name!r} is missing")
+            continue
+        try:
+            taken[info.name] = _value(value[info.encode_name], info.type)
+        except msgspec.ValidationError as error:
+            if not optional:
+                raise msgspec.ValidationError(f"{info.encode_name}: {error}") from error
+    return kind(**taken)
+
+
+def _value(value: Any, kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return _items(value, get_args(kind)[0])
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return lenient(value, kind)
+    return msgspec.convert(value, kind)
+
+
+def _items(values: Any, kind: Any) -> tuple[Any, ...]:
+    if not isinstance(values, list):
+        raise msgspec.ValidationError("expected an array")
+    kept = []
+    for value in values:
+        try:
+            kept.append(_value(value, kind))
+        except msgspec.ValidationError:
+            continue
+    return tuple(kept)

@@ -1,0 +1,135 @@
+"""What a client can set of a session: the model, how much it thinks, when it asks, the jail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from zot.acp.shapes import (
+    AcpConfig,
+    AcpMode,
+    ModeState,
+    SelectConfig,
+    SelectGroup,
+    SelectOption,
+    SwitchConfig,
+)
+from zot.errors import CommandError, ZotError
+from zot.provider.models import clamped, levels
+from zot.provider.types import LEVELS, Level, Model
+from zot.runtime.approval import ApprovalMode
+from zot.runtime.runtime import Runtime
+
+MODES: dict[ApprovalMode, tuple[str, str]] = {
+    "ask": ("Ask", "Ask before files are changed and commands run"),
+    "ask_all": ("Ask always", "Ask before every tool"),
+    "yolo": ("Do not ask", "Run every tool without asking"),
+}
+MAX_MODELS = 500
+ON, OFF = "on", "off"
+
+
+def modes(runtime: Runtime) -> ModeState:
+    known = tuple(AcpMode(id, name, text) for id, (name, text) in MODES.items())
+    return ModeState(runtime.approval_mode, known)
+
+
+def config_options(runtime: Runtime, *, switches: bool) -> tuple[AcpConfig, ...]:
+    """All of them, with what they are now. `switches`: the client knows ones that are on or off."""
+    model = runtime.model
+    thinking = levels(model)
+    level = clamped(runtime.settings.reasoning, model)
+    words = tuple(SelectOption(id, name, text) for id, (name, text) in MODES.items())
+    return (
+        SelectConfig("model", "Model", "model", model_value(model), _models(runtime)),
+        SelectConfig(
+            "reasoning",
+            "Thinking",
+            "thought_level",
+            level,
+            tuple(SelectOption(word, word.capitalize()) for word in thinking),
+        ),
+        SelectConfig("mode", "Approval", "mode", runtime.approval_mode, words),
+        _jail(runtime.state().jail, switches=switches),
+    )
+
+
+def _jail(on: bool, *, switches: bool) -> AcpConfig:
+    text = "Keep the tools inside the working directory, without network"
+    if switches:
+        return SwitchConfig("jail", "Jail", "_jail", on, text)
+    words = (SelectOption(OFF, "Off"), SelectOption(ON, "On"))
+    return SelectConfig("jail", "Jail", "_jail", ON if on else OFF, words, text)
+
+
+def model_value(model: Model) -> str:
+    return f"{model.provider}/{model.id}"
+
+
+def _models(runtime: Runtime) -> tuple[SelectOption, ...] | tuple[SelectGroup, ...]:
+    """Those that can be had, by provider where there are several."""
+    present = runtime.model
+    try:
+        models = list(runtime.models.all())[:MAX_MODELS]
+    except ZotError:
+        models = []
+    if model_value(present) not in map(model_value, models):
+        models.insert(0, present)
+    providers = dict.fromkeys(model.provider for model in models)
+    groups = tuple(SelectGroup(name, name, tuple(_choices(models, name))) for name in providers)
+    return groups if len(groups) > 1 else groups[0].options
+
+
+def _choices(models: list[Model], provider: str) -> Iterator[SelectOption]:
+    for model in models:
+        if model.provider == provider:
+            yield SelectOption(model_value(model), model.name or model.id)
+
+
+def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
+    """Set one of the options.
+
+    Raises:
+        CommandError: there is no such option or value, or a run is in flight (the jail).
+        ConfigError, AuthError: there is no such model, or no key for it.
+    """
+    match id, value:
+        case "model", str():
+            _set_model(runtime, value)
+        case "reasoning", str():
+            runtime.set_reasoning(_level(value), while_busy=True, clamp=True)
+        case "mode", str():
+            set_mode(runtime, value)
+        case "jail", bool():
+            runtime.set_jail(value)
+        case "jail", "on" | "off":
+            runtime.set_jail(value == ON)
+        case "model" | "reasoning" | "mode" | "jail", _:
+            raise CommandError(f"the option {id!r} cannot be {value!r}")
+        case _:
+            raise CommandError(f"there is no option {id!r}: model, reasoning, mode, jail")
+
+
+def _set_model(runtime: Runtime, value: str) -> None:
+    """One of those that are offered, or any that the runtime finds by this name."""
+    provider, _, id = value.partition("/")
+    offered = any((model.provider, model.id) == (provider, id) for model in runtime.models.all())
+    if offered:
+        runtime.set_model(id, provider, later=True)
+    else:
+        runtime.set_model(value, later=True)
+
+
+def set_mode(runtime: Runtime, value: str) -> None:
+    for mode in get_args(ApprovalMode):
+        if mode == value:
+            runtime.set_approval_mode(mode)
+            return
+    raise CommandError(f"there is no mode {value!r}: {', '.join(MODES)}")
+
+
+def _level(value: str) -> Level:
+    for level in LEVELS:
+        if level == value:
+            return level
+    raise CommandError(f"there is no level {value!r}: {', '.join(LEVELS)}")

@@ -1,0 +1,167 @@
+"""Questions that zot puts to an ACP client, and what the client's answers mean. No input or output.
+
+A dialog of an extension is a form for a client that has forms; else a permission with buttons.
+"""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from zot.acp import calls
+from zot.acp.shapes import AskedCall, FormParams, PermissionOption, PermissionParams
+from zot.core.changes import ShownChange
+from zot.core.events import ApprovalRequest, ExtensionAsk
+from zot.core.titles import shortened, title_of
+from zot.jsonrpc import RpcAnswer
+from zot.runtime.approval import Decision
+
+PERMISSION = "session/request_permission"
+FORM = "elicitation/create"
+DECISIONS: dict[str, Decision] = {
+    "allow_once": "allow",
+    "allow_always": "allow_session",
+    "allow_project": "allow_project",
+    "reject_once": "deny",
+}
+MAX_BUTTONS = 20
+
+
+# --- approval --------------------------------------------------------------------------------
+
+
+def permission(
+    session_id: str, asked: ApprovalRequest, wire_id: str, change: ShownChange | None, cwd: str
+) -> PermissionParams:
+    call = asked.call
+    content = calls.text_content(calls.fenced(asked.preview))
+    shown = AskedCall(
+        wire_id,
+        title_of(call),
+        calls.kind_of(call.name),
+        call.name,
+        content if change is None else calls.diff_content(change),
+        calls.locations_of(call, cwd) or None,
+        calls.input_of(call),
+    )
+    options = [
+        PermissionOption("allow_once", "Allow", "allow_once"),
+        PermissionOption("allow_always", f"Allow {call.name} in this session", "allow_always"),
+        PermissionOption("reject_once", "Deny", "reject_once"),
+    ]
+    if asked.pattern:
+        pattern = shortened(asked.pattern, 60)
+        always = f"Always allow {pattern!r} in this project"
+        options.insert(2, PermissionOption("allow_project", always, "allow_always"))
+    return PermissionParams(session_id, shown, tuple(options))
+
+
+def decision(answer: RpcAnswer) -> Decision:
+    """What the client decided; whatever is no clear yes is a no."""
+    return DECISIONS.get(_selected(answer), "deny")
+
+
+class _Outcome(Struct):
+    outcome: str
+    option_id: str = msgspec.field(default="", name="optionId")
+
+
+class _Permission(Struct):
+    outcome: _Outcome
+
+
+def _selected(answer: RpcAnswer) -> str:
+    """The option that was chosen; empty: none."""
+    if answer.fault is not None:
+        return ""
+    try:
+        outcome = msgspec.json.decode(answer.result, type=_Permission).outcome
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return outcome.option_id if outcome.outcome == "selected" else ""
+
+
+# --- dialogs ---------------------------------------------------------------------------------
+
+
+class DialogAnswer(Struct, frozen=True):
+    value: str | None = None
+    confirmed: bool = False
+    cancelled: bool = False
+
+
+CANCELLED = DialogAnswer(cancelled=True)
+
+
+def form(session_id: str, ask: ExtensionAsk) -> FormParams:
+    title = ask.title or ask.message or ask.extension
+    message = f"{title}\n{ask.message}" if ask.title and ask.message else title
+    schema: dict[str, Any]
+    match ask.method:
+        case "confirm":
+            name, schema = "confirmed", {"type": "boolean", "title": title}
+        case "select":
+            name = "value"
+            schema = {"type": "string", "title": title, "enum": list(ask.options)}
+        case "input" | "editor":
+            name, schema = "value", {"type": "string", "title": title}
+            if ask.placeholder:
+                schema["description"] = ask.placeholder
+            if ask.prefill:
+                schema["default"] = ask.prefill
+        case _:
+            assert_never(ask.method)
+    asked = {"type": "object", "properties": {name: schema}, "required": [name]}
+    return FormParams(session_id, message, asked)
+
+
+class _Form(Struct):
+    action: str
+    content: dict[str, Any] | None = None
+
+
+def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:
+    if answer.fault is not None:
+        return CANCELLED
+    try:
+        filled = msgspec.json.decode(answer.result, type=_Form)
+    except (msgspec.MsgspecError, RecursionError):
+        return CANCELLED
+    if filled.action != "accept":
+        declined = filled.action == "decline" and ask.method == "confirm"
+        return DialogAnswer() if declined else CANCELLED
+    content = filled.content or {}
+    if ask.method == "confirm":
+        return DialogAnswer(confirmed=content.get("confirmed") is True)
+    value = content.get("value")
+    return DialogAnswer(value) if isinstance(value, str) else CANCELLED
+
+
+def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:
+    """A dialog for a client without forms; None: it takes more than a click."""
+    options: tuple[PermissionOption, ...]
+    if ask.method == "confirm":
+        yes, no = PermissionOption("yes", "Yes", "allow_once"), ("no", "No")
+        options = (yes, PermissionOption(*no, kind="reject_once"))
+    elif ask.method == "select" and 0 < len(ask.options) <= MAX_BUTTONS:
+        chosen = (
+            PermissionOption(str(number), text, "allow_once")
+            for number, text in enumerate(ask.options)
+        )
+        options = (*chosen, PermissionOption("no", "Cancel", "reject_once"))
+    else:
+        return None
+    title = shortened(ask.title or ask.message or ask.extension)
+    content = calls.text_content(ask.message) if ask.message else None
+    return PermissionParams(session_id, AskedCall(ask.id, title, "other", content=content), options)
+
+
+def button_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:
+    chosen = _selected(answer)
+    if ask.method == "confirm":
+        return DialogAnswer(confirmed=chosen == "yes") if chosen else CANCELLED
+    if chosen.isdecimal() and int(chosen) < len(ask.options):
+        return DialogAnswer(ask.options[int(chosen)])
+    return CANCELLED

@@ -1,0 +1,273 @@
+"""`zot acp`: the Agent Client Protocol over stdin and stdout, for editors.
+
+The main thread reads and answers; it never waits for a turn. `initialize` is answered before the
+agent is loaded. One connection has several sessions, each with a directory and a runtime of its
+own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, assert_never
+
+from zot import __version__
+from zot.acp import commands, shapes
+from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
+from zot.acp.shapes import REQUEST_CANCELLED
+from zot.bugs import internal_error
+from zot.cancel import Cancel
+from zot.errors import Cancelled, ZotError
+from zot.home import Surroundings
+from zot.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    OpenRequests,
+    RpcAnswer,
+    RpcError,
+    RpcFault,
+    RpcGarbage,
+    RpcId,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    notification_line,
+    read_message,
+    request_line,
+    result_line,
+)
+from zot.lines import LineTooLong
+from zot.settings.flags import Options
+from zot.wire.serving import STOP_SECONDS, LineServer
+
+if TYPE_CHECKING:
+    from zot.acp.sessions import AcpSessions
+    from zot.acp.updates import RunOutcome
+
+PROTOCOL_VERSION = 1
+MAX_WAITING = 64
+"""Requests that are being worked on, beside prompts."""
+CAPABILITIES: dict[str, Any] = {
+    "loadSession": True,
+    "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+    "mcpCapabilities": {"http": True, "sse": False},
+    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+    "auth": {"logout": {}},
+}
+
+
+def serve(options: Options, around: Surroundings) -> int:
+    """Serve until stdin closes or a signal comes; the exit code."""
+    return AcpServer(options, around).serve()
+
+
+class AcpServer(LineServer):
+    drain = False  # a client that closes the input has gone; what it asked for is cancelled
+
+    def __init__(self, options: Options, around: Surroundings) -> None:
+        super().__init__()
+        self._options = options
+        self._around = around
+        self.abilities = ClientAbilities()
+        self._questions = OpenRequests()
+        self._lock = threading.Lock()
+        self._working: dict[RpcId, Cancel] = {}
+        self._threads: set[threading.Thread] = set()
+        self._loaded: AcpSessions | None = None
+        self._loading = threading.Lock()
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def is_whole(self, line: bytes) -> bool:
+        return not isinstance(read_message(line), RpcGarbage)
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            text = f"the line is longer than {line.limit} bytes; it was skipped"
+            self.put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
+            return
+        message = read_message(line)
+        match message:
+            case RpcRequest(id, method, params):
+                self._answering(id, lambda: self._request(id, method, params))
+            case RpcNotification(method, params):
+                self._notified(commands.read_notification(method, params))
+            case RpcAnswer():
+                self._questions.settle(message)
+            case RpcGarbage(fault):
+                self.put(fault_line(None, fault))
+            case _:
+                assert_never(message)
+
+    def _answering(self, id: RpcId, work: Callable[[], None]) -> None:
+        """Do it; what goes wrong is the answer."""
+        try:
+            work()
+        except RpcError as error:
+            self.put(fault_line(id, error.fault))
+        except ZotError as error:
+            self._fail(id, error)
+        except Cancelled:
+            self.put(fault_line(id, RpcFault(REQUEST_CANCELLED, "the request was cancelled")))
+        except Exception as error:  # a bug of ours ends this request, not the process
+            self._fail(id, internal_error(error))
+
+    def _fail(self, id: RpcId, error: ZotError) -> None:
+        from zot.acp.updates import fault_of  # deferred: not for initialize
+
+        self.put(fault_line(id, fault_of(error)))
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def _request(self, id: RpcId, method: str, params: Any) -> None:
+        self._take(id, commands.read_request(method, params))
+
+    def _take(self, id: RpcId, request: AcpRequest) -> None:
+        match request:
+            case commands.Initialize():
+                self.abilities = request.client_capabilities
+                self.put(result_line(id, self._initialized()))
+                self._load_behind()
+            case commands.Prompt(session_id, blocks):
+                self.sessions.prompt(id, session_id, blocks)
+            case commands.SetMode(session_id, mode):
+                self.sessions.get(session_id).set_mode(mode)
+                self.put(result_line(id, {}))
+            case commands.SetConfigOption(session_id, option, value):
+                changed = self.sessions.get(session_id).set_option(option, value)
+                self.put(result_line(id, shapes.ConfigResult(changed)))
+            case _:
+                self._in_thread(id, request)
+
+    def _initialized(self) -> shapes.InitializeResult:
+        return shapes.InitializeResult(
+            PROTOCOL_VERSION,
+            CAPABILITIES,
+            (self._login_method(),),
+            shapes.Implementation("zot", "zot", __version__),
+        )
+
+    def _login_method(self) -> shapes.AuthMethod:
+        name, text = "Set up a provider", "Log in to a model provider, or give its key"
+        if not self.abilities.terminal_auth:
+            text = "Run `zot login` in a terminal, or set the provider's variable; then try again"
+            return shapes.AuthMethod(LOGIN, name, text)
+        meta = None
+        if "terminal-auth" in self.abilities.meta:
+            # Before the protocol had it: the client is told the whole command.
+            words = ["-m", "zot", "acp", "--login"]
+            command = {"command": sys.executable, "args": words, "label": name}
+            meta = {"terminal-auth": command}
+        return shapes.AuthMethod(LOGIN, name, text, "terminal", ("--login",), meta)
+
+    def _notified(self, notification: commands.AcpNotification | None) -> None:
+        match notification:
+            case None:
+                pass
+            case commands.Cancel(session_id):
+                if self._loaded is not None:
+                    self._loaded.cancel(session_id)
+            case commands.CancelRequest(request_id):
+                with self._lock:
+                    cancel = self._working.get(request_id)
+                if cancel is not None:
+                    cancel.set()
+                elif self._loaded is not None:
+                    self._loaded.cancel_request(request_id)
+            case _:
+                assert_never(notification)
+
+    def _in_thread(self, id: RpcId, request: SlowRequest) -> None:
+        cancel = Cancel()
+        with self._lock:
+            if len(self._working) >= MAX_WAITING:
+                raise RpcError(INTERNAL_ERROR, f"{MAX_WAITING} requests are being worked on")
+            self._working[id] = cancel
+
+        def work() -> None:
+            self._answering(id, lambda: self.sessions.take(id, request, cancel))
+            with self._lock:
+                self._working.pop(id, None)
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=work, name="zot-acp-request", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    # --- the sessions behind it --------------------------------------------------------------
+
+    @property
+    def sessions(self) -> AcpSessions:
+        with self._loading:
+            if self._loaded is None:
+                # Deferred: initialize is answered without loading the agent.
+                from zot.acp.sessions import AcpSessions
+
+                self._loaded = AcpSessions(self, self._options, self._around)
+            return self._loaded
+
+    def _load_behind(self) -> None:
+        """Load the agent while the client thinks about its session."""
+
+        def load() -> None:
+            _ = self.sessions
+            with self._lock:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=load, name="zot-acp-load", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)  # no thread is left; the next request loads it
+
+    # --- what sessions use (AcpWire) ---------------------------------------------------------
+
+    def put(self, line: bytes) -> None:
+        self.writer.put(line)
+
+    def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int:
+        id = self._questions.add(take)
+        self.put(request_line(id, method, params))
+        return id
+
+    def withdraw(self, id: int) -> None:
+        if self._questions.drop(id):
+            self.put(notification_line("$/cancel_request", shapes.CancelParams(id)))
+
+    def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
+        if ended.fault is not None:
+            self.put(fault_line(id, ended.fault))
+        else:
+            self.put(result_line(id, shapes.PromptEnded(ended.reason)))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def has_runtime(self) -> bool:
+        return self._loaded is not None or bool(self._threads)
+
+    def input_ended(self) -> None:
+        self._questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+
+    def abort_everything(self) -> None:
+        self.input_ended()
+        with self._lock:
+            working = list(self._working.values())
+        for cancel in working:
+            cancel.set()
+        if self._loaded is not None:
+            self._loaded.abort_all()
+
+    def closing(self) -> None:
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:  # Python may crash when it ends while a thread still imports
+            thread.join(STOP_SECONDS)
+
+    def release(self) -> None:
+        if self._loaded is not None:
+            self._loaded.close_all()

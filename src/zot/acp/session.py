@@ -1,0 +1,406 @@
+"""One ACP session: a runtime, the prompts that wait for its answers, and the questions it asks.
+
+Prompts are worked on in the order in which they came. Each can be cancelled from the moment it was
+read, and is answered exactly once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from zot.acp import options, questions, shapes
+from zot.acp.commands import ClientAbilities
+from zot.acp.content import PromptContent
+from zot.acp.history import call_ids, history
+from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
+from zot.acp.updates import (
+    PROGRESS_PAUSE,
+    RunOutcome,
+    UpdateEncoder,
+    fault_of,
+    new_id,
+    outcome,
+)
+from zot.bugs import internal_error
+from zot.build import build_runtime
+from zot.cancel import Cancel
+from zot.core import events
+from zot.core.events import Event
+from zot.core.source import CommandResult, Question
+from zot.errors import Cancelled, ClosedError, CommandError, ZotError
+from zot.jsonrpc import RpcAnswer, RpcId, notification_line
+from zot.provider.types import Json
+from zot.runtime.approval import Approval
+from zot.runtime.client import RuntimeClient
+from zot.runtime.run import Run
+from zot.runtime.runtime import Runtime
+from zot.settings.plan import Plan
+
+COMPACT = "compact"
+"""The one command that is the door's own: the protocol has no method for it."""
+MAX_PROMPTS = 256
+CLOSE_SECONDS = 3.0
+
+
+class AcpWire(Protocol):
+    """The connection, as a session uses it."""
+
+    abilities: ClientAbilities
+
+    def put(self, line: bytes) -> None: ...
+
+    def wait(self, cancel: Cancel) -> None: ...
+
+    def overfull(self) -> bool: ...
+
+    def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int: ...
+
+    def withdraw(self, id: int) -> None:
+        """Give up on a question, and tell the client so."""
+        ...
+
+    def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
+        """Answer a prompt."""
+        ...
+
+
+class AcpPrompt:
+    """A prompt that was not answered yet; also the tag of its run."""
+
+    def __init__(self, id: RpcId, content: PromptContent) -> None:
+        self.id = id
+        self.content = content
+        self.cancel = Cancel()
+        self.started = False
+        """It was handed to the runtime, or to the command that it names."""
+
+
+class AcpSession(RuntimeClient):
+    def __init__(self, plan: Plan, wire: AcpWire, servers: Mapping[str, Json]) -> None:
+        """`servers` are MCP's, by name.
+
+        Raises:
+            ZotError: the runtime cannot be put together.
+        """
+        self._wire = wire
+        self._lock = threading.Lock()
+        """Held while updates are made and put, so that the encoder sees one order."""
+        self._prompts: deque[AcpPrompt] = deque()
+        self._prompts_lock = threading.Lock()
+        self._command_runs = False
+        self._approvals: dict[str, int] = {}
+        """The requests that ask them; each is resolved once, by the client or otherwise."""
+        self._ticking = False
+        self._begun = False
+        self._early: list[str] = []
+        """Warnings that came before the client knew the session."""
+        self._closed = Cancel()
+        setup_options = plan.setup.options
+        approval = Approval(setup_options.approve, client=self)
+        self.runtime: Runtime = build_runtime(
+            plan,
+            self,
+            keep=True,
+            approval=approval,
+            warn=self.warn,
+            owns_process=True,
+            mcp_servers=servers,
+        )
+        if setup_options.yolo:
+            self.runtime.set_approval_mode("yolo")
+        session = self.runtime.session
+        self.id = session.id
+        self.cwd = plan.setup.cwd
+        info = self.runtime.session_info()
+        title = info.title or info.first_text
+        self._encoder = UpdateEncoder(self.cwd, wire.abilities.session, title)
+        self._encoder.use_ids(call_ids(session.path()))
+        self._encoder.window = self.runtime.model.context_window
+
+    # --- what the client is told -------------------------------------------------------------
+
+    def opened(self, *, new: bool) -> shapes.SessionOpened:
+        id = self.id if new else None
+        return shapes.SessionOpened(options.modes(self.runtime), self.options(), id)
+
+    def options(self) -> tuple[shapes.AcpConfig, ...]:
+        switches = self._wire.abilities.session.config_options.boolean is not None
+        return options.config_options(self.runtime, switches=switches)
+
+    def replay(self, cancel: Cancel) -> None:
+        """Show all that was said so far. Raises Cancelled."""
+        for update in history(self.runtime.session.path(), self.cwd):
+            cancel.check()
+            self._wire.wait(cancel)
+            self._put([update])
+
+    def begin(self, warnings: Iterable[str]) -> None:
+        """After the client knows the session: start what starts slowly, and show what there is."""
+        state = self.runtime.state()
+        with self._lock:
+            self._begun = True
+            self._put(self._encoder.usage(state.context_tokens, state.usage))
+            for text in (*warnings, *self._early):
+                self._put(self._encoder.notice(text))
+        self.show_commands()
+
+    def show_commands(self) -> None:
+        """What can be typed after a slash; waits until extensions are ready."""
+        try:
+            infos = self.runtime.commands(self._closed)
+        except (ZotError, Cancelled):
+            return
+        shown = [shapes.AvailableCommand(COMPACT, "Summarise the conversation so far")]
+        for info in infos:
+            hint = shapes.CommandHint("arguments")
+            shown.append(shapes.AvailableCommand(info.name, info.description, hint))
+        self._put([shapes.CommandsShown(tuple(shown))])
+
+    def warn(self, text: str) -> None:
+        """What is wrong with an extension or an MCP server."""
+        with self._lock:
+            if self._begun:
+                self._put(self._encoder.notice(text))
+            else:
+                self._early.append(text)
+
+    def _put(self, updates: Iterable[SessionUpdate]) -> None:
+        for update in updates:
+            params = shapes.UpdateParams(self.id, update)
+            self._wire.put(notification_line("session/update", params))
+
+    # --- settings ----------------------------------------------------------------------------
+
+    def set_option(self, id: str, value: str | bool) -> tuple[shapes.AcpConfig, ...]:
+        """Raises ZotError: there is no such option or value."""
+        options.set_option(self.runtime, id, value)
+        if id == "mode":
+            self._put([shapes.ModeChanged(self.runtime.approval_mode)])
+        return self.options()
+
+    def set_mode(self, mode: str) -> None:
+        """Raises CommandError: there is no such mode."""
+        options.set_mode(self.runtime, mode)
+        self._put([shapes.ConfigChanged(self.options())])
+
+    # --- prompts -----------------------------------------------------------------------------
+
+    def prompt(self, prompt: AcpPrompt) -> None:
+        """Accept a prompt; the reader of lines does not wait.
+
+        Raises:
+            CommandError: it is empty, or too many wait.
+        """
+        with self._prompts_lock:
+            if len(self._prompts) >= MAX_PROMPTS:
+                raise CommandError(f"queue_full: {MAX_PROMPTS} prompts wait", code="queue_full")
+            if self._closed.is_set():
+                raise ClosedError("the session was closed")
+            self._prompts.append(prompt)
+            if self._command_runs:
+                return  # it is started when the command is done
+            prompt.started = True
+            self._command_runs = is_command = prompt.content.text.startswith("/")
+        try:
+            if is_command:
+                threading.Thread(
+                    target=self._work, args=(prompt,), name="zot-acp-command", daemon=True
+                ).start()
+            else:
+                self._run(prompt, prompt.content.text)
+        except BaseException:
+            self._forget(prompt)
+            raise
+
+    def _run(self, prompt: AcpPrompt, text: str) -> None:
+        content = prompt.content
+        self.runtime.prompt(text, content.images, tag=prompt, documents=content.documents)
+        if prompt.cancel.is_set():  # it came while the prompt was on its way here
+            self.runtime.abort(prompt)
+
+    def _work(self, command: AcpPrompt) -> None:
+        """What begins with a slash, in a thread of its own: an extension may take its time. Then
+        the prompts that came meanwhile."""
+        prompt: AcpPrompt | None = command
+        while prompt is not None:
+            try:
+                self._take_command(prompt)
+            except Cancelled:
+                self._end(prompt, RunOutcome("cancelled"))
+            except ZotError as error:
+                self._end(prompt, RunOutcome(fault=fault_of(error)))
+            except Exception as error:  # around an extension: its bug, or ours, ends this one only
+                self._end(prompt, RunOutcome(fault=fault_of(internal_error(error))))
+            prompt = self._next_prompt()
+
+    def _next_prompt(self) -> AcpPrompt | None:
+        with self._prompts_lock:
+            prompt = next((prompt for prompt in self._prompts if not prompt.started), None)
+            if prompt is None:
+                self._command_runs = False
+            else:
+                prompt.started = True
+            return prompt
+
+    def _take_command(self, prompt: AcpPrompt) -> None:
+        text = prompt.content.text
+        if not text.startswith("/"):
+            self._run(prompt, text)
+            return
+        name, _, rest = text.removeprefix("/").partition(" ")
+        prompt.cancel.check()
+        if name == COMPACT:
+            self.runtime.compact(rest.strip(), tag=prompt)
+            if prompt.cancel.is_set():
+                self.runtime.abort(prompt)
+            return
+        result = self.runtime.run_typed(text, prompt.cancel)
+        if result is None or result.action == "prompt":
+            self._run(prompt, text if result is None else result.text)
+            return
+        self._show_result(result)
+        self._end(prompt, RunOutcome())
+
+    def _show_result(self, result: CommandResult) -> None:
+        # A display was told as an event; a text to insert can only be shown.
+        if result.action in ("insert", "error") and result.text:
+            self._put([AgentChunk(TextContent(result.text), new_id())])
+
+    def cancel(self, id: RpcId = None, *, every: bool = False) -> None:
+        """Cancel the prompt of this request, or every one that was accepted."""
+        with self._prompts_lock:
+            meant = [prompt for prompt in self._prompts if every or prompt.id == id]
+        for prompt in reversed(meant):  # the last first: none may start because another ended
+            prompt.cancel.set()
+            self.runtime.abort(prompt)
+
+    def _forget(self, prompt: AcpPrompt) -> bool:
+        with self._prompts_lock:
+            if prompt not in self._prompts:
+                return False
+            self._prompts.remove(prompt)
+            return True
+
+    def _end(self, prompt: AcpPrompt, ended: RunOutcome) -> None:
+        if self._forget(prompt):
+            if ended.said:
+                self._put([AgentChunk(TextContent(ended.said), new_id())])
+            self._wire.end_prompt(prompt.id, ended)
+
+    # --- the runtime's client ----------------------------------------------------------------
+
+    def wait(self, cancel: Cancel) -> None:
+        self._wire.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self._wire.overfull()
+
+    def can_answer(self, what: Question) -> bool:
+        return not self._closed.is_set()
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        with self._lock:
+            self._encoder.window = self.runtime.agent.model.context_window
+            self._look_at_change(event)
+            self._put(self._encoder.encode(event, time.monotonic()))
+            if self._encoder.holds_back:
+                self._tick_later()
+        match event:
+            case events.ApprovalRequest():
+                self._ask_permission(event)
+            case events.ApprovalResolved(id):
+                if (request := self._approvals.pop(id, None)) is not None:
+                    self._wire.withdraw(request)
+            case events.ExtensionAsk():
+                self._ask_person(event)
+            case events.FellBack():
+                self._put([shapes.ConfigChanged(self.options())])
+            case events.RunSuspended() if run is not None and isinstance(run.tag, AcpPrompt):
+                self._end(run.tag, RunOutcome("cancelled"))
+            case events.Done() if run is not None and isinstance(run.tag, AcpPrompt):
+                self._end(run.tag, outcome(run.stop, run.error, cut=self._encoder.cut))
+                self._encoder.cut = False
+            case _:
+                pass
+
+    def _look_at_change(self, event: Event) -> None:
+        """A call that changes a file: what it will be is known just before it runs."""
+        if isinstance(event, events.ToolAllowed):
+            change = self.runtime.planned_change(event.call)
+            self._encoder.will_change(event.call.id, change)
+
+    def _tick_later(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            threading.Thread(target=self._tick, name="zot-acp-tick", daemon=True).start()
+
+    def _tick(self) -> None:
+        """Show what was held back, as long as something is."""
+        while True:
+            time.sleep(PROGRESS_PAUSE)
+            with self._lock:
+                self._put(self._encoder.tick(time.monotonic()))
+                if not self._encoder.holds_back:
+                    self._ticking = False
+                    return
+
+    # --- questions ---------------------------------------------------------------------------
+
+    def _ask_permission(self, asked: events.ApprovalRequest) -> None:
+        def take(answer: RpcAnswer) -> None:
+            try:
+                self.runtime.approve(asked.id, questions.decision(answer))
+            except CommandError:
+                pass  # it timed out, or was aborted, meanwhile
+
+        change = self.runtime.planned_change(asked.call)
+        wire_id = self._encoder.call_id(asked.call.id)
+        params = questions.permission(self.id, asked, wire_id, change, self.cwd)
+        self._approvals[asked.id] = self._wire.ask(questions.PERMISSION, params, take)
+
+    def _ask_person(self, ask: events.ExtensionAsk) -> None:
+        has_forms = self._wire.abilities.elicitation.form is not None
+        read = questions.form_answer if has_forms else questions.button_answer
+        make = questions.form if has_forms else questions.buttons
+        params = make(self.id, ask)
+
+        def take(answer: RpcAnswer) -> None:
+            self._answer_person(ask, read(ask, answer))
+
+        if params is None:
+            self._answer_person(ask, questions.CANCELLED)
+        else:
+            method = questions.FORM if has_forms else questions.PERMISSION
+            self._wire.ask(method, params, take)
+
+    def _answer_person(self, ask: events.ExtensionAsk, answer: questions.DialogAnswer) -> None:
+        try:
+            self.runtime.answer(
+                ask.id,
+                value=answer.value,
+                confirmed=answer.confirmed,
+                cancelled=answer.cancelled,
+            )
+        except CommandError:
+            pass  # nobody waits for it any more
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Accept nothing more, and cancel what was accepted; does not wait."""
+        self._closed.set()
+        self.cancel(every=True)
+        self.runtime.client_left()
+        self.runtime.close(timeout=0)
+
+    def close(self) -> None:
+        """Cancel, wait for the end, and let go of everything."""
+        self.abort()
+        self.runtime.close(timeout=CLOSE_SECONDS)
+        for prompt in list(self._prompts):  # those of which no run came to be
+            self._end(prompt, RunOutcome("cancelled"))
+        self.runtime.release()

@@ -1,0 +1,318 @@
+"""What zot sends over ACP, version 1: answers, updates and questions as structs. Names and fields
+are the protocol's; tests hold every one of them against its published schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+# Error codes that the protocol adds to those of JSON-RPC.
+AUTH_REQUIRED = -32000
+NOT_FOUND = -32002
+REQUEST_CANCELLED = -32800
+
+ToolKind = Literal["read", "edit", "search", "execute", "other"]
+CallStatus = Literal["pending", "in_progress", "completed", "failed"]
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "cancelled"]
+OptionKind = Literal["allow_once", "allow_always", "reject_once"]
+JsonObject = dict[str, Any]
+
+
+class Shape(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A field with a default is left out while it has it."""
+
+
+# --- content ---------------------------------------------------------------------------------
+
+
+class TextContent(Shape, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageContent(Shape, frozen=True, tag_field="type", tag="image"):
+    data: bytes
+    mime_type: str
+
+
+AcpContent = TextContent | ImageContent
+
+
+class PlainContent(Shape, frozen=True, tag_field="type", tag="content"):
+    content: AcpContent
+
+
+class DiffContent(Shape, frozen=True, tag_field="type", tag="diff"):
+    path: str
+    old_text: str | None
+    """None: a new file."""
+    new_text: str
+
+
+CallContent = PlainContent | DiffContent
+
+
+class Location(Shape, frozen=True):
+    path: str
+    line: int | None = None
+
+
+# --- updates ---------------------------------------------------------------------------------
+
+
+class UserChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="user_message_chunk"):
+    content: AcpContent
+    message_id: str
+
+
+class AgentChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_message_chunk"):
+    content: AcpContent
+    message_id: str
+
+
+class ThoughtChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_thought_chunk"):
+    content: AcpContent
+    message_id: str
+
+
+class CallShown(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+    """A call is seen for the first time."""
+
+    tool_call_id: str
+    title: str
+    name: str
+    kind: ToolKind
+    status: CallStatus
+    content: tuple[CallContent, ...] = ()
+    locations: tuple[Location, ...] = ()
+    raw_input: Any = None
+    raw_output: Any = None
+
+
+class CallChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"):
+    """More about a call; what is left out stays as it was."""
+
+    tool_call_id: str
+    title: str | None = None
+    name: str | None = None
+    kind: ToolKind | None = None
+    status: CallStatus | None = None
+    content: tuple[CallContent, ...] | None = None
+    locations: tuple[Location, ...] | None = None
+    raw_input: Any = None
+    raw_output: Any = None
+
+
+class PlanEntry(Shape, frozen=True):
+    content: str
+    priority: Literal["high", "medium", "low"]
+    status: Literal["pending", "in_progress", "completed"]
+
+
+class PlanShown(Shape, frozen=True, tag_field="sessionUpdate", tag="plan"):
+    entries: tuple[PlanEntry, ...]
+
+
+class CommandHint(Shape, frozen=True):
+    hint: str
+
+
+class AvailableCommand(Shape, frozen=True):
+    name: str
+    description: str
+    input: CommandHint | None = None
+
+
+class CommandsShown(Shape, frozen=True, tag_field="sessionUpdate", tag="available_commands_update"):
+    available_commands: tuple[AvailableCommand, ...]
+
+
+class ModeChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="current_mode_update"):
+    current_mode_id: str
+
+
+class SelectOption(Shape, frozen=True):
+    value: str
+    name: str
+    description: str | None = None
+
+
+class SelectGroup(Shape, frozen=True):
+    group: str
+    name: str
+    options: tuple[SelectOption, ...]
+
+
+class SelectConfig(Shape, frozen=True, tag_field="type", tag="select"):
+    id: str
+    name: str
+    category: str
+    current_value: str
+    options: tuple[SelectOption, ...] | tuple[SelectGroup, ...]
+    description: str | None = None
+
+
+class SwitchConfig(Shape, frozen=True, tag_field="type", tag="boolean"):
+    id: str
+    name: str
+    category: str
+    current_value: bool
+    description: str | None = None
+
+
+AcpConfig = SelectConfig | SwitchConfig
+
+
+class ConfigChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="config_option_update"):
+    config_options: tuple[AcpConfig, ...]
+
+
+class InfoChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="session_info_update"):
+    title: str | None = None
+    updated_at: str | None = None
+
+
+class AcpCost(Shape, frozen=True):
+    amount: float
+    currency: str
+
+
+class UsageShown(Shape, frozen=True, tag_field="sessionUpdate", tag="usage_update"):
+    used: int
+    size: int
+    cost: AcpCost | None = None
+
+
+class NoticeShown(Shape, frozen=True, tag_field="sessionUpdate", tag="notice"):
+    severity: Literal["info", "warning", "error"]
+    title: str
+    description: str | None = None
+
+
+class CompactionShown(Shape, frozen=True, tag_field="sessionUpdate", tag="compaction_update"):
+    compaction_id: str
+    status: Literal["in_progress", "completed", "failed", "cancelled"]
+    summary: tuple[AcpContent, ...] | None = None
+    error: str | None = None
+
+
+SessionUpdate = (
+    UserChunk
+    | AgentChunk
+    | ThoughtChunk
+    | CallShown
+    | CallChanged
+    | PlanShown
+    | CommandsShown
+    | ModeChanged
+    | ConfigChanged
+    | InfoChanged
+    | UsageShown
+    | NoticeShown
+    | CompactionShown
+)
+
+
+class UpdateParams(Shape, frozen=True):
+    session_id: str
+    update: SessionUpdate
+
+
+# --- questions to the client -----------------------------------------------------------------
+
+
+class AskedCall(Shape, frozen=True):
+    tool_call_id: str
+    title: str
+    kind: ToolKind
+    name: str | None = None
+    content: tuple[CallContent, ...] | None = None
+    locations: tuple[Location, ...] | None = None
+    raw_input: Any = None
+
+
+class PermissionOption(Shape, frozen=True):
+    option_id: str
+    name: str
+    kind: OptionKind
+
+
+class PermissionParams(Shape, frozen=True):
+    session_id: str
+    tool_call: AskedCall
+    options: tuple[PermissionOption, ...]
+
+
+class FormParams(Shape, frozen=True, tag_field="mode", tag="form"):
+    session_id: str
+    message: str
+    requested_schema: JsonObject
+
+
+class CancelParams(Shape, frozen=True):
+    request_id: int
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+class Implementation(Shape, frozen=True):
+    name: str
+    title: str
+    version: str
+
+
+class AuthMethod(Shape, frozen=True):
+    id: str
+    name: str
+    description: str
+    type: str | None = None
+    args: tuple[str, ...] = ()
+    meta: JsonObject | None = field(default=None, name="_meta")
+
+
+class InitializeResult(Shape, frozen=True):
+    protocol_version: int
+    agent_capabilities: JsonObject
+    auth_methods: tuple[AuthMethod, ...]
+    agent_info: Implementation
+
+
+class AcpMode(Shape, frozen=True):
+    id: str
+    name: str
+    description: str | None = None
+
+
+class ModeState(Shape, frozen=True):
+    current_mode_id: str
+    available_modes: tuple[AcpMode, ...]
+
+
+class SessionOpened(Shape, frozen=True):
+    """The answer to `session/new` (with the id), `session/load` and `session/resume`."""
+
+    modes: ModeState
+    config_options: tuple[AcpConfig, ...]
+    session_id: str | None = None
+
+
+class ListedSession(Shape, frozen=True):
+    session_id: str
+    cwd: str
+    title: str | None = None
+    updated_at: str | None = None
+
+
+class SessionsListed(Shape, frozen=True):
+    sessions: tuple[ListedSession, ...]
+    next_cursor: str | None = None
+
+
+class PromptEnded(Shape, frozen=True):
+    stop_reason: StopReason
+
+
+class ConfigResult(Shape, frozen=True):
+    config_options: tuple[AcpConfig, ...]

@@ -1,0 +1,375 @@
+"""Events to ACP's `session/update`. It has memory, one instance a session, and no input or output.
+
+It knows nothing of the request that a client waits for: the end of a run is `outcome`, which the
+door turns into an answer (and version 2 of the protocol into one more update).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec import Struct
+
+from zot.acp import calls, shapes
+from zot.acp.commands import SessionAbilities
+from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, TextContent
+from zot.core import events
+from zot.core.changes import ShownChange
+from zot.core.events import Event
+from zot.core.titles import shortened, title_of
+from zot.errors import AuthError, LimitError, ProviderError, ZotError
+from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
+from zot.provider.types import Message, Stop, Text, ToolCall, Usage
+from zot.sessions.rows import rfc3339
+
+PROGRESS_PAUSE = 0.1
+"""Seconds between two updates about a running tool."""
+MAX_TITLE = 80
+
+
+class _OpenCall(Struct):
+    """A call that has no result yet."""
+
+    id: str
+    """Unique in the session; a model may use its own again."""
+    name: str
+    called: bool = False
+    """The model finished asking for it."""
+    change: ShownChange | None = None
+    output: calls.RunningOutput | None = None
+    held_back: bool = False
+    shown_at: float = 0.0
+
+
+class UpdateEncoder:
+    def __init__(self, cwd: str, abilities: SessionAbilities, title: str = "") -> None:
+        self._cwd = cwd
+        self._abilities = abilities
+        self._title = title
+        self.window = 0
+        """Of the model in use; the door sets it."""
+        self.cut = False
+        """The last answer of the model was cut at its limit."""
+        self._message = new_id()
+        self._thought = new_id()
+        self._open: dict[str, _OpenCall] = {}
+        self._used: set[str] = set()
+        self._prompted = False
+        self._compaction = ""
+        self._cumulative = Usage()
+        self._error: events.ErrorRaised | None = None
+        """Told as a notice if the run goes on after it."""
+
+    def use_ids(self, ids: Iterable[str]) -> None:
+        """These calls were shown already."""
+        self._used.update(ids)
+
+    # --- events ------------------------------------------------------------------------------
+
+    def encode(self, event: Event, now: float) -> list[SessionUpdate]:
+        """The updates that an event makes; `now` is a clock that never goes back."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            if not isinstance(event, events.Done):
+                return [*self._notice("warning", error.message), *self._encode(event, now)]
+        return self._encode(event, now)
+
+    def _encode(self, event: Event, now: float) -> list[SessionUpdate]:
+        match event:
+            case events.TextDelta(text):
+                return [AgentChunk(TextContent(text), self._message)] if text else []
+            case events.ReasoningDelta(text):
+                return [shapes.ThoughtChunk(TextContent(text), self._thought)] if text else []
+            case events.ToolProgress(id, text):
+                return self._progress(id, text, now)
+            case events.ToolCallStart(id, name):
+                return self._seen(id, name)
+            case events.ToolCalled(call):
+                return self._called(call)
+            case events.ToolAllowed(call):
+                return self._changed(call.id, status="in_progress")
+            case events.ToolReturned():
+                return self._returned(event)
+            case events.UserMessage(message):
+                return self._user(message)
+            case events.AssistantStart():
+                self._message, self._thought = new_id(), new_id()
+            case events.TurnEnd(stop):
+                self.cut = stop == "length"
+                return self._failed("not run: the answer was cut", called=False)
+            case events.UsageReport(usage, cumulative):
+                return self._usage(usage, cumulative)
+            case events.ErrorRaised():
+                self._error = event
+            case events.Done():
+                return self._done()
+            case _:
+                return self._encode_rest(event)
+        return []
+
+    def _encode_rest(
+        self,
+        event: events.TurnStart
+        | events.ToolStarted
+        | events.RunResumed
+        | events.RunHeld
+        | events.RunSuspended
+        | events.ToolCallArgs
+        | events.ToolCallEnd
+        | events.AssistantMessage
+        | events.CompactStart
+        | events.CompactDone
+        | events.CompactFailed
+        | events.Retrying
+        | events.FellBack
+        | events.QueueUpdate
+        | events.ApprovalRequest
+        | events.ApprovalResolved
+        | events.ExtensionNotify
+        | events.ExtensionDisplay
+        | events.ExtensionPanel
+        | events.ExtensionAsk
+        | events.ServerChanged,
+    ) -> list[SessionUpdate]:
+        match event:
+            case events.CompactStart():
+                self._compaction = new_id()
+                return self._compacting("in_progress")
+            case events.CompactDone():
+                return self._compacted(event)
+            case events.CompactFailed(_, error, aborted):
+                shown = self._compacting("cancelled" if aborted else "failed", error=error)
+                self._compaction = ""
+                return shown
+            case events.Retrying(attempt, most, delay, reason):
+                title = f"Trying again in {delay:.0f} s ({attempt} of {most})"
+                return self._notice("warning", title, reason)
+            case events.FellBack(failed, _, model, reason):
+                return self._notice("warning", f"Going on with {model.id}: {failed} failed", reason)
+            case events.RunResumed():
+                return self._notice("info", "A prompt that was cut off goes on")
+            case events.RunHeld(_, _, reason):
+                return self._notice("warning", "A prompt that was cut off is held back", reason)
+            case events.ExtensionNotify(extension, level, message):
+                return self._notify(extension, level, message)
+            case events.ExtensionDisplay(_, text):
+                return [AgentChunk(TextContent(text), new_id())] if text else []
+            case (
+                events.TurnStart()
+                | events.ToolStarted()  # a guard may still ask; see ToolAllowed
+                | events.RunSuspended()
+                | events.ToolCallArgs()
+                | events.ToolCallEnd()
+                | events.AssistantMessage()
+                | events.QueueUpdate()
+                | events.ApprovalRequest()
+                | events.ApprovalResolved()
+                | events.ExtensionPanel()
+                | events.ExtensionAsk()
+                | events.ServerChanged()
+            ):
+                return []  # what is a question is asked by the door: see questions.py
+            case _:
+                assert_never(event)
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call_id(self, id: str) -> str:
+        """What the client knows a call as."""
+        call = self._open.get(id)
+        return id if call is None else call.id
+
+    def will_change(self, id: str, change: ShownChange | None) -> None:
+        """What the call is about to make of a file; shown when it has."""
+        if id in self._open:
+            self._open[id].change = change
+
+    def _seen(self, id: str, name: str) -> list[SessionUpdate]:
+        if id in self._open:
+            return []
+        wire_id, number = id, 1
+        while wire_id in self._used:
+            number += 1
+            wire_id = f"{id}#{number}"
+        self._used.add(wire_id)
+        self._open[id] = _OpenCall(wire_id, name)
+        return [shapes.CallShown(wire_id, name, name, calls.kind_of(name), "pending")]
+
+    def _called(self, call: ToolCall) -> list[SessionUpdate]:
+        shown = self._seen(call.id, call.name)
+        self._open[call.id].called = True
+        shown += self._changed(
+            call.id,
+            title=title_of(call),
+            locations=calls.locations_of(call, self._cwd) or None,
+            raw_input=calls.input_of(call),
+        )
+        if entries := calls.plan_of(call):
+            shown.append(shapes.PlanShown(entries))
+        return shown
+
+    def _changed(self, id: str, **fields: object) -> list[SessionUpdate]:
+        return [shapes.CallChanged(self.call_id(id), **fields)]  # type: ignore[arg-type]  # by name
+
+    def _progress(self, id: str, text: str, now: float) -> list[SessionUpdate]:
+        call = self._open.get(id)
+        if call is None:
+            return []
+        call.output = call.output or calls.RunningOutput()
+        call.output.add(text)
+        call.held_back = now - call.shown_at < PROGRESS_PAUSE
+        return [] if call.held_back else self._output(call, now)
+
+    @property
+    def holds_back(self) -> bool:
+        return any(call.held_back for call in self._open.values())
+
+    def tick(self, now: float) -> list[SessionUpdate]:
+        """What was held back, because updates came too quickly."""
+        held = [call for call in self._open.values() if call.held_back]
+        return [update for call in held for update in self._output(call, now)]
+
+    def _output(self, call: _OpenCall, now: float) -> list[SessionUpdate]:
+        assert call.output is not None
+        call.held_back, call.shown_at = False, now
+        content = calls.text_content(calls.fenced(call.output.shown()))
+        return [shapes.CallChanged(call.id, content=content)]
+
+    def _returned(self, event: events.ToolReturned) -> list[SessionUpdate]:
+        call, result = event.call, event.result
+        opened = self._open.pop(call.id, None)
+        wire_id = call.id if opened is None else opened.id
+        details = result.details or {}
+        line = details.get("first_changed_line")
+        change = None if opened is None or result.is_error else opened.change
+        if change is not None:
+            content = calls.diff_content(change)
+        else:
+            content = calls.result_content(call.name, result.content)
+        text = "\n".join(part.text for part in result.content if isinstance(part, Text))
+        update = shapes.CallChanged(
+            wire_id,
+            status="failed" if result.is_error else "completed",
+            content=content,
+            locations=calls.locations_of(call, self._cwd, line) or None if line else None,
+            raw_output=details or text,
+        )
+        return [update]
+
+    def _failed(self, reason: str, *, called: bool) -> list[SessionUpdate]:
+        """End the calls that will have no result; `called`: all of them."""
+        lost = [id for id, call in self._open.items() if called or not call.called]
+        content = calls.text_content(reason)
+        return [
+            shapes.CallChanged(self._open.pop(id).id, status="failed", content=content)
+            for id in lost
+        ]
+
+    # --- the rest ----------------------------------------------------------------------------
+
+    def _user(self, message: Message) -> list[SessionUpdate]:
+        texts = [block.text for block in message.content if isinstance(block, Text)]
+        if self._prompted:  # the client has shown the prompt itself
+            id = new_id()
+            return [shapes.UserChunk(TextContent(text), id) for text in texts]
+        self._prompted = True
+        if self._title or not texts:
+            return []
+        self._title = shortened(texts[0], MAX_TITLE)
+        return [shapes.InfoChanged(title=self._title)]
+
+    def _done(self) -> list[SessionUpdate]:
+        self._prompted = False
+        self._compaction = ""
+        shown = self._failed("aborted", called=True)
+        return [*shown, shapes.InfoChanged(updated_at=rfc3339(time.time()))]
+
+    def _usage(self, usage: Usage, cumulative: Usage) -> list[SessionUpdate]:
+        self._cumulative = cumulative
+        if self._compaction:
+            return []  # these are the tokens of the summary, not of the window
+        return self.usage(usage.total, cumulative)
+
+    def usage(self, used: int, cumulative: Usage) -> list[SessionUpdate]:
+        """How full the window is, and what the session cost; nothing where that is not known."""
+        if not used or not self.window:
+            return []
+        cost = None
+        if cumulative.cost_known:
+            cost = shapes.AcpCost(cumulative.cost.total, "USD")
+        return [shapes.UsageShown(used, self.window, cost)]
+
+    def _compacting(self, status: str, **fields: object) -> list[SessionUpdate]:
+        if self._abilities.compaction is None:
+            return []
+        return [shapes.CompactionShown(self._compaction, status, **fields)]  # type: ignore[arg-type]  # by name
+
+    def _compacted(self, event: events.CompactDone) -> list[SessionUpdate]:
+        shown = self._compacting("completed", summary=(TextContent(event.summary),))
+        if not shown and event.reason == "manual":
+            text = f"Compacted: {event.tokens_before} tokens became {event.tokens_after}."
+            shown.append(AgentChunk(TextContent(text), new_id()))
+        self._compaction = ""
+        return [*shown, *self.usage(event.tokens_after, self._cumulative)]
+
+    def _notice(self, severity: str, title: str, text: str = "") -> list[SessionUpdate]:
+        if self._abilities.notices is None:
+            return []
+        return [shapes.NoticeShown(severity, title, text or None)]  # type: ignore[arg-type]  # one of three
+
+    def _notify(self, extension: str, level: str, message: str) -> list[SessionUpdate]:
+        severity = {"warn": "warning", "warning": "warning", "error": "error"}.get(level, "info")
+        if self._abilities.notices is None:
+            return [AgentChunk(TextContent(f"{extension}: {message}"), new_id())]
+        return self._notice(severity, message, extension)
+
+    def notice(self, text: str) -> list[SessionUpdate]:
+        """Something of the session that is odd; nothing for a client without notices."""
+        return self._notice("warning", text)
+
+
+def new_id() -> str:
+    return os.urandom(8).hex()
+
+
+# --- the end of a run ------------------------------------------------------------------------
+
+
+class RunOutcome(Struct, frozen=True):
+    """How a run ended: for a reason that the protocol has, or with a fault."""
+
+    reason: shapes.StopReason = "end_turn"
+    fault: RpcFault | None = None
+    said: str = ""
+    """To be shown as the agent's own words first."""
+
+
+def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
+    if stop == "aborted":
+        return RunOutcome("cancelled")
+    if error is None:
+        return RunOutcome("max_tokens" if cut else "end_turn")
+    if isinstance(error, LimitError) and error.limit == "steps":
+        return RunOutcome("max_turn_requests")
+    if isinstance(error, LimitError) and error.limit == "tokens":
+        return RunOutcome("max_tokens")
+    if error.code == "refused":
+        # The protocol's `refusal` says that the prompt is forgotten, and it is not.
+        return RunOutcome(said=str(error))
+    return RunOutcome(fault=fault_of(error))
+
+
+def fault_of(error: ZotError) -> RpcFault:
+    """An error as the protocol has it; the word for programs is in its data."""
+    code = INTERNAL_ERROR
+    refused_key = isinstance(error, ProviderError) and error.status in (401, 403)
+    if isinstance(error, AuthError) or refused_key:
+        code = AUTH_REQUIRED
+    elif error.code in ("invalid_params", "usage", "config"):
+        code = INVALID_PARAMS
+    elif error.code == "not_found":
+        code = NOT_FOUND
+    return RpcFault(code, str(error), {"code": error.code})

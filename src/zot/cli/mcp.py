@@ -1,0 +1,202 @@
+"""`zot mcp`: add, list, try, trust and remove MCP servers. This prints; what is done is in
+`zot.mcp`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from zot.errors import ConfigError, UsageError, ZotError
+from zot.home import of_process
+from zot.mcp.config import PROJECT_FILE
+from zot.mcp.examine import ConfiguredServers
+from zot.mcp.protocol import first_line
+from zot.provider.types import Json
+from zot.settings.known import Known
+from zot.settings.trust import is_trusted
+from zot.text import for_terminal
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `zot mcp ...`; the exit code. `argv[0]` is `mcp`."""
+    words = list(argv[1:])
+    program: list[str] = []
+    if "--" in words:
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    try:
+        arguments = _parser().parse_args(words)
+    except SystemExit as done:  # argparse has said why
+        return int(done.code or 0)
+    arguments.program = program
+    try:
+        return int(arguments.run(arguments))
+    except ZotError as error:
+        sys.stderr.write(f"zot mcp: {for_terminal(str(error), 2)}\n")
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot mcp", description="MCP servers: programs and web services that bring tools."
+    )
+    actions = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(word: str, run: object, help: str, *, named: bool = True) -> argparse.ArgumentParser:
+        action = actions.add_parser(word, help=help, description=help)
+        action.set_defaults(run=run)
+        action.add_argument("--cwd", default="", help="the project's directory (default: here)")
+        if named:
+            action.add_argument("name")
+        return action
+
+    action = add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...")
+    action.add_argument("--url", default="", help="a server that is reached by HTTP")
+    action.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"
+    )
+    action.add_argument(
+        "--header", action="append", default=[], metavar="NAME: VALUE", help="with --url"
+    )
+    action.add_argument("--project", action="store_true", help=f"in {PROJECT_FILE}, for everybody")
+    action.add_argument("--trust", action="store_true", help="tools that only read run unasked")
+    action = add("list", _list, "the servers that are configured; starts none", named=False)
+    action.add_argument("--json", action="store_true", help="one JSON object a line")
+    action = add("test", _test, "start a server, and show what it brings")
+    action.add_argument("--json", action="store_true", help="print JSON")
+    action = add("trust", _trust, "let a project's server start; agree to its tools as they are")
+    action.add_argument(
+        "--hints",
+        action=argparse.BooleanOptionalAction,
+        help="believe it which of its tools only read: those run unasked",
+    )
+    action = add("remove", _remove, "remove a server from the configuration")
+    action.add_argument("--project", action="store_true", help=f"from {PROJECT_FILE}")
+    return parser
+
+
+def _servers(arguments: argparse.Namespace) -> ConfiguredServers:
+    around = of_process()
+    cwd = around.absolute(arguments.cwd)
+    keys = Known(around.home).key_variables(around.environ)
+    return ConfiguredServers(around, cwd, keys, trusted=is_trusted(cwd, around.home))
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    if bool(arguments.url) == bool(arguments.program):
+        raise UsageError(
+            "give either a program (zot mcp add NAME -- COMMAND ARGS...) or --url, not both"
+        )
+    entry: dict[str, Json] = {}
+    if arguments.url:
+        entry = {"type": "http", "url": arguments.url}
+    else:
+        entry = {"command": arguments.program[0], "args": arguments.program[1:]}
+    entry |= {
+        field: value
+        for field, value in (
+            ("env", _pairs(arguments.env, "=", "--env")),
+            ("headers", _pairs(arguments.header, ":", "--header")),
+            ("trust", arguments.trust),
+        )
+        if value
+    }
+    servers = _servers(arguments)
+    server = servers.add(arguments.name, entry, project=arguments.project)
+    path = servers.path(project=arguments.project)
+    _say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
+    return 0
+
+
+def _pairs(words: Iterable[str], mark: str, flag: str) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        name, equals, value = word.partition(mark)
+        if not equals or not name.strip():
+            raise UsageError(f"{flag} {word!r}: give NAME{mark}VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    servers = _servers(arguments)
+    for server in servers.servers:
+        state, config = server.state, server.config
+        if arguments.json:
+            row = {
+                **msgspec.to_builtins(state),
+                "command": [config.command, *config.args] if config.command else [],
+                "url": config.url,
+            }
+            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            continue
+        known = f"{state.tools} tools" if server.listed is not None else "not tried yet"
+        where = config.url or " ".join([config.command, *config.args])
+        _say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
+        if state.changed:
+            _say(f"    changed, and off: {', '.join(state.changed)}")
+    for problem in servers.problems:
+        sys.stderr.write(f"zot mcp: {for_terminal(problem, 2)}\n")
+    return 1 if servers.problems else 0
+
+
+def _test(arguments: argparse.Namespace) -> int:
+    servers = _servers(arguments)
+    seen = servers.examine(arguments.name)
+    listed = seen.listed
+    if arguments.json:
+        sys.stdout.write(msgspec.json.encode(seen).decode() + "\n")
+        return 0
+    _say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
+    changed = {tool.name for tool in seen.changed}
+    for tool in listed.tools:
+        marks = [mark for mark, on in (("reads only", tool.reads_only),) if on]
+        marks += ["changed, and off until you agree"] if tool.name in changed else []
+        note = f" ({', '.join(marks)})" if marks else ""
+        text = tool.description if tool.name in changed else first_line(tool.description)
+        _say(f"  {tool.name}{note}: {text}")
+    for problem in listed.dropped:
+        _say(f"  left out: {problem}")
+    if listed.prompts:
+        _say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
+    if listed.has_resources:
+        _say("  has resources")
+    return 0
+
+
+def _trust(arguments: argparse.Namespace) -> int:
+    servers = _servers(arguments)
+    _check_directory(servers, arguments)
+    before = [tool.name for tool in servers.find(arguments.name).changed()]
+    server = servers.trust(arguments.name, hints=arguments.hints)
+    _say(f"trusted: {server.name}: {server.config.shown}")
+    if before:
+        _say(f"agreed to: {', '.join(before)}")
+    return 0
+
+
+def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) -> None:
+    """A server of a project that is not trusted cannot be found: say why."""
+    if any(server.name == arguments.name for server in servers.servers):
+        return
+    around = of_process()
+    if not is_trusted(around.absolute(arguments.cwd), around.home):
+        raise ConfigError(
+            f"there is no MCP server {arguments.name!r} of yours, and this project's "
+            f"{PROJECT_FILE} is not used before you trust the directory: zot config trust"
+        )
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    servers = _servers(arguments)
+    servers.remove(arguments.name, project=arguments.project)
+    _say(f"removed {arguments.name}")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(for_terminal(text) + "\n")

@@ -1,0 +1,388 @@
+"""`zot swarm`: many agents at once, each in a tree of its own. Prints only."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zot.cli.output import say, say_json
+from zot.errors import UsageError, ZotError
+from zot.home import home_dir
+from zot.observe.facts import (
+    Asked,
+    Fact,
+    Failed,
+    MessageEnded,
+    Noted,
+    ToolEnded,
+    ToolWritten,
+    UserSaid,
+)
+from zot.observe.observer import facts_of
+from zot.swarm.agent import AgentSummary
+from zot.swarm.local import LocalSwarm, socket_path
+from zot.swarm.supervisor import SLOTS, supervise
+from zot.swarm.task import LogRow
+from zot.text import whole_characters
+
+EPILOG = """\
+An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
+Ids may be shortened. Everything goes on when the terminal is closed.
+
+  zot swarm new "fix the flaky test in tests/net" --max-cost 2
+  zot swarm list
+  zot swarm logs fix -f
+  zot swarm diff fix && zot swarm merge fix --squash
+"""
+SHOWN_RESULT = 400
+"""Characters of a tool's result in `logs`."""
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv[1:] or ["list"])
+    swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
+    try:
+        code: int = arguments.run(swarm, arguments)
+    except ZotError as error:
+        if arguments.json:
+            say_json({"error": str(error), "code": error.code})
+        raise
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zot swarm",
+        description="Many agents at once, each in a tree of its own.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
+
+    def action(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
+        made = actions.add_parser(name, help=help, aliases=list(aliases))
+        made.add_argument("--json", action="store_true", help="answer as JSON")
+        made.set_defaults(run=run)
+        return made
+
+    def on_agent(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
+        made = action(name, run, help, *aliases)
+        made.add_argument("agent", help="its id, or the beginning of it")
+        return made
+
+    _add_new(action("new", _new, "give a task to a new agent", "spawn"))
+    action("list", _list, "all agents, those that need you first", "ls", "ps")
+    on_agent("show", _show, "one agent in full")
+    logs = on_agent("logs", _logs, "what it said and did", "log", "view", "attach")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
+    on_agent("send", _send, "a further message", "msg", "prompt").add_argument("text")
+    on_agent("steer", _steer, "a message in the middle of its work").add_argument("text")
+    _add_answer(on_agent("answer", _answer, "answer what it asks, or approve a tool"))
+    on_agent("cancel", _cancel, "stop it; its work stays", "kill")
+    on_agent("retry", _retry, "go on after a failure, a cancel or crashes")
+    action("resume", _resume, "go on with everything that was cut", "reattach", "reopen")
+    on_agent("diff", _diff, "what it changed")
+    merge = on_agent("merge", _merge, "bring its work into your checkout")
+    merge.add_argument("--squash", action="store_true", help="as one commit")
+    on_agent("remove", _remove, "take it away, unless work would be lost", "rm")
+    gc = action("gc", _gc, "remove agents that left nothing to lose")
+    gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
+    action("stop", _stop, "end the supervisor; `resume` goes on")
+    own = action("supervise", _supervise, argparse.SUPPRESS)
+    own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
+    return parser
+
+
+def _add_new(new: argparse.ArgumentParser) -> None:
+    new.add_argument("task", nargs="*", help="what is to be done")
+    new.add_argument("--file", help="a task a line, or a JSON object a line with its options")
+    new.add_argument("--cwd", default=".", help="the directory it is about (default: here)")
+    new.add_argument("--provider", default="")
+    new.add_argument("--model", default="")
+    new.add_argument("--base", default="", help="branch or commit to begin with")
+    new.add_argument("--here", action="store_true", help="work in the directory itself")
+    new.add_argument("--approve", default="", metavar="a,b", help="ask before these tools run")
+    new.add_argument("--jail", action="store_true", help="keep its tools in its directory")
+    new.add_argument("--max-cost", type=float, metavar="USD")
+    new.add_argument("--max-tokens", type=int, metavar="N")
+    new.add_argument("--max-minutes", type=float, metavar="N")
+    new.add_argument("--max-steps", type=int, metavar="N")
+    new.add_argument("--priority", type=int, default=0, metavar="N", help="higher begins earlier")
+    new.add_argument("--after", action="append", default=[], metavar="ID", help="when it is done")
+    new.add_argument("--wait", action="store_true", help="until it has ended; 1 if it failed")
+    new.add_argument("--rpc", action="append", default=[], metavar="WORD", help="for `zot rpc`")
+
+
+def _add_answer(answer: argparse.ArgumentParser) -> None:
+    answer.add_argument("value", nargs="?", help="a text, yes or no, or one of the options")
+    how = answer.add_mutually_exclusive_group()
+    how.add_argument("--allow", action="store_true", help="let the tool run")
+    how.add_argument("--always", action="store_true", help="and do not ask again for it")
+    how.add_argument("--deny", metavar="REASON", nargs="?", const="", help="do not let it run")
+    answer.add_argument("--question", default="", help="its id, if more than one is open")
+
+
+# --- giving tasks ------------------------------------------------------------------------------
+
+
+def _new(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    ids = [swarm.submit(**task) for task in _tasks(arguments)]
+    for id in ids:
+        _say(arguments, {"id": id}, id)
+    if not arguments.wait:
+        return 0
+    while True:
+        left = [s for s in swarm.agents() if s.id in ids]
+        if all(s.stage in ("done", "failed", "cancelled", "lost") for s in left):
+            break
+        time.sleep(0.2)
+    for summary in left:
+        _say(arguments, summary, _line(summary))
+    return 0 if all(summary.stage == "done" for summary in left) else 1
+
+
+def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    options: dict[str, Any] = {
+        "directory": arguments.cwd,
+        "provider": arguments.provider,
+        "model": arguments.model,
+        "base": arguments.base,
+        "here": arguments.here,
+        "approve": [word for word in arguments.approve.split(",") if word],
+        "jail": arguments.jail,
+        "max_cost": arguments.max_cost,
+        "max_tokens": arguments.max_tokens,
+        "max_seconds": arguments.max_minutes and arguments.max_minutes * 60,
+        "max_steps": arguments.max_steps,
+        "priority": arguments.priority,
+        "after": arguments.after,
+        "words": arguments.rpc,
+    }
+    tasks = [{"prompt": " ".join(arguments.task)}] if arguments.task else []
+    if arguments.file:
+        tasks += _tasks_of(arguments.file)
+    if not tasks:
+        raise UsageError('zot swarm new: say what is to be done: zot swarm new "fix the test"')
+    return [{**options, **task} for task in tasks]
+
+
+def _tasks_of(path: str) -> list[dict[str, Any]]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"cannot read the tasks in {path!r}: {error}") from error
+    tasks: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not line.startswith("{"):
+            tasks.append({"prompt": line.strip()})
+            continue
+        try:
+            tasks.append(msgspec.json.decode(line, type=dict[str, Any]))
+        except msgspec.DecodeError as error:
+            raise UsageError(f"line {number} of {path!r} is not a task: {error}") from error
+    return tasks
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+ORDER = ("needs_you", "failed", "lost", "working", "queued", "done", "cancelled")
+
+
+def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    agents = sorted(swarm.agents(), key=lambda s: (ORDER.index(s.stage), s.created))
+    for summary in agents:
+        _say(arguments, summary, _line(summary))
+    if not agents and not arguments.json:
+        sys.stderr.write('zot: no agents; begin one: zot swarm new "what is to be done"\n')
+    return 0
+
+
+def _line(summary: AgentSummary) -> str:
+    age = _age(time.time() - summary.since)
+    parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
+    if summary.doing:
+        parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
+    if summary.diff.files:
+        parts.append(f"+{summary.diff.added} -{summary.diff.removed} in {summary.diff.files}")
+    if summary.cost_usd or not summary.cost_known:
+        parts.append(f"{'' if summary.cost_known else '>= '}${summary.cost_usd:.2f}")
+    if summary.merged:
+        parts.append("merged")
+    return "  ".join(parts)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    summary = swarm.show(arguments.agent)
+    if arguments.json:
+        say_json(summary)
+        return 0
+    say(_line(summary))
+    for name in ("task", "directory", "branch", "model", "turns", "tool_calls", "outcome"):
+        say(f"  {name.replace('_', ' '):11} {getattr(summary, name)}")
+    for question in summary.questions:
+        say(f"  asks        {question.title} ({question.id}) {question.preview}")
+    return 0
+
+
+def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    follow = arguments.follow or arguments.action == "attach"
+    for _, row in swarm.events(arguments.agent, follow=follow):
+        if arguments.json:
+            say_json(row)
+        else:
+            for line in _lines_of(row):
+                say(line)
+        if follow:
+            sys.stdout.flush()
+    return 0
+
+
+def _lines_of(row: LogRow) -> list[str]:
+    if row.frame.get("type") == "swarm_run_over":
+        return [f"-- {row.frame.get('outcome')} {row.frame.get('error', '')}".rstrip()]
+    return [line for fact in facts_of(row.frame) for line in _fact(fact)]
+
+
+def _fact(fact: Fact) -> list[str]:
+    match fact:
+        case UserSaid(text):
+            return [f"> {line}" for line in text.splitlines()]
+        case MessageEnded(text):
+            return (text or "").splitlines()
+        case ToolWritten(name=name, args=args) if args is not None:
+            return [f"$ {name} {msgspec.json.encode(args).decode()[:SHOWN_RESULT]}"]
+        case ToolEnded(failed=failed, text=text):
+            shown = text[:SHOWN_RESULT] + ("..." if len(text) > SHOWN_RESULT else "")
+            return [f"  {'! ' if failed else ''}{line}" for line in shown.splitlines()]
+        case Asked(title=title, preview=preview):
+            return [f"? {title} {preview}"]
+        case Failed(message):
+            return [f"! {message}"]
+        case Noted(text):
+            return [f"* {line}" for line in text.splitlines()]
+    return []
+
+
+# --- steering ----------------------------------------------------------------------------------
+
+
+def _send(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    run = swarm.send(arguments.agent, arguments.text)
+    _say(arguments, {"run": run}, f"taken as {run}")
+    return 0
+
+
+def _steer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    swarm.steer(arguments.agent, arguments.text)
+    return _done(arguments)
+
+
+def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    summary = swarm.show(arguments.agent)
+    wanted = [q for q in summary.questions if q.id.startswith(arguments.question)]
+    if not wanted:
+        raise UsageError(f"{summary.id} asks nothing")
+    if len(wanted) > 1:
+        raise UsageError(f"it asks {len(wanted)} things: say which with --question ID")
+    (question,) = wanted
+    if question.kind == "approval":
+        if arguments.deny is None and not (arguments.allow or arguments.always):
+            raise UsageError(f"it asks for {question.title}: say --allow, --always or --deny")
+        decision: Any = "allow_session" if arguments.always else "allow"
+        decision = "deny" if arguments.deny is not None else decision
+        swarm.approve(summary.id, question.id, decision, arguments.deny or "")
+    elif question.method == "confirm":
+        yes = arguments.allow or (arguments.value or "").lower() in ("y", "yes", "true", "1")
+        swarm.answer(summary.id, question.id, confirmed=yes)
+    elif arguments.value is None:
+        swarm.answer(summary.id, question.id, cancelled=True)
+    else:
+        swarm.answer(summary.id, question.id, value=arguments.value)
+    return _done(arguments)
+
+
+def _cancel(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    swarm.cancel(arguments.agent)
+    return _done(arguments)
+
+
+def _retry(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    swarm.retry(arguments.agent)
+    return _done(arguments)
+
+
+def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    return _list(swarm, arguments)  # looking starts the supervisor when there is work
+
+
+# --- the work it did ---------------------------------------------------------------------------
+
+
+def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    diff = swarm.diff(arguments.agent)
+    if arguments.json:
+        say_json({"diff": diff})
+    elif sys.stdout.isatty():
+        say(diff)
+    else:
+        sys.stdout.write(whole_characters(diff))
+    return 0
+
+
+def _merge(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    tip = swarm.merge(arguments.agent, squash=arguments.squash)
+    _say(arguments, {"merged": tip}, f"merged {tip[:12]}")
+    return 0
+
+
+def _remove(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    swarm.remove(arguments.agent)
+    return _done(arguments)
+
+
+def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    for id in swarm.gc(try_only=arguments.dry_run):
+        _say(arguments, {"id": id}, f"{'would remove' if arguments.dry_run else 'removed'} {id}")
+    return 0
+
+
+def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    swarm.stop()
+    return _done(arguments)
+
+
+def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    folder = Path(home_dir(os.environ)) / "swarm"
+    return supervise(folder, socket_path(folder), os.environ, arguments.slots)
+
+
+# --- printing ----------------------------------------------------------------------------------
+
+
+def _done(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        say_json({"ok": True})
+    return 0
+
+
+def _say(arguments: argparse.Namespace, value: object, text: str) -> None:
+    if arguments.json:
+        say_json(value)
+    else:
+        say(text)

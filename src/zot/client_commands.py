@@ -1,0 +1,252 @@
+"""What `zot.client` can ask of an agent, each command a method. How it is sent is the client's."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import UNSET
+
+from zot.provider.types import Image, Level
+from zot.wire import frames
+from zot.wire.frames import (
+    ApprovalShape,
+    ChangedFileShape,
+    CheckpointShape,
+    CommandRan,
+    CommandShape,
+    MessageShape,
+    ModelShape,
+    Rewound,
+    SessionShape,
+    ShellRan,
+    State,
+)
+from zot.wire.parse import Response
+from zot.wire.zot import ModelSet, ReasoningSet
+
+if TYPE_CHECKING:
+    from zot.client import EventIterator
+
+
+class ClientCommands:
+    """The same words for the process's own agent and for those that were opened."""
+
+    def request(self, type: str, **fields: Any) -> Response:
+        """Send any command and wait for its response.
+
+        Raises:
+            CommandError: it was refused; the text is the server's.
+            ServerGone, ClientTimeout: there was no response.
+        """
+        raise NotImplementedError
+
+    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
+        raise NotImplementedError
+
+    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
+        raise NotImplementedError
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def prompt(
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        timeout: float | None = None,
+        run: str = "",
+    ) -> EventIterator:
+        """Send a prompt; the iterator gives its events, last of all Done.
+
+        A second prompt queues in the server, and its events come after the first one's.
+        `timeout` limits the silence between two events, in seconds. `run`: your own name for a
+        durable run; under one that the server knows nothing is run again (`resumed`, `end`).
+
+        Raises:
+            CommandError: it was refused.
+            ServerGone: the child has ended.
+        """
+        fields: dict[str, Any] = {"message": text, **({"run": run} if run else {})}
+        if images:
+            fields["images"] = [image_fields(image) for image in images]
+        return self._run("prompt", fields, timeout)
+
+    def retry(self, *, timeout: float | None = None) -> EventIterator:
+        """Have the last prompt answered once more, which failed or was aborted: with the model and
+        the credential of now, and without saying it again."""
+        return self._run("retry_prompt", {}, timeout)
+
+    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
+        """Say how a durable run goes on that is held after a crash."""
+        self.request("resume_run", run=run, decision=decision)
+
+    def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
+        """Have the transcript summarised; the summary is in the CompactDone among the events."""
+        fields = {"instructions": instructions} if instructions else {}
+        return self._run("compact", fields, timeout)
+
+    def abort(self, target: str | None = None) -> None:
+        """Abort what runs, or the run with this id."""
+        self.request("abort", **({} if target is None else {"target": target}))
+
+    def steer(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard after the current tool.
+
+        Raises:
+            BusyError: nothing of this client's runs that could hear it.
+        """
+        self._add("steer", text, images)
+
+    def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
+        """Have a message heard when the model would stop. Raises BusyError as `steer`."""
+        self._add("follow_up", text, images)
+
+    def approve(
+        self,
+        request_id: str,
+        decision: str,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Any] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
+        other arguments than the model's."""
+        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
+        more |= {} if args is None else {"args": args}
+        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
+
+    def approvals(self) -> tuple[ApprovalShape, ...]:
+        """What runs without a question, because it was allowed for the project or this session."""
+        return self.request("get_approvals").data_as(frames.Approvals).approvals
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Ask again from now on."""
+        self.request("remove_approval", tool=tool, pattern=pattern)
+
+    # --- questions ---------------------------------------------------------------------------
+
+    def state(self) -> State:
+        return self.request("get_state").data_as(State)
+
+    def messages(self) -> tuple[MessageShape, ...]:
+        return self.request("get_messages").data_as(frames.Messages).messages
+
+    def models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
+        """Those of the provider, or of every one with a credential."""
+        more = {"all": True} if everywhere else {}
+        return self.request("get_models", **more).data_as(frames.Models).models
+
+    def clear(self) -> None:
+        self.request("clear")
+
+    def set_model(self, model: str, provider: str = "") -> str:
+        """Go on with another model: an id, or PROVIDER/ID; its id."""
+        more = {"provider": provider} if provider else {}
+        return self.request("set_model", model=model, **more).data_as(ModelSet).model
+
+    def set_reasoning(self, level: Level) -> str:
+        return self.request("set_reasoning", reasoning=level).data_as(ReasoningSet).reasoning
+
+    def set_jail(self, on: bool) -> None:
+        """Keep the tools inside the working directory, or let them out."""
+        self.request("set_jail", jail=on)
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def sessions(self, *, everywhere: bool = False, limit: int = 100) -> tuple[SessionShape, ...]:
+        answer = self.request("list_sessions", all=everywhere, limit=limit)
+        return answer.data_as(frames.Sessions).sessions
+
+    def new_session(self) -> SessionShape:
+        return self.request("new_session").data_as(frames.SessionLoaded).session
+
+    def load_session(self, session: str) -> SessionShape:
+        """Go on with a kept session: a path, the beginning of an id, or `latest`."""
+        answer = self.request("load_session", session=session)
+        return answer.data_as(frames.SessionLoaded).session
+
+    def fork_session(
+        self, session: str = "", at: str | int | None = None, *, load: bool = True
+    ) -> SessionShape:
+        """Copy a session, up to an entry or so many messages, and go on there."""
+        answer = self.request("fork_session", session=session, at=at, load=load)
+        return answer.data_as(frames.SessionLoaded).session
+
+    def export_session(self, session: str = "", format: str = "zotsession", path: str = "") -> str:
+        """A session as text, or as a file where a path is given; the text, or the file's path."""
+        answer = self.request("export_session", session=session, format=format, path=path)
+        data = answer.data_as(frames.SessionExported)
+        text = data.path if path else data.content
+        return "" if text is UNSET else text
+
+    def checkpoints(self) -> tuple[CheckpointShape, ...]:
+        """The prompts of the conversation: where `rewind` can go back to."""
+        return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Go back to before a prompt (the last one), with the conversation, with the files that
+        tools changed since, or both; `preview`: only say what would be done."""
+        answer = self.request(
+            "rewind",
+            to=to,
+            conversation=conversation,
+            files=files,
+            preview=preview,
+            force=force,
+        )
+        return answer.data_as(frames.Rewound)
+
+    def changed_files(self) -> tuple[ChangedFileShape, ...]:
+        """What tools changed in this session, each file with its diff from before to now."""
+        return self.request("get_changes").data_as(frames.Changes).files
+
+    # --- commands, questions, the shell ------------------------------------------------------
+
+    def commands(self) -> tuple[CommandShape, ...]:
+        """What a person can type after a slash."""
+        return self.request("get_commands").data_as(frames.Commands).commands
+
+    def run_command(self, name: str, args: str = "") -> CommandRan:
+        """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
+        answer = self.request("run_command", name=name, args=args, submit=False)
+        return answer.data_as(frames.CommandRan)
+
+    def run_shell(self, command: str, *, hidden: bool = False) -> ShellRan:
+        """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
+        answer = self.request("run_shell", command=command, hidden=hidden)
+        return answer.data_as(frames.ShellRan)
+
+    def abort_shell(self) -> None:
+        self.request("abort_shell")
+
+    def answer(
+        self,
+        request_id: str,
+        value: str | None = None,
+        *,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Answer an ExtAsk (feature `dialogs`)."""
+        self.request(
+            "answer",
+            request_id=request_id,
+            value=value,
+            confirmed=confirmed,
+            cancelled=cancelled,
+        )
+
+
+def image_fields(image: Image) -> dict[str, str]:
+    return {"mime_type": image.mime_type, "data": b64encode(image.data).decode()}

@@ -1,0 +1,149 @@
+"""The board: every agent there is, kept up to date by looking at their logs, and what changed since
+a browser last heard of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.errors import ConfigError
+from zot.glasspane.watched import Tail, WatchedAgent, WatchedStream
+from zot.swarm.agent import AgentSummary
+from zot.swarm.local import LocalSwarm
+from zot.swarm.log import agent_folders, shared_streams
+from zot.swarm.task import NoSuchAgent, SwarmError
+
+LOOK_SECONDS = 1.0
+"""Between two looks for agents that are new or were removed."""
+
+
+class Totals(Struct, frozen=True):
+    cost_usd: float
+    cost_known: bool
+    tokens: int
+
+
+class BoardAgent(Struct, frozen=True):
+    """A row of the board."""
+
+    summary: AgentSummary
+    version: int
+    """Grows with each change that a page should show."""
+    control: bool
+
+
+class Board:
+    def __init__(self, home: Path, environment: Mapping[str, str], files: Sequence[Path]) -> None:
+        self._folder = home / "swarm"
+        self._streams = shared_streams(home)
+        self._swarm = LocalSwarm(home, environment)
+        self._tails: dict[str, Tail] = {}
+        self._rows: dict[str, BoardAgent] = {}
+        self._version = 0
+        self._looked = 0.0
+        for path in files:
+            if not path.is_file():
+                raise ConfigError(f"cannot show {str(path)!r}: it is not a file")
+            self._add(Tail(WatchedStream(self._new_name(path), path)))
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def refresh(self) -> None:
+        """Read what the agents wrote since the last time."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS:
+            self._looked = now
+            self._look_for_agents()
+        for id, tail in self._tails.items():
+            if tail.catch_up() or self._may_change_by_itself(id):
+                self._update(id, tail)
+
+    def rows(self, since: int = 0) -> list[BoardAgent]:
+        """What is newer than a version; of version 0: everything."""
+        return [row for row in self._rows.values() if row.version > since]
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(self._rows)
+
+    def totals(self) -> Totals:
+        summaries = [row.summary for row in self._rows.values()]
+        return Totals(
+            cost_usd=sum(summary.cost_usd for summary in summaries),
+            cost_known=all(summary.cost_known for summary in summaries),
+            tokens=sum(summary.input_tokens + summary.output_tokens for summary in summaries),
+        )
+
+    def log(self, id: str) -> Path:
+        if id not in self._tails:
+            raise NoSuchAgent(f"no agent {id!r}")
+        return self._tails[id].watched.log
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _add(self, tail: Tail) -> None:
+        self._tails[tail.watched.id] = tail
+        tail.catch_up()
+        self._update(tail.watched.id, tail)
+
+    def _update(self, id: str, tail: Tail) -> None:
+        summary = tail.watched.summary()
+        before = self._rows.get(id)
+        if before is None or _without_clock(before.summary) != _without_clock(summary):
+            self._version += 1
+            self._rows[id] = BoardAgent(summary, self._version, tail.watched.control)
+
+    def _may_change_by_itself(self, id: str) -> bool:
+        """Silence is a change too: an agent that says nothing stalls."""
+        return self._rows[id].summary.stage in ("working", "needs_you")
+
+    def _look_for_agents(self) -> None:
+        folders = {folder.id: folder for folder in agent_folders(self._folder)}
+        for id, tail in list(self._tails.items()):
+            if isinstance(tail.watched, WatchedAgent) and id not in folders:
+                del self._tails[id], self._rows[id]
+                self._version += 1
+        for id, folder in folders.items():
+            if id not in self._tails:
+                try:
+                    task = folder.task()
+                except SwarmError:
+                    continue  # it cannot be read; `zot swarm list` says why
+                if task is not None:
+                    self._add(Tail(WatchedAgent(folder, task)))
+        shown = {tail.watched.log for tail in self._tails.values()}
+        for path in sorted(self._streams.glob("*.jsonl")):
+            if path not in shown:
+                self._add(Tail(WatchedStream(self._new_name(path), path)))
+        self._mark_dead()
+
+    def _mark_dead(self) -> None:
+        """Without a supervisor no agent runs, whatever the last row of its log says."""
+        if self._swarm.is_supervised():
+            return
+        for id, tail in self._tails.items():
+            if isinstance(tail.watched, WatchedAgent) and tail.watched.agent.alive:
+                tail.watched.agent.alive = False
+                self._update(id, tail)
+
+    def _new_name(self, path: Path) -> str:
+        """After its file; two files may have one name."""
+        name, number = path.stem, 1
+        while name in self._tails:
+            number += 1
+            name = f"{path.stem}-{number}"
+        return name
+
+
+def _without_clock(summary: AgentSummary) -> AgentSummary:
+    """The summary without what changes with every look."""
+    questions = tuple(
+        replace(question, asked_seconds=0.0, left_seconds=None) for question in summary.questions
+    )
+    return replace(summary, questions=questions)

@@ -1,0 +1,100 @@
+"""Who may see and do what: a token becomes a cookie; Host, Origin and a header are checked."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Literal
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+Role = Literal["see", "answer", "drive"]
+ORDER: tuple[Role, ...] = ("see", "answer", "drive")
+"""Each may do what those before it may."""
+COOKIE = "zot_glasspane"
+HEADER = "x-zot"
+"""A form of another site cannot send it."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SAFE_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class Denied(Exception):
+    """The request is not answered; the text says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Guard(Struct, frozen=True):
+    tokens: Mapping[Role, str]
+    hosts: frozenset[str]
+    """Names and ports that the page may be called by."""
+    secure: bool = False
+    """Served with TLS: the cookie is only sent so."""
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """A name of a stranger's that points here must not see the page (DNS rebinding)."""
+        host = headers.get("host", "").lower()
+        if host not in self.hosts:
+            raise Denied(421, f"this page is not called {host!r}")
+
+    def check_origin(self, headers: Mapping[str, str]) -> None:
+        """Only our own page may change something."""
+        if headers.get(HEADER) != "1":
+            raise Denied(403, f"the header {HEADER} is missing")
+        origin = headers.get("origin", "")
+        if origin and urlsplit(origin).netloc.lower() not in self.hosts:
+            raise Denied(403, f"not from {origin!r}")
+
+    def role(self, headers: Mapping[str, str]) -> Role | None:
+        """What the browser with this cookie may do."""
+        try:
+            jar = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return None
+        return self.role_of(jar[COOKIE].value) if COOKIE in jar else None
+
+    def role_of(self, token: str) -> Role | None:
+        known: Role | None = None
+        for role, expected in self.tokens.items():  # all of them, in the same time
+            if hmac.compare_digest(token.encode(), expected.encode()):
+                known = role
+        return known
+
+    def need(self, headers: Mapping[str, str], role: Role) -> None:
+        have = self.role(headers)
+        if have is None:
+            raise Denied(401, "open the page with the address that zot glasspane printed")
+        if ORDER.index(have) < ORDER.index(role):
+            raise Denied(403, f"this token may {have}, not {role}")
+
+    def cookie(self, token: str) -> str:
+        return f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict" + (
+            "; Secure" if self.secure else ""
+        )
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def names_of(host: str, port: int, further: tuple[str, ...] = ()) -> frozenset[str]:
+    """What a browser may call this server."""
+    names = {host, *further}
+    if host in ("127.0.0.1", "localhost", "::1"):
+        names |= {"127.0.0.1", "localhost", "[::1]"}
+    return frozenset(f"{name}:{port}".lower() for name in names)

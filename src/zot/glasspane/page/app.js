@@ -1,0 +1,138 @@
+// The whole page: logs in with the token of its address, keeps the board up to date, shows what is asked for.
+import { AgentView } from "./agent.js";
+import { BoardView, ORDER, stageOf } from "./board.js";
+import { attempt, count, el, money, note, post, replace, setText } from "./dom.js";
+
+const main = document.getElementById("main");
+const agents = new Map();
+const board = new BoardView((id) => { location.hash = `#/agent/${encodeURIComponent(id)}`; });
+let view = board;
+let directory = "";
+let source = null;
+
+async function begin() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token) {
+    history.replaceState(null, "", location.pathname);
+    try {
+      const answer = await post("login", { token });
+      directory = answer.directory;
+      document.body.dataset.role = answer.role;
+    } catch (error) {
+      replace(main, el("p", { class: "empty" }, error.message));
+      return;
+    }
+  }
+  listen();
+  addEventListener("hashchange", route);
+  route();
+  setInterval(() => { view.tick(); }, 1000);
+}
+
+function listen() {
+  source = new EventSource("events");
+  source.addEventListener("snapshot", (event) => { agents.clear(); take(JSON.parse(event.data)); });
+  source.addEventListener("changes", (event) => take(JSON.parse(event.data)));
+  source.onopen = () => link("");
+  source.onerror = () => {
+    link(source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : "connecting again …");
+  };
+}
+
+function link(text) {
+  setText(document.getElementById("link"), text);
+  document.body.classList.toggle("offline", Boolean(text));
+}
+
+function take({ agents: rows, removed, totals }) {
+  for (const id of removed) agents.delete(id);
+  for (const row of rows) {
+    const before = agents.get(row.summary.id);
+    if (before && stageOf(before.summary) !== stageOf(row.summary)) tell(row.summary);
+    agents.set(row.summary.id, row);
+  }
+  const waiting = [...agents.values()].filter(({ summary }) => summary.stage === "needs_you").length;
+  document.title = waiting ? `(${waiting}) Glasspane` : "Glasspane";
+  setText(document.getElementById("totals"), `${agents.size} agents · ${money(totals.cost_usd, totals.cost_known)} · ${count(totals.tokens)} tokens`);
+  board.update(agents);
+  if (view !== board && agents.has(view.id)) view.update(agents.get(view.id));
+}
+
+// A person who asked for it hears of the two moments that matter, while looking elsewhere.
+function tell(summary) {
+  if (!("Notification" in window) || Notification.permission !== "granted" || document.hasFocus()) return;
+  if (summary.stage === "needs_you" || summary.stage === "done") {
+    new Notification(`${summary.stage === "done" ? "Done" : "Needs you"}: ${summary.task.split("\n")[0].slice(0, 80)}`, { tag: summary.id });
+  }
+}
+
+function route() {
+  const match = location.hash.match(/^#\/agent\/(.+)$/);
+  if (view !== board) view.close();
+  if (match) {
+    const id = decodeURIComponent(match[1]);
+    view = new AgentView(id, () => { location.hash = "#/"; });
+    if (agents.has(id)) view.update(agents.get(id));
+  } else {
+    view = board;
+    board.draw();
+  }
+  replace(main, view.node);
+}
+
+// --- a new task ------------------------------------------------------------------------------------
+
+function newTask() {
+  if (document.querySelector("dialog")) return;
+  const field = (label, name, props = {}) => el("label", {}, label, el("input", { name, ...props }));
+  const prompt = el("textarea", { name: "prompt", rows: "5", required: true, placeholder: "What is to be done?" });
+  const form = el("form", { method: "dialog" }, el("h2", {}, "New task"), prompt,
+    field("Directory", "directory", { value: directory }), field("Model", "model", { placeholder: "as configured" }), field("Begin with", "base", { placeholder: "what is checked out" }),
+    field("At most, USD", "max_cost", { type: "number", step: "0.01", min: "0.01" }), field("Ask before", "approve", { placeholder: "bash,write,edit or all" }),
+    el("div", { class: "buttons" }, el("button", { class: "main", value: "go" }, "Begin"), el("button", { value: "no", formnovalidate: true }, "Cancel")));
+  const dialog = el("dialog", {}, form);
+  dialog.addEventListener("close", async () => {
+    dialog.remove();
+    if (dialog.returnValue !== "go") return;
+    const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+    if (fields.max_cost) fields.max_cost = Number(fields.max_cost);
+    if (fields.approve) fields.approve = fields.approve.split(",").map((word) => word.trim()).filter(Boolean);
+    const answer = await attempt(() => post("agents", fields));
+    if (answer) location.hash = `#/agent/${encodeURIComponent(answer.id)}`;
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  prompt.focus();
+}
+
+// --- keys and looks --------------------------------------------------------------------------------
+
+function theme(next) {
+  document.documentElement.dataset.theme = next;
+  try { localStorage.setItem("theme", next); } catch { /* private windows forget */ }
+}
+
+function toggleTheme() {
+  const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  theme(dark ? "light" : "dark");
+}
+
+addEventListener("keydown", (event) => {
+  const writes = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+  if (event.key === "Escape" && writes) { event.target.blur(); return; }
+  if (writes || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
+  if (view.key(event)) event.preventDefault();
+  else if (event.key === "n") { event.preventDefault(); newTask(); }
+  else if (event.key === "t") toggleTheme();
+  else if (event.key === "g") {
+    const next = [...agents.values()].sort((a, b) => ORDER.indexOf(stageOf(a.summary)) - ORDER.indexOf(stageOf(b.summary)))[0];
+    if (next) location.hash = `#/agent/${encodeURIComponent(next.summary.id)}`;
+  }
+});
+document.getElementById("theme").addEventListener("click", () => {
+  toggleTheme();
+  if ("Notification" in window && Notification.permission === "default") Notification.requestPermission();
+});
+document.getElementById("new").addEventListener("click", newTask);
+try { const saved = localStorage.getItem("theme"); if (saved) theme(saved); } catch { /* none */ }
+begin().catch((error) => note(error.message));

@@ -1,0 +1,107 @@
+// The board: a row an agent, those that need somebody first.
+import { age, count, el, money, replace, setText } from "./dom.js";
+
+export const ORDER = ["needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled"];
+const LABELS = { needs_you: "needs you", failed: "failed", lost: "lost", stalled: "stalled", working: "working", queued: "queued", done: "done", cancelled: "cancelled" };
+
+export function stageOf(summary) {
+  return summary.stalled ? "stalled" : summary.stage;
+}
+
+export class BoardView {
+  constructor(open) {
+    this.open = open;
+    this.rows = new Map();
+    this.filter = "";
+    this.stage = "";
+    this.chips = el("div", { class: "chips", role: "toolbar" });
+    this.search = el("input", { type: "search", placeholder: "Filter (/)", "aria-label": "Filter", oninput: () => { this.filter = this.search.value.toLowerCase(); this.draw(); } });
+    this.list = el("div", { class: "rows", role: "list" });
+    this.empty = el("p", { class: "quiet empty" }, "No agents yet. Press n for a new task, or: zot swarm new \"what is to be done\"");
+    this.node = el("section", { class: "board" }, el("div", { class: "bar" }, this.chips, this.search), this.list, this.empty);
+    this.agents = new Map();
+    this.selected = "";
+  }
+
+  update(agents) {
+    this.agents = agents;
+    this.draw();
+  }
+
+  sorted() {
+    const shown = [...this.agents.values()].filter(({ summary }) => {
+      if (this.stage && stageOf(summary) !== this.stage) return false;
+      return !this.filter || `${summary.id} ${summary.task} ${summary.directory} ${summary.model}`.toLowerCase().includes(this.filter);
+    });
+    return shown.sort((a, b) => ORDER.indexOf(stageOf(a.summary)) - ORDER.indexOf(stageOf(b.summary)) || b.summary.since - a.summary.since);
+  }
+
+  draw() {
+    const counts = new Map();
+    for (const { summary } of this.agents.values()) counts.set(stageOf(summary), (counts.get(stageOf(summary)) || 0) + 1);
+    replace(this.chips, ...ORDER.filter((stage) => counts.has(stage)).map((stage) =>
+      el("button", { class: `chip ${stage}`, "aria-pressed": String(this.stage === stage), onclick: () => { this.stage = this.stage === stage ? "" : stage; this.draw(); } }, `${LABELS[stage]} ${counts.get(stage)}`)));
+    this.empty.hidden = this.agents.size > 0;
+    const sorted = this.sorted();
+    const ids = new Set(sorted.map((agent) => agent.summary.id));
+    for (const [id, row] of this.rows) if (!ids.has(id)) { row.node.remove(); this.rows.delete(id); }
+    let before = this.list.firstChild;
+    for (const agent of sorted) {
+      const id = agent.summary.id;
+      if (!this.rows.has(id)) this.rows.set(id, this.makeRow(id));
+      const row = this.rows.get(id);
+      this.fill(row, agent.summary);
+      if (row.node !== before) this.list.insertBefore(row.node, before);
+      else before = before.nextSibling;
+    }
+    this.mark();
+  }
+
+  makeRow(id) {
+    const part = (name) => el("span", { class: name });
+    const row = { state: part("state"), since: part("since"), task: part("task"), doing: part("doing"), facts: part("facts") };
+    row.node = el("a", { class: "row", role: "listitem", href: `#/agent/${encodeURIComponent(id)}` }, row.state, row.since, el("span", { class: "what" }, row.task, row.doing), row.facts);
+    return row;
+  }
+
+  fill(row, summary) {
+    row.summary = summary;
+    const stage = stageOf(summary);
+    row.node.dataset.stage = stage;
+    setText(row.state, LABELS[stage]);
+    setText(row.task, summary.task.split("\n")[0]);
+    setText(row.doing, summary.doing);
+    const facts = [`turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), `${count(summary.input_tokens + summary.output_tokens)} tok`];
+    if (summary.diff.files) facts.push(`+${summary.diff.added} −${summary.diff.removed}`);
+    if (summary.merged) facts.push("merged");
+    if (summary.model) facts.push(summary.model);
+    setText(row.facts, facts.join(" · "));
+    setText(row.since, age(Date.now() / 1000 - summary.since));
+  }
+
+  tick() {
+    for (const row of this.rows.values()) setText(row.since, age(Date.now() / 1000 - row.summary.since));
+  }
+
+  mark() {
+    for (const [id, row] of this.rows) row.node.classList.toggle("selected", id === this.selected);
+  }
+
+  move(step) {
+    const ids = this.sorted().map((agent) => agent.summary.id);
+    if (!ids.length) return;
+    const at = ids.indexOf(this.selected);
+    this.selected = ids[Math.min(ids.length - 1, Math.max(0, at + step))];
+    this.mark();
+    this.rows.get(this.selected).node.scrollIntoView({ block: "nearest" });
+  }
+
+  key(event) {
+    if (event.key === "j" || event.key === "ArrowDown") this.move(1);
+    else if (event.key === "k" || event.key === "ArrowUp") this.move(-1);
+    else if (event.key === "Enter" && this.selected) this.open(this.selected);
+    else if (event.key === "/") this.search.focus();
+    else return false;
+    return true;
+  }
+}

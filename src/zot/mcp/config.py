@@ -1,0 +1,316 @@
+"""Which MCP servers there are: the `mcpServers` of files, and of programs that embed zot.
+
+Nothing is started here, and no variable is looked up before its server is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.errors import ConfigError
+from zot.files import read_bytes, read_own
+from zot.home import RPC_TOKEN
+from zot.provider.types import Json
+
+PROJECT_FILE = ".mcp.json"
+USER_FILE = "mcp.json"
+MAX_BYTES = 1024 * 1024
+MAX_SERVERS = 200
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names end up in names of files (the log) and of tools, so they are kept plain."""
+START_SECONDS = 30.0
+CALL_SECONDS = 300.0
+LONGEST = 3_600.0
+
+Origin = Literal["given", "user", "project"]
+"""`given`: by a program that embeds zot; it counts first, then what the user wrote."""
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class OAuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the user knows about the login of a server; all of it can be found out, if not."""
+
+    client_id: str = ""
+    client_secret: str = ""
+    scopes: tuple[str, ...] = ()
+    callback_port: int = 0
+    client_metadata_url: str = ""
+
+
+class ServerConfig(Struct, frozen=True):
+    name: str
+    origin: Origin
+    folder: str
+    """Where its program runs, and for a project's server a part of what is trusted."""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    url: str = ""
+    headers: dict[str, str] = {}
+    oauth: OAuthConfig = OAuthConfig()
+    enabled: bool = True
+    tools: tuple[str, ...] | None = None
+    """The only ones to offer; None: all."""
+    timeout: float = CALL_SECONDS
+    startup_timeout: float = START_SECONDS
+    lazy: bool | None = None
+    """Whether its tools stand behind the one tool `mcp`; None: if there are many."""
+    required: bool = False
+    trust: bool = False
+    """The user believes what it says about its tools: those that only read run unasked."""
+    network: bool = False
+    """With --jail: whether it may use the network."""
+
+    @property
+    def shown(self) -> str:
+        """What a person should see before it is started."""
+        words = [f"{name}={value!r}" for name, value in self.env.items()]
+        return self.url or " ".join([*words, self.command, *map(repr, self.args)])
+
+
+class _Entry(Struct):
+    """One of `mcpServers`, as several programs write it."""
+
+    type: str = ""
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    url: str = ""
+    httpUrl: str = ""  # the name in the file
+    headers: dict[str, str] = {}
+    oauth: OAuthConfig = OAuthConfig()
+    enabled: bool = True
+    disabled: bool = False
+    tools: tuple[str, ...] | None = None
+    timeout: float = CALL_SECONDS
+    startup_timeout: float = START_SECONDS
+    lazy: bool | None = None
+    required: bool = False
+    trust: bool = False
+    network: bool = False
+
+
+class Configured(Struct, frozen=True):
+    servers: tuple[ServerConfig, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+# --- from files and programs -----------------------------------------------------------------
+
+
+def user_path(home: str) -> str:
+    return os.path.join(home, USER_FILE)
+
+
+def project_path(cwd: str) -> str:
+    return os.path.join(cwd, PROJECT_FILE)
+
+
+def read_all(
+    cwd: str, home: str, given: Mapping[str, Json], *, files: bool, trusted: bool
+) -> Configured:
+    """Every server, each name once: a project's may not take the name of a user's."""
+    parts = [parse_servers(given, "given", cwd)] if given else []
+    if files:
+        parts.append(read_file(user_path(home), "user", cwd, None))
+        if trusted:
+            parts.append(read_file(project_path(cwd), "project", cwd, cwd))
+    servers: dict[str, ServerConfig] = {}
+    problems = [problem for part in parts for problem in part.problems]
+    for server in (server for part in parts for server in part.servers):
+        first = servers.setdefault(server.name, server)
+        if first is not server:
+            problems.append(
+                f"the MCP server {server.name!r} of the {server.origin} is left out: "
+                f"there is one of that name ({first.origin}); rename it"
+            )
+    return Configured(tuple(servers.values())[:MAX_SERVERS], tuple(problems))
+
+
+def read_file(path: str, origin: Origin, folder: str, inside: str | None) -> Configured:
+    """The servers of a file; what is wrong with it is told, never raised."""
+    try:
+        data = read_own(path, inside, MAX_BYTES)
+    except FileNotFoundError:
+        return Configured()
+    except OSError as error:
+        return Configured(problems=(f"{path!r} is not used: {error.strerror or error}",))
+    if len(data) > MAX_BYTES:
+        return Configured(problems=(f"{path!r} is not used: it has more than {MAX_BYTES} bytes",))
+    try:
+        return parse_servers(decode_file(data), origin, folder)
+    except ConfigError as error:
+        return Configured(problems=(f"{path!r} is not used: {error}",))
+
+
+def decode_file(data: bytes) -> dict[str, Json]:
+    """The entries of a file. Raises ConfigError."""
+    try:
+        content = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"it is not valid JSON: {error}") from error
+    servers = content.get("mcpServers") if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigError('it must be {"mcpServers": {NAME: {...}, ...}}')
+    return servers
+
+
+def parse_servers(entries: Mapping[str, Json], origin: Origin, folder: str) -> Configured:
+    """The servers of a mapping from names to entries; one that is wrong does not harm the rest."""
+    servers, problems = [], []
+    for name, entry in entries.items():
+        try:
+            servers.append(parse_server(name, entry, origin, folder))
+        except ConfigError as error:
+            problems.append(f"the MCP server {name!r:.80} is left out: {error}")
+    return Configured(tuple(servers), tuple(problems))
+
+
+def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerConfig:
+    """Raises ConfigError, which says what is wrong with the entry."""
+    if NAME.fullmatch(name) is None:
+        raise ConfigError("its name must have 1 to 64 letters, digits, dots, - or _")
+    try:
+        raw = msgspec.convert(entry, _Entry)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ConfigError(str(error)) from error
+    url = raw.httpUrl or raw.url
+    if bool(url) == bool(raw.command):
+        raise ConfigError("it needs either `command` or `url`")
+    if raw.type == "sse":
+        raise ConfigError("the old SSE transport is not spoken; use its streamable HTTP address")
+    for seconds in (raw.timeout, raw.startup_timeout):
+        if not 0 < seconds <= LONGEST:
+            raise ConfigError(f"a timeout is given in seconds, up to {LONGEST:g}, not {seconds!r}")
+    for text in (raw.command, *raw.args, *raw.env, *raw.env.values(), raw.cwd):
+        if "\0" in text:
+            raise ConfigError("it holds a NUL character")
+    return ServerConfig(
+        name=name,
+        origin=origin,
+        folder=os.path.abspath(os.path.join(folder, os.path.expanduser(raw.cwd))),
+        command=raw.command,
+        args=raw.args,
+        env=raw.env,
+        url=url,
+        headers=raw.headers,
+        oauth=raw.oauth,
+        enabled=raw.enabled and not raw.disabled,
+        tools=raw.tools,
+        timeout=raw.timeout,
+        startup_timeout=raw.startup_timeout,
+        lazy=raw.lazy,
+        required=raw.required,
+        trust=raw.trust and origin != "project",  # nobody vouches for himself
+        network=raw.network and origin != "project",
+    )
+
+
+def from_acp(servers: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
+    """ACP's list of servers, with its lists of names and values, as entries by name."""
+    entries: dict[str, Json] = {}
+    for server in servers:
+        entry = dict(server)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(entry.pop("name", ""))).strip("-._")[:64]
+        for field in ("env", "headers"):
+            pairs = entry.get(field)
+            if isinstance(pairs, list):
+                entry[field] = {
+                    str(pair.get("name", "")): str(pair.get("value", ""))
+                    for pair in pairs
+                    if isinstance(pair, dict)
+                }
+        entry.pop("_meta", None)
+        entries[name or f"server-{len(entries) + 1}"] = entry
+    return entries
+
+
+# --- what it stands for ----------------------------------------------------------------------
+
+
+def fingerprint(server: ServerConfig) -> str:
+    """Another one for every entry that starts something else, or asks somebody else."""
+    # `./server.py` is another program in another project.
+    place = os.path.realpath(server.folder) if server.origin == "project" else ""
+    parts: Sequence[Json] = (
+        place,
+        server.command,
+        server.args,
+        sorted(server.env.items()),
+        server.url,
+        sorted(server.headers.items()),
+        msgspec.to_builtins(server.oauth),
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+
+
+def expanded(
+    server: ServerConfig, environ: Mapping[str, str], keys: Collection[str]
+) -> ServerConfig:
+    """The server with `${VAR}` and `${VAR:-default}` filled in. A project's file may not use the
+    variables named by `keys`, which hold keys of the user's.
+
+    Raises:
+        ConfigError: a variable is not set, or may not be used.
+    """
+    withheld = {RPC_TOKEN, *(keys if server.origin == "project" else ())}
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if name in withheld:
+            raise ConfigError(
+                f"${{{name}}} holds a key of yours, which a project's file may not use; "
+                f"put the server into your own {USER_FILE}"
+            )
+        if environ.get(name):
+            return environ[name]
+        if default is None:
+            raise ConfigError(f"the variable {name} is not set")
+        return str(default)
+
+    def fill(text: str) -> str:
+        return _VARIABLE.sub(value, text)
+
+    return replace(
+        server,
+        command=os.path.expanduser(fill(server.command)),
+        args=tuple(map(fill, server.args)),
+        env={name: fill(text) for name, text in server.env.items()},
+        url=fill(server.url),
+        headers={name: fill(text) for name, text in server.headers.items()},
+        oauth=replace(server.oauth, client_secret=fill(server.oauth.client_secret)),
+    )
+
+
+# --- changing a file -------------------------------------------------------------------------
+
+
+def changed_file(path: str, name: str, entry: Mapping[str, Json] | None) -> bytes:
+    """The file with one entry put in, or taken out; all else stays as it is.
+
+    Raises:
+        ConfigError: the file cannot be read, or there is no such entry to take out.
+    """
+    data = read_bytes(path)
+    try:
+        content = msgspec.json.decode(data) if data and data.strip() else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path!r} is not valid JSON: {error}; repair it") from error
+    servers = content.setdefault("mcpServers", {}) if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigError(f'{path!r} must be {{"mcpServers": {{NAME: {{...}}}}}}; repair it')
+    if entry is not None:
+        servers[name] = dict(entry)
+    elif servers.pop(name, None) is None:
+        raise ConfigError(f"there is no MCP server {name!r} in {path!r}")
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

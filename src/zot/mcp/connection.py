@@ -1,0 +1,380 @@
+"""A conversation with one server, of either era: the handshake, its lists, calls and questions.
+
+It knows no transport (see link.py) and no tool of the loop (see tool.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from zot.cancel import Cancel
+from zot.errors import McpError
+from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
+from zot.mcp import protocol
+from zot.mcp.link import Ask, Link, McpFault, McpTimeout, Patience
+from zot.mcp.protocol import (
+    LEGACY,
+    MODERN,
+    Era,
+    Listed,
+    PromptInfo,
+    ToolInfo,
+    Unusable,
+    decoded,
+)
+from zot.provider.types import Json
+
+PROBE_SECONDS = 5.0
+"""How long a server may be silent about its version before the older handshake is tried."""
+MAX_ROUNDS = 8
+"""How often one call may come back with questions."""
+MAX_INSTRUCTIONS = 4_096
+
+TakeProgress = Callable[[str], None]
+MakeLink = Callable[["McpConnection"], Link]
+
+
+class Asker(Protocol):
+    """Puts a server's questions to the person in front of zot."""
+
+    def can_ask(self) -> bool: ...
+
+    def elicit(self, params: Json, cancel: Cancel) -> dict[str, Json]:
+        """The answer to `elicitation/create`, whatever the person does."""
+        ...
+
+
+class McpConnection:
+    """Open after `open`. Safe for several threads: each request waits for itself."""
+
+    def __init__(self, make_link: MakeLink, asker: Asker, changed: Callable[[], None]) -> None:
+        """`changed` is called when the server says that its lists did."""
+        self._asker = asker
+        self._changed = changed
+        self._tokens = count(1)
+        self._capabilities: dict[str, Json] = {}
+        self.version = MODERN
+        self.instructions = ""
+        self.link = make_link(self)
+
+    @property
+    def era(self) -> Era:
+        return "modern" if self.version == MODERN else "legacy"
+
+    # --- the handshake -----------------------------------------------------------------------
+
+    def open(self, era: Era | None, patience: Patience, cancel: Cancel) -> None:
+        """Find out how the server speaks; `era`: how it did the last time.
+
+        Raises:
+            McpError: it does not, or not a version that is spoken here.
+            Cancelled: nobody wants it any more.
+        """
+        silent = False
+        if era != "legacy":
+            try:
+                self._discover(self._probe(patience), cancel)
+                return
+            except McpTimeout:
+                silent = True
+            except McpFault as error:
+                version = self._offered(error)
+                if version == MODERN:
+                    raise
+        try:
+            self._initialize(patience, cancel)
+        except McpFault:
+            if not silent and era is None:
+                raise
+            # It was slow to start, or is not what it was the last time.
+            self._discover(patience, cancel)
+
+    def _probe(self, patience: Patience) -> Patience:
+        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left))
+
+    def _offered(self, error: McpFault) -> str | None:
+        """The version that a server offers which refused ours; None: it said nothing like that."""
+        fault = error.fault
+        if fault.code not in protocol.MODERN_ERRORS or not isinstance(fault.data, dict):
+            return None
+        version = protocol.common_version(fault.data.get("supported"))
+        if version is None:
+            raise McpError(f"it speaks no version of MCP that zot does: {error}") from error
+        return version
+
+    def _discover(self, patience: Patience, cancel: Cancel) -> None:
+        self.version = MODERN
+        result = decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
+        version = protocol.common_version(result.get("supportedVersions"))
+        if version is None:
+            raise McpError("it speaks no version of MCP that zot does")
+        if version != MODERN:
+            self._initialize(patience, cancel)
+            return
+        self._learn(result)
+        if self._tells_changes():
+            wanted = {"notifications": {"toolsListChanged": True, "promptsListChanged": True}}
+            self.link.listen("subscriptions/listen", self._with_meta(wanted, None))
+
+    def _initialize(self, patience: Patience, cancel: Cancel) -> None:
+        self.version = LEGACY[0]
+        params = {
+            "protocolVersion": self.version,
+            "capabilities": protocol.capabilities(dialogs=self._asker.can_ask()),
+            "clientInfo": protocol.client_info(),
+        }
+        result = decoded(self._ask("initialize", params, patience, cancel))
+        version = result.get("protocolVersion")
+        if version not in LEGACY:
+            raise McpError(f"it wants version {version!r:.80} of MCP, which zot does not speak")
+        self.version = version
+        self._learn(result)
+        self.link.notify("notifications/initialized", {})
+
+    def _learn(self, result: dict[str, Json]) -> None:
+        offered = result.get("capabilities")
+        self._capabilities = offered if isinstance(offered, dict) else {}
+        instructions = result.get("instructions")
+        if isinstance(instructions, str):
+            self.instructions = protocol.visible_text(instructions[:MAX_INSTRUCTIONS])
+
+    def _tells_changes(self) -> bool:
+        lists = (self._capabilities.get("tools"), self._capabilities.get("prompts"))
+        return any(isinstance(part, dict) and part.get("listChanged") for part in lists)
+
+    # --- lists -------------------------------------------------------------------------------
+
+    def list_all(self, patience: Patience, cancel: Cancel) -> Listed:
+        """All that the server brings. Raises McpError, Cancelled."""
+        tools: dict[str, ToolInfo] = {}
+        dropped: list[str] = []
+        if "tools" in self._capabilities:
+            for raw in self._pages("tools/list", "tools", patience, cancel):
+                try:
+                    tool = protocol.read_tool(raw, http=self.link.is_http)
+                    tools.setdefault(tool.name, tool)
+                except Unusable as error:
+                    name = raw.get("name") if isinstance(raw, dict) else None
+                    dropped.append(f"{name!r:.80}: {error}")
+        return Listed(
+            tuple(tools.values()),
+            tuple(self._prompts(patience, cancel)),
+            "resources" in self._capabilities,
+            self.instructions,
+            self.era,
+            tuple(dropped[:50]),
+        )
+
+    def _prompts(self, patience: Patience, cancel: Cancel) -> Iterator[PromptInfo]:
+        if "prompts" not in self._capabilities:
+            return
+        try:
+            for raw in self._pages("prompts/list", "prompts", patience, cancel):
+                try:
+                    yield protocol.read_prompt(raw)
+                except Unusable:
+                    continue  # a prompt is a convenience: the rest is not lost for it
+        except McpFault:
+            return  # it said it had prompts, and has none
+
+    def resources(self, patience: Patience, cancel: Cancel) -> dict[str, Json]:
+        """A line for each resource and template. Raises McpError, Cancelled."""
+        lines = [
+            _resource_line(raw, "uri")
+            for raw in self._pages("resources/list", "resources", patience, cancel)
+        ]
+        try:
+            for raw in self._pages(
+                "resources/templates/list", "resourceTemplates", patience, cancel
+            ):
+                lines.append(_resource_line(raw, "uriTemplate"))
+        except McpFault:
+            pass  # many servers have no templates, and say so by an error
+        return {"lines": lines}
+
+    def _pages(self, method: str, field: str, patience: Patience, cancel: Cancel) -> Iterator[Json]:
+        """The items of every page of a list; a server that repeats itself is not followed."""
+        cursor: str | None = None
+        cursors: set[str] = set()
+        total = 0
+        for _ in range(protocol.MAX_PAGES):
+            params = {} if cursor is None else {"cursor": cursor}
+            result = decoded(self._ask(method, params, patience, cancel))
+            items = result.get(field)
+            for item in items if isinstance(items, list) else ():
+                total += 1
+                if total > protocol.MAX_TOOLS:
+                    return
+                yield item
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str) or cursor in cursors:
+                return
+            cursors.add(cursor)
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call_tool(
+        self,
+        tool: ToolInfo,
+        args: dict[str, Json],
+        patience: Patience,
+        cancel: Cancel,
+        progress: TakeProgress,
+    ) -> dict[str, Json]:
+        """Raises McpError, Cancelled."""
+        params = {"name": tool.name, "arguments": args}
+        headers = argument_headers(tool, args) if self.link.is_http else {}
+        return self.call("tools/call", params, patience, cancel, progress, headers)
+
+    def call(
+        self,
+        method: str,
+        params: dict[str, Json],
+        patience: Patience,
+        cancel: Cancel,
+        progress: TakeProgress = lambda text: None,
+        headers: dict[str, str] | None = None,
+    ) -> dict[str, Json]:
+        """A request that may come back with questions first. Raises McpError, Cancelled."""
+        answers: dict[str, Json] = {}
+        for _ in range(MAX_ROUNDS):
+            raw = self._ask(
+                method, {**params, **answers}, patience, cancel, progress, headers=headers or {}
+            )
+            result = decoded(raw)
+            match result.get("resultType", "complete"):
+                case "complete":
+                    return result
+                case "input_required":
+                    answers = self._answers(result, cancel)
+                    patience.extend()  # the person took the time, not the server
+                case other:
+                    raise McpError(f"its result is of the unknown type {other!r:.80}")
+        raise McpError(f"it asked for more input {MAX_ROUNDS} times")
+
+    def _answers(self, result: dict[str, Json], cancel: Cancel) -> dict[str, Json]:
+        """What to send with the same call, now that its questions were answered."""
+        requests = result.get("inputRequests")
+        responses = {}
+        for key, request in requests.items() if isinstance(requests, dict) else ():
+            method = request.get("method") if isinstance(request, dict) else None
+            if method != "elicitation/create" or not self._asker.can_ask():
+                raise McpError(f"it asks for {method!r:.80}, and nobody here can answer that")
+            responses[key] = self._asker.elicit(request.get("params"), cancel)
+        answers: dict[str, Json] = {"inputResponses": responses} if responses else {}
+        if "requestState" in result:
+            answers["requestState"] = result["requestState"]
+        if not answers:
+            raise McpError("it asks for input, but not which")
+        return answers
+
+    def _ask(
+        self,
+        method: str,
+        params: dict[str, Json],
+        patience: Patience,
+        cancel: Cancel,
+        progress: TakeProgress | None = None,
+        *,
+        headers: dict[str, str] | None = None,
+        quiet: bool = False,
+    ) -> Raw:
+        token = f"zot-{next(self._tokens)}" if progress is not None else None
+        show = progress or (lambda text: None)
+        return self.link.request(
+            Ask(
+                method,
+                self._with_meta(params, token),
+                cancel,
+                patience,
+                token,
+                lambda raw: show(progress_text(raw)),
+                headers or {},
+                quiet,
+            )
+        )
+
+    def _with_meta(self, params: dict[str, Json], token: str | None) -> dict[str, Json]:
+        dialogs = self._asker.can_ask()
+        return protocol.with_meta(params, self.version, dialogs=dialogs, token=token)
+
+    # --- what the server says of its own accord ----------------------------------------------
+
+    def notified(self, notification: RpcNotification) -> None:
+        match notification.method:
+            case "notifications/tools/list_changed" | "notifications/prompts/list_changed":
+                self._changed()
+
+    def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
+        match request.method:
+            case "ping":
+                reply({})
+            case "elicitation/create" if self._asker.can_ask():
+                self._elicit(decoded(request.params), reply)
+            case method:
+                reply(RpcFault(METHOD_NOT_FOUND, f"{method} is not offered"))
+
+    def _elicit(self, params: Json, reply: Callable[[Json | RpcFault], None]) -> None:
+        """In a thread of its own: whoever reads must not wait for a person."""
+        import threading  # deferred: only where a server asks
+
+        def ask() -> None:
+            reply(self._asker.elicit(params, Cancel()))
+
+        threading.Thread(target=ask, name="mcp-elicit", daemon=True).start()
+
+    def close(self) -> None:
+        self.link.close()
+
+
+def _resource_line(raw: Json, field: str) -> str:
+    entry = raw if isinstance(raw, dict) else {}
+    about = str(entry.get("description") or entry.get("title") or "")
+    line = f"{entry.get(field, '')} {entry.get('name', '')}"
+    return protocol.visible_text(f"{line}: {protocol.first_line(about)}" if about else line)[:500]
+
+
+class _Progress(Struct):
+    progress: float = 0.0
+    total: float | None = None
+    message: str | None = None
+
+
+def progress_text(params: Raw) -> str:
+    """A sign of progress as a line for whoever watches."""
+    try:
+        told = msgspec.json.decode(params, type=_Progress)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    done = f"{told.progress:g}" + (f"/{told.total:g}" if told.total is not None else "")
+    return f"{done} {protocol.visible_text(told.message[:500])}\n" if told.message else f"{done}\n"
+
+
+def argument_headers(tool: ToolInfo, args: dict[str, Json]) -> dict[str, str]:
+    """The arguments that a server wants as headers too (HTTP, see `x-mcp-header`)."""
+    headers = {}
+    for path, name in tool.headers.items():
+        value: Json = args
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            headers[f"Mcp-Param-{name}"] = "true" if value else "false"
+        elif isinstance(value, str | int):
+            headers[f"Mcp-Param-{name}"] = header_value(str(value))
+    return headers
+
+
+def header_value(text: str) -> str:
+    """A text as a header can carry it."""
+    plain = text.isascii() and all(" " <= char <= "~" for char in text)
+    if plain and text == text.strip() and not (text.startswith("=?base64?") and text[-2:] == "?="):
+        return text
+    from binascii import b2a_base64  # deferred: few texts need it
+
+    data = text.encode("utf-8", "replace")
+    return f"=?base64?{b2a_base64(data, newline=False).decode()}?="

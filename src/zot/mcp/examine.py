@@ -1,0 +1,117 @@
+"""What `zot mcp` does: find servers, start one to look at it, change the files. Prints nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ConfigError, McpError
+from zot.files import locked, write_atomic
+from zot.home import Surroundings
+from zot.mcp import config
+from zot.mcp.dialogs import McpDialogs
+from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.server import McpServer, ServerParts
+from zot.mcp.store import ServerStore
+from zot.provider.types import Json
+
+
+class Examined(Struct, frozen=True):
+    """What a server said when it was started for a look."""
+
+    listed: Listed
+    version: str
+    seconds: float
+    changed: tuple[ToolInfo, ...]
+
+
+class ConfiguredServers:
+    """The servers of the user and of a project, for a person who looks after them."""
+
+    def __init__(
+        self, around: Surroundings, cwd: str, keys: Collection[str], *, trusted: bool
+    ) -> None:
+        """`trusted`: those of the project count; `keys`: variables that hold keys."""
+        self._around = around
+        self._cwd = cwd
+        self.store = ServerStore(around.home)
+        found = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
+        self.problems = found.problems
+        self._parts = ServerParts(
+            around.home, around.environ, keys, self.store, McpDialogs(), lambda server: None
+        )
+        self.servers = [McpServer(server, self._parts) for server in found.servers]
+
+    def find(self, name: str) -> McpServer:
+        """Raises ConfigError when there is none of that name."""
+        for server in self.servers:
+            if server.name == name:
+                return server
+        known = ", ".join(server.name for server in self.servers) or "none"
+        raise ConfigError(f"there is no MCP server {name!r}; there is: {known}")
+
+    def examine(self, name: str) -> Examined:
+        """Start a server, and see what it brings. Raises ConfigError, McpError."""
+        server = self.find(name)
+        if not server.may_start:
+            hint = f"; run `zot mcp trust {name}`" if server.config.enabled else ""
+            raise ConfigError(f"the MCP server {name!r} is {server.state.state}{hint}")
+        began = time.monotonic()
+        try:
+            connection = server.connection(Cancel())
+            server.wait_done(began + server.config.startup_timeout, Cancel())
+            if server.listed is None or server.error:
+                raise McpError(f"the MCP server {name!r} cannot be used: {server.error}")
+            seconds = time.monotonic() - began
+            changed = tuple(server.changed())
+            return Examined(server.listed, connection.version, seconds, changed)
+        finally:
+            server.close()
+
+    def trust(self, name: str, *, hints: bool | None) -> McpServer:
+        """Let a server start, and agree to its tools as they were seen last."""
+        server = self.find(name)
+        server.allow(hints=hints)
+        server.accept()
+        return server
+
+    # --- the files ---------------------------------------------------------------------------
+
+    def path(self, *, project: bool) -> str:
+        return config.project_path(self._cwd) if project else config.user_path(self._around.home)
+
+    def add(self, name: str, entry: Mapping[str, Json], *, project: bool) -> McpServer:
+        """Write an entry. Raises ConfigError when it is wrong, or there is one of that name."""
+        server = config.parse_server(name, entry, "project" if project else "user", self._cwd)
+        path = self.path(project=project)
+        if any(other.name == name for other in self.servers):
+            raise ConfigError(f"there is an MCP server {name!r} already: zot mcp remove {name}")
+        self._write(path, name, entry, project=project)
+        added = McpServer(server, self._parts)
+        if project:
+            added.allow()  # who writes it, means it
+        return added
+
+    def remove(self, name: str, *, project: bool) -> None:
+        """Raises ConfigError when there is none."""
+        self._write(self.path(project=project), name, None, project=project)
+        for server in self.servers:
+            if server.name == name:
+                self.store.forget(server.fingerprint)
+
+    def _write(
+        self, path: str, name: str, entry: Mapping[str, Json] | None, *, project: bool
+    ) -> None:
+        try:
+            if project:  # a file of the project: no lock of ours beside it
+                mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
+                write_atomic(path, config.changed_file(path, name, entry), mode)
+                return
+            with locked(path):
+                write_atomic(path, config.changed_file(path, name, entry))
+        except OSError as error:
+            raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error

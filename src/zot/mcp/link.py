@@ -1,0 +1,199 @@
+"""What carries MCP messages to a server and back: the parts that every transport shares.
+
+A request is waited for by the thread that made it; what belongs to it (progress, its answer)
+arrives there. All else goes to a LinkHandler.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from zot.cancel import Cancel
+from zot.errors import McpError
+from zot.jsonrpc import RpcAnswer, RpcFault, RpcNotification, RpcRequest
+from zot.provider.types import Json
+
+PROGRESS = "notifications/progress"
+MAX_WAITING = 100
+"""Messages of one request that may wait to be looked at; of more, the oldest are dropped."""
+
+
+class McpFault(McpError):
+    """The server answered with an error."""
+
+    def __init__(self, fault: RpcFault) -> None:
+        text = fault.message.strip() or "no explanation"
+        super().__init__(f"{text[:1000]} (error {fault.code})")
+        self.fault = fault
+
+
+class McpTimeout(McpError):
+    """No answer in time."""
+
+
+class McpGone(McpError):
+    """The server, or the connection to it, has ended."""
+
+
+class Patience:
+    """How long a request is waited for: so long after it was sent and after each sign of progress,
+    and never longer than `most`."""
+
+    def __init__(self, seconds: float, most: float | None = None) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + (seconds if most is None else most)
+        self.deadline = time.monotonic() + seconds
+
+    def extend(self) -> None:
+        self.deadline = min(self._end, time.monotonic() + self.seconds)
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+
+class Ask(Struct, frozen=True):
+    """A request on its way to a server."""
+
+    method: str
+    params: dict[str, Json]
+    cancel: Cancel
+    patience: Patience
+    token: str | None = None
+    """By which progress of it is known."""
+    progress: Callable[[Raw], None] = lambda params: None
+    headers: dict[str, str] = {}
+    """What goes along beside the message (HTTP)."""
+    quiet: bool = False
+    """A probe: the server is not told when nobody waits for it any more."""
+
+    def timed_out(self) -> McpTimeout:
+        return McpTimeout(f"no answer to {self.method} within {self.patience.seconds:g} s")
+
+
+class LinkHandler(Protocol):
+    """What the server says of its own accord. Called by the thread that reads."""
+
+    def notified(self, notification: RpcNotification) -> None: ...
+
+    def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
+        """A request of the server's; `reply` is called once, by whichever thread."""
+        ...
+
+
+class Link(Protocol):
+    is_http: bool
+
+    def is_alive(self) -> bool:
+        """Whether it can take another request, as far as anybody knows."""
+        ...
+
+    def request(self, ask: Ask) -> Raw:
+        """Send a request and wait for its result.
+
+        Raises:
+            McpFault: the server answered with an error.
+            McpTimeout: it did not answer in time.
+            McpGone: it has ended.
+            Cancelled: nobody wants the answer any more; the server was told.
+        """
+        ...
+
+    def notify(self, method: str, params: dict[str, Json]) -> None:
+        """Send a notification; one that cannot be sent is left out."""
+        ...
+
+    def listen(self, method: str, params: dict[str, Json]) -> None:
+        """Send a request whose answer is a stream of notifications, for as long as it lasts."""
+        ...
+
+    def last_words(self) -> str:
+        """What the server complained about, for an error message."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Replies:
+    """What arrives for one request; waited for by the thread that made it."""
+
+    def __init__(self) -> None:
+        self._messages: deque[RpcAnswer | Raw] = deque(maxlen=MAX_WAITING)
+        self._answered = False
+        self._arrived = threading.Condition()
+
+    def put(self, message: RpcAnswer | Raw) -> None:
+        """An answer, or the parameters of a sign of progress; never blocks."""
+        with self._arrived:
+            if not self._answered:  # nothing may push the answer out
+                self._answered = isinstance(message, RpcAnswer)
+                self._messages.append(message)
+                self._arrived.notify_all()
+
+    def wait(self, ask: Ask) -> Raw:
+        """See Link.request."""
+        with self._woken_by(ask.cancel):
+            while True:
+                message = self._next(ask)
+                if isinstance(message, RpcAnswer):
+                    return result_of(message)
+                ask.patience.extend()
+                ask.progress(message)
+
+    def _next(self, ask: Ask) -> RpcAnswer | Raw:
+        with self._arrived:
+            while not self._messages:
+                ask.cancel.check()
+                if not (left := ask.patience.left):
+                    raise ask.timed_out()
+                self._arrived.wait(left)
+            return self._messages.popleft()
+
+    @contextmanager
+    def _woken_by(self, cancel: Cancel) -> Iterator[None]:
+        def wake() -> None:
+            with self._arrived:
+                self._arrived.notify_all()
+
+        with cancel.calling(wake):
+            yield
+
+
+def result_of(answer: RpcAnswer) -> Raw:
+    """Raises McpFault for an error, McpGone for the end of the connection."""
+    if answer.fault is None:
+        return answer.result
+    if answer.fault.code == GONE:
+        raise McpGone(answer.fault.message)
+    raise McpFault(answer.fault)
+
+
+GONE = -1
+"""The code of a fault of our own making: there will be no answer."""
+
+
+def gone(reason: str) -> RpcFault:
+    return RpcFault(GONE, reason)
+
+
+class _ProgressParams(Struct):
+    progressToken: str | int  # the wire's name
+
+
+_decode_progress = msgspec.json.Decoder(_ProgressParams).decode
+
+
+def progress_token(params: Raw) -> str:
+    """Whose progress a notification tells; empty: nobody's."""
+    try:
+        return str(_decode_progress(params).progressToken)
+    except (msgspec.MsgspecError, RecursionError):
+        return ""

@@ -1,0 +1,356 @@
+"""One server: started when it is needed, remembered when it is not, ended with all it started."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.children.limits import MIB
+from zot.children.logfile import LogFile
+from zot.core.source import ServerState
+from zot.errors import Cancelled, McpError, ZotError
+from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
+from zot.mcp.connection import McpConnection
+from zot.mcp.dialogs import McpDialogs, ServerDialogs
+from zot.mcp.link import Link, LinkHandler, McpGone, Patience
+from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.stdio import StdioLink, server_command, server_environment
+from zot.mcp.store import ServerStore, changed_tools
+from zot.provider.types import Json
+
+LOG_BYTES = 5 * MIB
+RETRY_SECONDS = 3.0
+"""How long a failed start is the answer to whoever asks next."""
+REFRESH_PAUSE = 1.0
+"""Between two looks at a server's lists, however often it says that they changed."""
+
+
+class ServerParts(Struct, frozen=True):
+    """What a server needs of the zot around it."""
+
+    home: str
+    environ: Mapping[str, str]
+    keys: Collection[str]
+    """Variables that hold keys of the user's."""
+    store: ServerStore
+    dialogs: McpDialogs
+    told: Callable[[McpServer], None]
+    """Called when something about a server changed."""
+    hide: Callable[[], None] = lambda: None
+    """Called before a program is started."""
+    jailed: Callable[[], bool] = lambda: False
+    """Whether programs are kept in a jail now."""
+
+
+class McpServer:
+    """Safe for several threads. A start belongs to nobody who waits for it: an aborted turn leaves
+    it going on, and `close` ends it."""
+
+    def __init__(self, config: ServerConfig, parts: ServerParts) -> None:
+        self.config = config
+        self.name = config.name
+        self.fingerprint = fingerprint(config)
+        self.error = ""
+        self.started_at = 0.0
+        self._parts = parts
+        self._news = threading.Condition()
+        self._connection: McpConnection | None = None
+        self._starting = False
+        self._failed_at = 0.0
+        self._stale = False
+        self._closed = Cancel()
+        self._threads: list[threading.Thread] = []
+        self._agreed = parts.store.agreed(self.fingerprint)
+        self.listed = parts.store.listed(self.fingerprint)
+        """What it brings, as far as anybody knows."""
+
+    # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def log_path(self) -> Path:
+        return server_log(self._parts.home, self.name)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the user wants it, and has agreed to it if it is a project's."""
+        config = self.config
+        return config.enabled and (config.origin != "project" or self._agreed.start)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is something to close."""
+        return self._starting or self._connection is not None or bool(self._threads)
+
+    @property
+    def believed(self) -> bool:
+        """Whether its word counts that a tool only reads."""
+        return self.config.trust or self._agreed.hints
+
+    @property
+    def state(self) -> ServerState:
+        config = self.config
+        if not config.enabled:
+            word = "disabled"
+        elif not self.may_start:
+            word = "untrusted"
+        elif self._connection is not None:
+            word = "ready"
+        elif self._starting:
+            word = "starting"
+        else:
+            word = "failed" if self.error else "idle"
+        changed = tuple(tool.name for tool in self.changed())
+        return ServerState(
+            self.name,
+            word,  # type: ignore[arg-type]  # the words of the branches above
+            config.origin,
+            len(self.tools()),
+            changed,
+            self.error,
+        )
+
+    def tools(self) -> list[ToolInfo]:
+        """Those that may be offered: wanted by the configuration, and agreed to."""
+        if self.listed is None or not self.may_start:
+            return []
+        off = {tool.name for tool in self.changed()}
+        return [tool for tool in self._wanted(self.listed) if tool.name not in off]
+
+    def changed(self) -> list[ToolInfo]:
+        """Those that are not what the user agreed to."""
+        if self.listed is None or not self._agreed.seen:
+            return []
+        return changed_tools(self._agreed, self._wanted(self.listed))
+
+    def _wanted(self, listed: Listed) -> list[ToolInfo]:
+        names = self.config.tools
+        return [tool for tool in listed.tools if names is None or tool.name in names]
+
+    # --- what the user agrees to -------------------------------------------------------------
+
+    def allow(self, *, hints: bool | None = None) -> None:
+        """The user lets it start. Raises ConfigError when that cannot be kept."""
+        self._parts.store.allow(self.fingerprint, self.name, hints=hints)
+        self._agreed = self._parts.store.agreed(self.fingerprint)
+        self._parts.told(self)
+
+    def accept(self) -> None:
+        """The user agrees to its tools as they are now."""
+        listed = self.listed
+        if listed is not None:
+            self._parts.store.accept_tools(self.fingerprint, self.name, listed.tools)
+            self._agreed = self._parts.store.agreed(self.fingerprint)
+            self._parts.told(self)
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin in the background, unless it runs or must not; returns at once."""
+        with self._news:
+            running = self._connection is not None or self._starting
+            if running or not self.may_start or self._closed.is_set():
+                return
+            self._starting = True
+            self.started_at = time.monotonic()
+            self.error = ""
+        self._parts.told(self)
+        self._spawn("start", self._start)
+
+    def wait_listed(self, deadline: float, cancel: Cancel) -> bool:
+        """Wait until it is known what it brings, or that it will not be. Raises Cancelled."""
+        self._wait(lambda: self.listed is None and self._starting, deadline, cancel)
+        return self.listed is not None
+
+    def wait_done(self, deadline: float, cancel: Cancel) -> None:
+        """Wait until its start is over, well or not. Raises Cancelled."""
+        self._wait(lambda: self._starting, deadline, cancel)
+
+    def connection(self, cancel: Cancel) -> McpConnection:
+        """The open connection, after a start if need be.
+
+        Raises:
+            McpError: it cannot be had.
+            Cancelled: the turn was aborted meanwhile.
+        """
+        if not self.may_start:
+            raise McpError(f"the MCP server {self.name!r} is {self.state.state}")
+        with self._news:
+            dead = self._connection
+        if dead is not None and not dead.link.is_alive():
+            self._drop(dead)
+        recently = time.monotonic() - self._failed_at < RETRY_SECONDS
+        if not (self.error and recently):
+            self.start()
+        deadline = time.monotonic() + self.config.startup_timeout + 5
+        self._wait(lambda: self._connection is None and self._starting, deadline, cancel)
+        connection = self._connection
+        if connection is None:
+            raise McpError(f"the MCP server {self.name!r} cannot be used: {self._why()}")
+        return connection
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._news:
+            connection, self._connection = self._connection, None
+            self._news.notify_all()
+        if connection is not None:
+            connection.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _why(self) -> str:
+        return self.error or f"it did not start within {self.config.startup_timeout:g} s"
+
+    def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
+        def wake() -> None:
+            with self._news:
+                self._news.notify_all()
+
+        with cancel.calling(wake), self._news:
+            while pends() and not self._closed.is_set() and not cancel.is_set():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._news.wait(left)
+        cancel.check()
+
+    def _spawn(self, job: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"mcp-{self.name}-{job}", daemon=True)
+        self._threads = [*(old for old in self._threads if old.is_alive()), thread]
+        thread.start()
+
+    def _start(self) -> None:
+        connection: McpConnection | None = None
+        error = ""
+        try:
+            connection = self._connect()
+            with self._news:
+                self._connection = connection
+                self._news.notify_all()
+            self._parts.told(self)
+            self._list(connection)
+        except ZotError as failure:
+            error = str(failure)
+        except Cancelled:
+            error = "zot stopped it"
+        if error or self._closed.is_set():
+            self._drop(connection)
+        with self._news:
+            self._starting = False
+            self.error = error
+            self._failed_at = time.monotonic() if error else 0.0
+            self._news.notify_all()
+        self._parts.told(self)
+
+    def _connect(self) -> McpConnection:
+        """Raises McpError, Cancelled."""
+        parts = self._parts
+        config = expanded(self.config, parts.environ, parts.keys)
+        asker = ServerDialogs(parts.dialogs, self.name)
+        connection = McpConnection(lambda to: self._link(config, to), asker, self._lists_changed)
+        era = self.listed.era if self.listed is not None else None
+        try:
+            connection.open(era, Patience(config.startup_timeout), self._closed)
+        except BaseException as error:
+            words = connection.link.last_words()
+            connection.close()
+            if isinstance(error, McpError) and words and words not in str(error):
+                raise McpError(f"{error}; it said:\n{words}") from error
+            raise
+        return connection
+
+    def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
+        parts = self._parts
+        if parts.jailed():
+            raise McpError("with --jail no program of an MCP server is started")
+        env = server_environment(config, parts.environ)
+        argv = server_command(config, env)
+        parts.hide()
+        log = LogFile(self.log_path, LOG_BYTES)
+        return StdioLink(config, argv, env, log, handler)
+
+    # --- its lists ---------------------------------------------------------------------------
+
+    def _list(self, connection: McpConnection) -> None:
+        """Ask what it brings, and remember it. Raises McpError, Cancelled."""
+        listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
+        store = self._parts.store
+        for problem in listed.dropped:
+            LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
+        if not self._agreed.seen:
+            # The user added it, or agreed to its start: what it is at first sight is what counts.
+            store.accept_tools(self.fingerprint, self.name, listed.tools)
+            self._agreed = store.agreed(self.fingerprint)
+        if listed != self.listed:
+            store.keep_listed(self.fingerprint, listed)
+        with self._news:
+            self.listed = listed
+            self._news.notify_all()
+
+    def _lists_changed(self) -> None:
+        """Called by the thread that reads: the lists are asked for in another one."""
+        with self._news:
+            if self._stale or self._closed.is_set():
+                return
+            self._stale = True
+        self._spawn("lists", self._refresh)
+
+    def _refresh(self) -> None:
+        try:
+            self._closed.sleep(REFRESH_PAUSE)
+            with self._news:
+                self._stale = False
+                connection = self._connection
+            if connection is not None:
+                self._list(connection)
+                self._parts.told(self)
+        except McpGone:
+            pass  # whoever calls it next will hear of it
+        except ZotError as error:
+            LogFile(self.log_path, LOG_BYTES).note(f"its lists cannot be had: {error}")
+        except Cancelled:
+            pass
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call(
+        self, work: Callable[[McpConnection, Patience], dict[str, Json]], cancel: Cancel
+    ) -> dict[str, Json]:
+        """Do something with the open connection. Nothing is asked twice: a server that ended in
+        the middle may have done what it was asked for.
+
+        Raises:
+            McpError: it failed, or cannot be had.
+            Cancelled: the turn was aborted meanwhile.
+        """
+        connection = self.connection(cancel)
+        try:
+            return work(connection, self._patience())
+        except McpGone as error:
+            self._drop(connection)
+            self._parts.told(self)
+            raise McpError(f"the MCP server {self.name!r} has ended: {error}") from error
+        except McpError as error:
+            raise McpError(f"the MCP server {self.name!r}: {error}") from error
+
+    def _drop(self, connection: McpConnection | None) -> None:
+        """Let go of a connection that is of no use any more."""
+        if connection is None:
+            return
+        with self._news:
+            if self._connection is connection:
+                self._connection = None
+        connection.close()
+
+    def _patience(self) -> Patience:
+        """How long a call is waited for: progress extends it, up to an hour."""
+        return Patience(self.config.timeout, max(LONGEST, self.config.timeout))
+
+
+def server_log(home: str, name: str) -> Path:
+    return Path(home) / "logs" / f"mcp-{name}.log"

@@ -1,0 +1,250 @@
+"""All servers of one runtime: which are started when, and what of theirs the model sees."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.events import ExtensionNotify, ServerChanged
+from zot.core.source import CommandInfo, CommandResult, ServerState, SourceHost
+from zot.core.tool import Tool
+from zot.errors import CommandError, McpError
+from zot.mcp import prompts
+from zot.mcp.config import Configured
+from zot.mcp.content import Shorten
+from zot.mcp.dialogs import McpDialogs, PersonAnswer
+from zot.mcp.server import McpServer, ServerParts
+from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
+from zot.provider.types import ToolCall
+
+WAIT_SECONDS = 5.0
+"""How long a prompt waits for a server that nobody knows yet; later its tools come with the next
+prompt."""
+RETRY_SECONDS = 60.0
+"""After which a server that could not be started is tried again with a prompt."""
+PART_OF_WINDOW = 0.02
+"""Schemas that need more of the model's window than this stand behind one tool."""
+BYTES_A_TOKEN = 4
+USUAL_WINDOW = 128_000
+
+
+class Offer(Struct, frozen=True):
+    """What the model sees."""
+
+    direct: tuple[ServerTool, ...] = ()
+    behind: tuple[ServerTool, ...] = ()
+    """Those behind the one tool for all."""
+    readable: tuple[McpServer, ...] = ()
+    """Servers with resources."""
+
+
+class McpServerSet:
+    def __init__(
+        self,
+        configured: Configured,
+        make_parts: Callable[[McpDialogs, Callable[[McpServer], None]], ServerParts],
+        host: SourceHost,
+        shorten: Shorten,
+        names: Sequence[str] | None,
+    ) -> None:
+        """`names`: the only tools to offer."""
+        self.dialogs = McpDialogs()
+        self.dialogs.use(host)
+        self._host = host
+        self._shorten = shorten
+        self._names = names
+        self._told: dict[str, ServerState] = {}
+        self._asked: set[str] = set()
+        self._lock = threading.Lock()
+        parts = make_parts(self.dialogs, self._tell)
+        self.servers = tuple(McpServer(config, parts) for config in configured.servers)
+        self._many = False
+        self._offer = Offer()
+        self.tools: tuple[Tool, ...] = ()
+        for problem in configured.problems:
+            self._note("warn", problem)
+
+    # --- before a run ------------------------------------------------------------------------
+
+    def prepare(self, cancel: Cancel) -> None:
+        """Start what nobody knows yet, wait a little, and take what there is now.
+
+        Raises:
+            Cancelled: the run was aborted meanwhile.
+        """
+        unknown = [server for server in self.servers if self._should_start(server)]
+        for server in unknown:
+            server.start()
+        for server in self.servers:
+            if server.may_start and server.listed is None:
+                limit = server.config.startup_timeout if server.config.required else WAIT_SECONDS
+                server.wait_listed(server.started_at + limit, cancel)
+        for server in self.servers:
+            self._ask_about(server)
+        self._take()
+
+    def _should_start(self, server: McpServer) -> bool:
+        if server.listed is not None or not server.may_start:
+            return False
+        return not server.error or time.monotonic() - server.started_at > RETRY_SECONDS
+
+    def _take(self) -> None:
+        offer = self._new_offer()
+        if offer == self._offer:
+            return  # the same objects: the model's cache stays good
+        self._offer = offer
+        tools: list[Tool] = [McpTool(tool, self._shorten) for tool in offer.direct]
+        if offer.behind:
+            tools.append(McpProxy(offer.behind, self._shorten))
+        if offer.readable:
+            tools.append(McpResources(offer.readable, self._shorten))
+        names = self._names
+        self.tools = tuple(tool for tool in tools if names is None or tool.name in names)
+
+    def _new_offer(self) -> Offer:
+        direct: list[ServerTool] = []
+        behind: list[ServerTool] = []
+        open: list[ServerTool] = []
+        for server in self.servers:
+            place = {True: behind, False: direct, None: open}[server.config.lazy]
+            place += [ServerTool(server, info) for info in server.tools()]
+        # Once there were many, there are: the model's tools should not come and go.
+        self._many = self._many or sum(map(_size, open)) > self._room()
+        (behind if self._many else direct).extend(open)
+        readable = [
+            server
+            for server in self.servers
+            if server.may_start and server.listed is not None and server.listed.has_resources
+        ]
+        return Offer(tuple(direct), tuple(behind), tuple(readable))
+
+    def _room(self) -> float:
+        window = self._host.model.context_window or USUAL_WINDOW
+        return window * PART_OF_WINDOW * BYTES_A_TOKEN
+
+    # --- approval ----------------------------------------------------------------------------
+
+    def subject(self, call: ToolCall) -> str | None:
+        """The name of the tool that a person should be asked about; empty: nobody needs to be;
+        None: the call is not for a server."""
+        for tool in self.tools:
+            if tool.name != call.name:
+                continue
+            if isinstance(tool, McpTool):
+                return "" if tool.tool.runs_unasked else tool.name
+            if isinstance(tool, McpProxy):
+                inner = tool.find(call.args or {})
+                return "" if inner is None or inner.runs_unasked else inner.name
+            if isinstance(tool, McpResources):
+                server = tool.server_of(call.args or {})
+                return "" if server is None or server.believed else tool.name
+        return None
+
+    # --- the user's word ---------------------------------------------------------------------
+
+    def _ask_about(self, server: McpServer) -> None:
+        """Ask once whether a project's server may start, or whether changed tools are welcome; the
+        prompt does not wait for the answer."""
+        state = server.state
+        key = f"{server.name} {state.state == 'untrusted'} {state.changed}"
+        if (state.state != "untrusted" and not state.changed) or key in self._asked:
+            return
+        self._asked.add(key)
+        if not self._ask(server, state):
+            self._note("warn", _hint(server, state))
+
+    def _ask(self, server: McpServer, state: ServerState) -> bool:
+        """False: nobody can be asked."""
+        if state.state == "untrusted":
+            title = f"Start the MCP server {server.name!r} of this project?"
+            message = server.config.shown
+        else:
+            title = f"The MCP server {server.name!r} changed tools. Use them?"
+            changed = (f"{tool.name}: {tool.description}" for tool in server.changed())
+            message = "\n\n".join(changed)
+
+        def take(answer: PersonAnswer) -> None:
+            if not answer.confirmed or answer.cancelled:
+                return  # it stays as it is
+            if state.state == "untrusted":
+                server.allow()
+            else:
+                server.accept()
+
+        return bool(self.dialogs.open(server.name, "confirm", title, message, take))
+
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+        return self.dialogs.answer(id, PersonAnswer(value, confirmed, cancelled))
+
+    # --- prompts of servers ------------------------------------------------------------------
+
+    def commands(self) -> list[CommandInfo]:
+        return [
+            prompts.command_info(server.name, prompt)
+            for server in self.servers
+            if server.may_start and server.listed is not None
+            for prompt in server.listed.prompts
+        ]
+
+    def run_command(self, name: str, args: str, cancel: Cancel) -> CommandResult:
+        """Raises CommandError when there is no such command, Cancelled."""
+        for server in self.servers:
+            for prompt in server.listed.prompts if server.listed is not None else ():
+                if prompts.command_name(server.name, prompt) == name:
+                    try:
+                        return prompts.run(server, prompt, args, cancel)
+                    except McpError as error:
+                        return CommandResult(f"mcp:{server.name}", "error", str(error))
+        raise CommandError(f"unknown command {name!r} of an MCP server", code="not_found")
+
+    # --- telling -----------------------------------------------------------------------------
+
+    def _tell(self, server: McpServer) -> None:
+        with self._lock:
+            state = server.state
+            if self._told.get(server.name) == state:
+                return
+            self._told[server.name] = state
+        self._host.show(ServerChanged(state.name, state.state, state.tools, state.error))
+
+    def _note(self, level: Literal["info", "warn"], text: str) -> None:
+        self._host.show(ExtensionNotify("mcp", level, text))
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.dialogs.close()
+        closers = [
+            threading.Thread(target=server.close, name=f"mcp-{server.name}-close", daemon=True)
+            for server in self.servers
+            if server.is_used
+        ]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            closer.join(15)
+
+
+def _size(tool: ServerTool) -> int:
+    """Bytes that a tool takes in every request."""
+    info = tool.info
+    return len(tool.name) + len(info.description) + len(msgspec.json.encode(info.schema))
+
+
+def _hint(server: McpServer, state: ServerState) -> str:
+    if state.state == "untrusted":
+        return (
+            f"the project's MCP server {server.name!r} is not started before you agree to it: "
+            f"zot mcp trust {server.name}"
+        )
+    return (
+        f"the MCP server {server.name!r} changed these tools, which are off until you agree: "
+        f"{', '.join(state.changed)}; see `zot mcp test {server.name}`, then "
+        f"`zot mcp trust {server.name}`"
+    )

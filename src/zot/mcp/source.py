@@ -1,0 +1,192 @@
+"""What a runtime sees of its MCP servers: a source of tools and commands.
+
+Loads nothing of the client before the first prompt, and nothing at all where none is configured.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zot.cancel import Cancel
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
+from zot.core.tool import Tool
+from zot.errors import CommandError
+from zot.provider.types import Json, ToolCall
+
+if TYPE_CHECKING:
+    from zot.core.source import CommandSource, PanelSource, ServerSource, ToolSource
+    from zot.mcp.dialogs import McpDialogs
+    from zot.mcp.server import McpServer, ServerParts
+    from zot.mcp.servers import McpServerSet
+
+
+class McpOptions:
+    """Where servers come from, and what they may use; made on every start."""
+
+    def __init__(
+        self,
+        cwd: str,
+        home: str,
+        environ: Mapping[str, str],
+        *,
+        given: Mapping[str, Json],
+        files: bool,
+        trusted: Callable[[], bool],
+        names: Sequence[str] | None,
+        keys: frozenset[str],
+        shorten: Callable[[str], str],
+        hide: Callable[[], None],
+        jailed: Callable[[], bool],
+    ) -> None:
+        """`given`: entries of a program that embeds zot; `files`: use those of the user and of the
+        project, if it is `trusted`; `names`: the only tools to offer; `keys`: variables that hold
+        keys; `hide` is called before a program is started."""
+        self.cwd = cwd
+        self.home = home
+        self.environ = environ
+        self.given = given
+        self.files = files
+        self.trusted = trusted
+        self.names = names
+        self.keys = keys
+        self.shorten = shorten
+        self.hide = hide
+        self.jailed = jailed
+
+    def any(self) -> bool:
+        """Whether there can be a server."""
+        paths = (f"{self.cwd}/.mcp.json", f"{self.home}/mcp.json")
+        return bool(self.given) or (self.files and any(map(os.path.exists, paths)))
+
+
+class McpServers:
+    """The servers of one runtime: a ToolSource, a CommandSource and a ServerSource, which also
+    takes the answers to their questions."""
+
+    name = "mcp"
+    instant = False
+    prefix = "mcp:"
+
+    def __init__(self, options: McpOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._host: SourceHost | None = None
+        self._set: McpServerSet | None = None
+        self._in_jail = False
+        self._closed = False
+
+    # --- ToolSource --------------------------------------------------------------------------
+
+    def start(self, host: SourceHost) -> None:
+        """Nothing is started before the first prompt."""
+        self._host = host
+
+    def prepare(self, cancel: Cancel) -> None:
+        if self._set is not None and self._in_jail != self._options.jailed():
+            self.reload()  # what runs outside must not go on for a jail
+        if (servers := self._loaded()) is not None:
+            servers.prepare(cancel)
+
+    def tools(self) -> Sequence[Tool]:
+        return () if self._set is None else self._set.tools
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            servers = self._set
+        if servers is not None:
+            servers.close()
+
+    # --- ServerSource, approval --------------------------------------------------------------
+
+    def servers(self) -> Sequence[ServerState]:
+        servers = self._loaded()
+        return () if servers is None else [server.state for server in servers.servers]
+
+    def subject(self, call: ToolCall) -> str | None:
+        """See McpServerSet."""
+        return None if self._set is None else self._set.subject(call)
+
+    # --- CommandSource -----------------------------------------------------------------------
+
+    def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]:
+        servers = self._loaded()
+        return () if servers is None else servers.commands()
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        if (servers := self._loaded()) is None:
+            raise CommandError(f"unknown command {name!r}: no MCP server is configured")
+        return servers.run_command(name, args, cancel or Cancel())
+
+    # --- PanelSource: questions and a reload -------------------------------------------------
+
+    def open_questions(self) -> Sequence[str]:
+        return () if self._set is None else self._set.dialogs.open_questions()
+
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+        return self._set is not None and self._set.answer(
+            id, value=value, confirmed=confirmed, cancelled=cancelled
+        )
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
+        return False  # servers have no panels
+
+    def panel_close(self, extension: str, panel_id: str) -> bool:
+        return False
+
+    def reload(self) -> Sequence[ExtensionState]:
+        """End all servers; what is configured then is read before the next prompt."""
+        with self._lock:
+            servers, self._set = self._set, None
+        if servers is not None:
+            servers.close()
+        return ()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _loaded(self) -> McpServerSet | None:
+        with self._lock:
+            host = self._host
+            if self._set is None and host is not None and not self._closed and self._options.any():
+                self._set = self._made(host)
+            return self._set
+
+    def _made(self, host: SourceHost) -> McpServerSet:
+        # Deferred: only where there are servers, and with the first prompt.
+        from zot.mcp.config import read_all
+        from zot.mcp.server import ServerParts
+        from zot.mcp.servers import McpServerSet
+        from zot.mcp.store import ServerStore
+
+        options = self._options
+        self._in_jail = options.jailed()
+
+        def parts(dialogs: McpDialogs, told: Callable[[McpServer], None]) -> ServerParts:
+            return ServerParts(
+                options.home,
+                options.environ,
+                options.keys,
+                ServerStore(options.home),
+                dialogs,
+                told,
+                options.hide,
+                options.jailed,
+            )
+
+        configured = read_all(
+            options.cwd,
+            options.home,
+            options.given,
+            files=options.files,
+            trusted=options.trusted(),
+        )
+        return McpServerSet(configured, parts, host, options.shorten, options.names)
+
+
+if TYPE_CHECKING:
+    # What a runtime looks for in a source, at run time and without a word when it is not there.
+    _Kinds = tuple[type[ToolSource], type[CommandSource], type[PanelSource], type[ServerSource]]
+    KINDS: _Kinds = (McpServers, McpServers, McpServers, McpServers)

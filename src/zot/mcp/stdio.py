@@ -1,0 +1,207 @@
+"""A link to a server that zot starts: one message a line over its stdin and stdout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Raw
+
+from zot.children.limits import MIB, LineLimits
+from zot.children.lineprocess import LineProcess
+from zot.children.logfile import LogFile
+from zot.children.process import ChildProcess
+from zot.errors import Cancelled, McpError
+from zot.jsonrpc import (
+    OpenRequests,
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    notification_line,
+    read_message,
+    request_line,
+    result_line,
+)
+from zot.lines import LineTooLong
+from zot.mcp.config import ServerConfig
+from zot.mcp.link import (
+    PROGRESS,
+    Ask,
+    LinkHandler,
+    McpTimeout,
+    Replies,
+    gone,
+    progress_token,
+)
+from zot.provider.types import Json
+from zot.text import printable
+
+LIMITS = LineLimits(line=16 * MIB, queue_bytes=32 * MIB, frames_per_second=2_000)
+CLOSE_SECONDS = 2.0
+"""How long a server may take to end by itself once its stdin was closed."""
+BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ")
+"""Variables that every server sees; the rest is for its configuration to name."""
+LAST_LINES = 5
+LINE_TOO_LONG = -32000
+
+
+def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """What a server sees: a small base, and what its configuration names. No key of a provider."""
+    kept = {name: environ[name] for name in BASE if name in environ}
+    kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
+    return {**kept, **config.env}
+
+
+def server_command(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
+    """The words that start it, the program by its full path.
+
+    Raises:
+        McpError: there is no such program.
+    """
+    if "/" in config.command:
+        program: str | None = os.path.join(config.folder, config.command)
+    else:
+        program = shutil.which(config.command, path=env.get("PATH", os.defpath))
+    if program is None or not os.path.isfile(program):
+        raise McpError(f"there is no program {config.command!r}; install it, or name its full path")
+    return [os.path.abspath(program), *config.args]
+
+
+class StdioLink:
+    """Starts the server at construction; its whole process tree ends with `close`.
+
+    Raises:
+        McpError: it cannot be started.
+    """
+
+    is_http = False
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        argv: list[str],
+        env: dict[str, str],
+        log: LogFile,
+        handler: LinkHandler,
+    ) -> None:
+        self._handler = handler
+        self._log = log
+        self._open = OpenRequests()
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Replies] = {}
+        self._by_token: dict[str, Replies] = {}
+        log.note(f"starting {config.command!r} in {config.folder}")
+        try:
+            process = ChildProcess(argv, Path(config.folder), env)
+        except (OSError, ValueError) as error:
+            raise McpError(f"it cannot be started: {error}") from error
+        self._peer = LineProcess(
+            f"mcp-{config.name}",
+            process,
+            log,
+            LIMITS,
+            on_line=self._take,
+            on_end=self._ended,
+        )
+        self._peer.start()
+
+    # --- Link --------------------------------------------------------------------------------
+
+    def is_alive(self) -> bool:
+        return not self._peer.ended.is_set()
+
+    def request(self, ask: Ask) -> Raw:
+        replies = Replies()
+        id = self._begin(ask, replies)
+        try:
+            return replies.wait(ask)
+        except (Cancelled, McpTimeout) as error:
+            if self._open.drop(id) and not ask.quiet:
+                reason = "the user aborted" if isinstance(error, Cancelled) else "it took too long"
+                self.notify("notifications/cancelled", {"requestId": id, "reason": reason})
+            raise
+        finally:
+            with self._lock:
+                self._waiting.pop(id, None)
+                self._by_token.pop(ask.token or "", None)
+
+    def notify(self, method: str, params: dict[str, Json]) -> None:
+        self._peer.send_line(notification_line(method, params))
+
+    def listen(self, method: str, params: dict[str, Json]) -> None:
+        id = self._open.add(lambda answer: None)
+        self._peer.send_line(request_line(id, method, params))
+
+    def last_words(self) -> str:
+        text = printable(self._peer.last_words.decode("utf-8", "replace"))
+        return "\n".join(text.strip().splitlines()[-LAST_LINES:])
+
+    def close(self) -> None:
+        """Close its stdin, wait, then end the whole tree."""
+        self._open.close(gone("the server was stopped"))
+        self._peer.ask_to_stop()
+        if not self._peer.ended.wait(CLOSE_SECONDS):
+            self._peer.terminate()
+            if not self._peer.ended.wait(LIMITS.terminate):
+                self._log.note("ignored the end of its stdin and SIGTERM: killed")
+        self._peer.close()
+        self._log.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _begin(self, ask: Ask, replies: Replies) -> int:
+        id = self._open.add(replies.put)
+        with self._lock:
+            self._waiting[id] = replies
+            if ask.token is not None:
+                self._by_token[ask.token] = replies
+        line = request_line(id, ask.method, ask.params)
+        if not self._peer.send_line(line):
+            if len(line) > LIMITS.line:
+                self._open.drop(id)
+                raise McpError(f"the request has {len(line)} bytes, the limit is {LIMITS.line}")
+            self._open.settle(RpcAnswer(id, fault=gone("the server no longer reads its stdin")))
+        return id
+
+    def _take(self, line: bytes | LineTooLong) -> bool:
+        if isinstance(line, LineTooLong):
+            self._drop_long(line)
+            return False
+        match read_message(line):
+            case RpcAnswer() as answer:
+                self._open.settle(answer)
+            case RpcNotification(method, params) as notification:
+                replies = self._by_token.get(progress_token(params)) if method == PROGRESS else None
+                if replies is not None:
+                    replies.put(params)
+                else:
+                    self._handler.notified(notification)
+            case RpcRequest() as request:
+                self._handler.asked(request, lambda answer: self._reply(request, answer))
+            case RpcGarbage(fault):
+                self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
+                return False
+        return True
+
+    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
+        make = fault_line if isinstance(answer, RpcFault) else result_line
+        self._peer.send_line(make(request.id, answer))
+
+    def _drop_long(self, line: LineTooLong) -> None:
+        """Nobody knows whose answer it was: whoever waits hears of it."""
+        fault = RpcFault(LINE_TOO_LONG, f"it sent a line of more than {line.limit} bytes")
+        with self._lock:
+            waiting = list(self._waiting)
+        for id in waiting:
+            self._open.settle(RpcAnswer(id, fault=fault))
+
+    def _ended(self, reason: str) -> None:
+        # The last words may come after the end of stdout: the peer has joined their thread.
+        words = self.last_words()
+        self._open.close(gone(f"it {reason}" + (f"; it said:\n{words}" if words else "")))

@@ -1,0 +1,119 @@
+"""What is remembered about servers between runs, below `$ZOT_HOME/mcp/`: what each one brings, and
+what the user has agreed to.
+
+A guard that is broken must not be an open door: a file that cannot be read agrees to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.errors import ConfigError
+from zot.files import locked, read_bytes, write_atomic
+from zot.mcp.protocol import Listed, ToolInfo
+
+MAX_CACHE = 8 * 1024 * 1024
+
+
+class Agreed(Struct, frozen=True, omit_defaults=True):
+    """What the user agreed to about one server."""
+
+    name: str = ""
+    start: bool = False
+    """A project's server may be started."""
+    hints: bool = False
+    """Its tools that only read run unasked."""
+    seen: bool = False
+    """Its tools were agreed to once: what differs from them is off."""
+    tools: dict[str, str] = {}
+    """The face of each tool as it was when it was agreed to."""
+
+
+class ServerStore:
+    """The files; safe for several processes."""
+
+    def __init__(self, home: str) -> None:
+        self._folder = os.path.join(home, "mcp")
+        self._trust = os.path.join(self._folder, "trust.json")
+
+    # --- what servers bring ------------------------------------------------------------------
+
+    def listed(self, fingerprint: str) -> Listed | None:
+        """What the server brought the last time; None: nobody knows."""
+        try:
+            data = read_bytes(self._cache(fingerprint))
+            return None if data is None else msgspec.json.decode(data, type=Listed)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def keep_listed(self, fingerprint: str, listed: Listed) -> None:
+        """Remember it; a cache that cannot be written is none."""
+        data = msgspec.json.encode(listed)
+        if len(data) > MAX_CACHE:
+            return
+        try:
+            write_atomic(self._cache(fingerprint), data)
+        except OSError:
+            pass
+
+    def forget(self, fingerprint: str) -> None:
+        """Forget all about a server."""
+        try:
+            os.unlink(self._cache(fingerprint))
+        except OSError:
+            pass
+        self._change(fingerprint, None)
+
+    def _cache(self, fingerprint: str) -> str:
+        return os.path.join(self._folder, "cache", f"{fingerprint}.json")
+
+    # --- what the user agreed to -------------------------------------------------------------
+
+    def agreed(self, fingerprint: str) -> Agreed:
+        try:
+            return self._read().get(fingerprint, Agreed())
+        except ConfigError:
+            return Agreed(seen=True)
+
+    def allow(self, fingerprint: str, name: str, *, hints: bool | None = None) -> None:
+        """The user lets the server start, and perhaps believes its hints."""
+        now = self.agreed(fingerprint)
+        hints = now.hints if hints is None else hints
+        self._change(fingerprint, replace(now, name=name, start=True, hints=hints))
+
+    def accept_tools(self, fingerprint: str, name: str, tools: Sequence[ToolInfo]) -> None:
+        """From now on these are the tools that were agreed to."""
+        faces = {tool.name: tool.face for tool in tools}
+        now = self.agreed(fingerprint)
+        self._change(fingerprint, replace(now, name=name, seen=True, tools=faces))
+
+    def _read(self) -> dict[str, Agreed]:
+        try:
+            data = read_bytes(self._trust)
+            return {} if data is None else msgspec.json.decode(data, type=dict[str, Agreed])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"{self._trust!r} cannot be read: {error}; repair it") from error
+
+    def _change(self, fingerprint: str, agreed: Agreed | None) -> None:
+        try:
+            with locked(self._trust):
+                servers = self._read()
+                if agreed is None:
+                    if servers.pop(fingerprint, None) is None:
+                        return
+                else:
+                    servers[fingerprint] = agreed
+                data = msgspec.json.format(msgspec.json.encode(servers), indent=2)
+                write_atomic(self._trust, data + b"\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {self._trust!r}: {error.strerror or error}") from error
+
+
+def changed_tools(agreed: Agreed, tools: Sequence[ToolInfo]) -> list[ToolInfo]:
+    """Those that are not what the user agreed to: other words, another schema, or new."""
+    return [tool for tool in tools if agreed.tools.get(tool.name) != tool.face]

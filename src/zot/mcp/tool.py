@@ -1,0 +1,213 @@
+"""Tools of servers as the loop sees them: one for each, or one for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.core.check import problem
+from zot.core.tool import ToolContext, ToolOutput
+from zot.errors import McpError, ToolError
+from zot.mcp import protocol
+from zot.mcp.content import Shorten, output_of, resource_of
+from zot.mcp.protocol import ToolInfo, first_line
+from zot.mcp.server import McpServer
+from zot.provider.types import Json
+from zot.text import nearest
+
+PROXY = "mcp"
+RESOURCES = "mcp_resource"
+MAX_LISTED = 16_000
+"""Characters of the list of tools in the description of the one tool for all."""
+MAX_MATCHES = 30
+
+
+class ServerTool(Struct, frozen=True):
+    """A tool, and whose it is."""
+
+    server: McpServer
+    info: ToolInfo
+
+    @property
+    def name(self) -> str:
+        """By which the model calls it directly, and by which a person is asked."""
+        return protocol.tool_name(self.server.name, self.info.name)
+
+    @property
+    def short(self) -> str:
+        return f"{self.server.name}/{self.info.name}"
+
+    @property
+    def runs_unasked(self) -> bool:
+        return self.info.reads_only and self.server.believed
+
+    def call(self, args: dict[str, Json], context: ToolContext, shorten: Shorten) -> ToolOutput:
+        """Raises ToolError, Cancelled."""
+        try:
+            result = self.server.call(
+                lambda connection, patience: connection.call_tool(
+                    self.info, args, patience, context.cancel, context.progress
+                ),
+                context.cancel,
+            )
+        except McpError as error:
+            raise ToolError(str(error)) from error
+        return output_of(result, shorten)
+
+
+class McpTool:
+    """One tool of one server."""
+
+    def __init__(self, tool: ServerTool, shorten: Shorten) -> None:
+        self.tool = tool
+        self.name = tool.name
+        self.description = tool.info.description or f"{tool.info.name} of {tool.server.name}"
+        self.schema = tool.info.schema
+        self._shorten = shorten
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
+        return self.tool.call(args, context, self._shorten)
+
+
+class McpProxy:
+    """One tool for all that servers bring: its own schema never changes, and costs a line for each
+    of theirs instead of a schema."""
+
+    name = PROXY
+
+    def __init__(self, tools: Sequence[ServerTool], shorten: Shorten) -> None:
+        self._tools: Mapping[str, ServerTool] = {tool.short: tool for tool in tools}
+        self._shorten = shorten
+        self.description = _about(tools)
+        self.schema: dict[str, Json] = {
+            "type": "object",
+            "properties": {
+                "action": {"type": "string", "enum": ["search", "describe", "call"]},
+                "tool": {"type": "string", "description": "SERVER/TOOL, for describe and call"},
+                "query": {"type": "string", "description": "words, for search"},
+                "arguments": {"type": "object", "description": "for call"},
+            },
+            "required": ["action"],
+        }
+
+    def find(self, args: Mapping[str, Json]) -> ServerTool | None:
+        """The tool that the arguments would call."""
+        if args.get("action") != "call":
+            return None
+        return self._tools.get(str(args.get("tool", "")))
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        match args.get("action"):
+            case "search":
+                return self._search(str(args.get("query", "")))
+            case "describe":
+                tool = self._named(args)
+                return _described(tool)
+            case _:
+                tool = self._named(args)
+                arguments: dict[str, Json] = args.get("arguments") or {}
+                if wrong := problem(arguments, tool.info.schema):
+                    raise ToolError(f"{wrong}\n{_described(tool)}")
+                return tool.call(arguments, context, self._shorten)
+
+    def _named(self, args: Mapping[str, Json]) -> ServerTool:
+        name = str(args.get("tool", ""))
+        tool = self._tools.get(name)
+        if tool is None:
+            near = nearest(name, self._tools, most=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else "; use action search"
+            raise ToolError(f"there is no tool {name!r}{hint}")
+        return tool
+
+    def _search(self, query: str) -> str:
+        words = query.lower().split()
+        scored = []
+        for short, tool in sorted(self._tools.items()):
+            text = f"{short} {tool.info.description}".lower()
+            if score := sum((word in short.lower()) * 2 + (word in text) for word in words):
+                scored.append((-score, short, tool))
+        lines = [_line(tool) for _, _, tool in sorted(scored, key=lambda row: row[:2])]
+        if not lines:
+            return f"no tool matches {query!r}; there are {len(self._tools)}"
+        more = f"\n({len(lines) - MAX_MATCHES} more)" if len(lines) > MAX_MATCHES else ""
+        return "\n".join(lines[:MAX_MATCHES]) + more
+
+
+class McpResources:
+    """Lists and reads what servers offer to read. Nothing is asked before it is called."""
+
+    name = RESOURCES
+
+    def __init__(self, servers: Sequence[McpServer], shorten: Shorten) -> None:
+        self._servers = {server.name: server for server in servers}
+        self._shorten = shorten
+        names = ", ".join(sorted(self._servers))
+        self.description = (
+            "Resources of MCP servers: without `uri` the list of what a server offers, with it the"
+            f" content of one. Servers: {names}."
+        )
+        self.schema: dict[str, Json] = {
+            "type": "object",
+            "properties": {"server": {"type": "string"}, "uri": {"type": "string"}},
+            "required": ["server"],
+        }
+
+    def server_of(self, args: Mapping[str, Json]) -> McpServer | None:
+        return self._servers.get(str(args.get("server", "")))
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        server = self.server_of(args)
+        if server is None:
+            known = ", ".join(sorted(self._servers))
+            raise ToolError(
+                f"there is no server {args.get('server')!r:.80} with resources: {known}"
+            )
+        uri = args.get("uri")
+        try:
+            if not uri:
+                return self._shorten(self._list(server, context.cancel))
+            result = server.call(
+                lambda connection, patience: connection.call(
+                    "resources/read", {"uri": uri}, patience, context.cancel
+                ),
+                context.cancel,
+            )
+        except McpError as error:
+            raise ToolError(str(error)) from error
+        return resource_of(result, self._shorten)
+
+    def _list(self, server: McpServer, cancel: Cancel) -> str:
+        listed = server.call(
+            lambda connection, patience: connection.resources(patience, cancel), cancel
+        )
+        return "\n".join(listed["lines"]) or "it offers none"
+
+
+def _about(tools: Sequence[ServerTool]) -> str:
+    head = (
+        "Tools of MCP servers. `describe` shows the arguments of one, `call` calls it,"
+        " `search` finds some by words. They are:\n"
+    )
+    lines: list[str] = []
+    size = 0
+    for tool in sorted(tools, key=lambda tool: tool.short):
+        line = _line(tool)
+        size += len(line) + 1
+        if size > MAX_LISTED:
+            lines.append(f"and {len(tools) - len(lines)} more: use search")
+            break
+        lines.append(line)
+    return head + "\n".join(lines)
+
+
+def _line(tool: ServerTool) -> str:
+    about = first_line(tool.info.description)
+    return f"{tool.short}: {about}" if about else tool.short
+
+
+def _described(tool: ServerTool) -> str:
+    schema = msgspec.json.encode(tool.info.schema).decode()
+    return f"{tool.short}: {tool.info.description}\narguments: {schema}"

@@ -1,0 +1,179 @@
+"""MCP as a server speaks it, in both eras. No input or output, and nothing of what a tool does.
+
+In the older era a client begins with `initialize`, and the server may send requests. In that of
+2026-07-28 every request says its version and what the client can do; where the server wants to know
+something, that is the result of the call, and the client calls again.
+
+On the way to the first answer: loads little.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from zot import __version__
+from zot.jsonrpc import INVALID_PARAMS, RpcError, RpcId
+
+MODERN = ("2026-07-28",)
+HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+UNSUPPORTED_VERSION = -32022
+_META = "io.modelcontextprotocol/"
+CACHE_SECONDS = 3600
+INSTRUCTIONS = (
+    "zot is a coding agent. The tool `zot` gives it a task in a directory and returns its answer; "
+    "`zot_reply` goes on with the same session."
+)
+JsonObject = dict[str, Any]
+
+
+class McpPeer(Struct, frozen=True):
+    """Who asks: how it speaks, and whether it can be asked something."""
+
+    modern: bool = False
+    forms: bool = False
+
+
+class McpParams(Struct, frozen=True):
+    """What any request may carry; a method reads what it knows."""
+
+    meta: JsonObject = field(default_factory=dict, name="_meta")
+    protocol_version: str = field(default="", name="protocolVersion")
+    capabilities: JsonObject = {}
+    name: str = ""
+    arguments: JsonObject = {}
+    input_responses: JsonObject = field(default_factory=dict, name="inputResponses")
+    request_state: str = field(default="", name="requestState")
+    request_id: RpcId | UnsetType = field(default=UNSET, name="requestId")
+
+    @property
+    def progress_token(self) -> int | str | None:
+        token = self.meta.get("progressToken")
+        return token if isinstance(token, int | str) else None
+
+
+def read_params(params: Raw) -> McpParams:
+    """Raises RpcError: a field has the wrong type."""
+    try:
+        return msgspec.json.decode(params, type=McpParams)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RpcError(INVALID_PARAMS, f"invalid params: {error}") from error
+
+
+def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
+    """Who sent a request; `greeted` is who said `initialize`.
+
+    Raises:
+        RpcError: it speaks a version that is not known here.
+    """
+    version = params.meta.get(f"{_META}protocolVersion")
+    if version is None:
+        return greeted
+    if version not in MODERN:
+        data = {"supported": [*MODERN, *HANDSHAKE], "requested": version}
+        raise RpcError(UNSUPPORTED_VERSION, f"there is no version {version!r} here", data)
+    abilities = params.meta.get(f"{_META}clientCapabilities")
+    return McpPeer(modern=True, forms=has_forms(abilities))
+
+
+def has_forms(abilities: Any) -> bool:
+    """Whether a client shows forms: an empty object means that, too."""
+    asked = abilities.get("elicitation") if isinstance(abilities, dict) else None
+    return isinstance(asked, dict) and (not asked or isinstance(asked.get("form"), dict))
+
+
+# --- results ---------------------------------------------------------------------------------
+
+
+def initialized(params: McpParams) -> JsonObject:
+    known = params.protocol_version in HANDSHAKE
+    return {
+        "protocolVersion": params.protocol_version if known else HANDSHAKE[-1],
+        "capabilities": {"tools": {}},
+        "serverInfo": _server_info(),
+        "instructions": INSTRUCTIONS,
+    }
+
+
+def discovered() -> JsonObject:
+    return _cacheable(
+        {
+            "supportedVersions": [*MODERN, *HANDSHAKE],
+            "capabilities": {"tools": {}},
+            "instructions": INSTRUCTIONS,
+        }
+    )
+
+
+def listed(tools: list[JsonObject], peer: McpPeer) -> JsonObject:
+    return _cacheable({"tools": tools}) if peer.modern else {"tools": tools}
+
+
+def called(content: str, structured: JsonObject, peer: McpPeer, *, failed: bool) -> JsonObject:
+    """The result of a tool."""
+    result: JsonObject = {
+        "content": [{"type": "text", "text": content}],
+        "structuredContent": structured,
+        "isError": failed,
+    }
+    return _complete(result) if peer.modern else result
+
+
+def refused(text: str, peer: McpPeer) -> JsonObject:
+    """The result of a tool that could not begin."""
+    result = {"content": [{"type": "text", "text": text}], "isError": True}
+    return _complete(result) if peer.modern else result
+
+
+def input_required(key: str, question: JsonObject, state: str) -> JsonObject:
+    """In the place of a result: the client asks its user, and calls again with the answer."""
+    asked = {"method": "elicitation/create", "params": {"mode": "form", **question}}
+    meta = {f"{_META}serverInfo": _server_info()}
+    requests = {key: asked}
+    return {
+        "resultType": "input_required",
+        "inputRequests": requests,
+        "requestState": state,
+        "_meta": meta,
+    }
+
+
+def _complete(result: JsonObject) -> JsonObject:
+    meta = {f"{_META}serverInfo": _server_info()}
+    return {"resultType": "complete", **result, "_meta": meta}
+
+
+def _cacheable(result: JsonObject) -> JsonObject:
+    return _complete({**result, "ttlMs": CACHE_SECONDS * 1000, "cacheScope": "public"})
+
+
+def _server_info() -> JsonObject:
+    return {"name": "zot", "title": "zot", "version": __version__}
+
+
+# --- questions -------------------------------------------------------------------------------
+
+Choice = Literal["allow", "allow_session", "deny"]
+DECISIONS: dict[str, Choice] = {
+    "Allow": "allow",
+    "Allow for this session": "allow_session",
+    "Deny": "deny",
+}
+
+
+def approval_form(title: str, preview: str) -> JsonObject:
+    """A question before a tool runs."""
+    choice = {"type": "string", "title": "Allow it?", "enum": list(DECISIONS)}
+    schema = {"type": "object", "properties": {"decision": choice}, "required": ["decision"]}
+    return {"message": f"zot wants to run: {title}\n\n{preview}", "requestedSchema": schema}
+
+
+def chosen(answer: Any) -> Choice:
+    """What a filled form decides; whatever is no clear yes is a no."""
+    match answer:
+        case {"action": "accept", "content": {"decision": str(word)}}:
+            return DECISIONS.get(word, "deny")
+        case _:
+            return "deny"

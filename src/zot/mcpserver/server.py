@@ -1,0 +1,258 @@
+"""`zot mcp-server`: tools over stdin and stdout, for other agents.
+
+The main thread reads and answers; every call of a tool has a thread of its own. A client is
+answered before the agent is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, assert_never
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from zot.bugs import internal_error
+from zot.errors import CommandError
+from zot.home import Surroundings
+from zot.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    OpenRequests,
+    RpcAnswer,
+    RpcError,
+    RpcFault,
+    RpcGarbage,
+    RpcId,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    notification_line,
+    read_message,
+    request_line,
+    result_line,
+)
+from zot.lines import LineTooLong
+from zot.mcpserver import protocol, tools
+from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
+from zot.settings.flags import Options
+from zot.wire.serving import STOP_SECONDS, LineServer
+
+if TYPE_CHECKING:
+    from zot.mcpserver.job import McpJob
+
+MAX_JOBS = 16
+MAX_HELD = 32
+"""Results that a client asked a question about, and did not come back for."""
+
+
+def serve(options: Options, around: Surroundings) -> int:
+    """Serve until stdin closes or a signal comes; the exit code."""
+    return McpServer(options, around).serve()
+
+
+class McpServer(LineServer):
+    drain = False  # a client that closes the input has gone; what it asked for is aborted
+
+    def __init__(self, options: Options, around: Surroundings) -> None:
+        super().__init__()
+        self._options = options
+        self._around = around
+        self._greeted = McpPeer()
+        self._questions = OpenRequests()
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._calls: dict[RpcId, McpJob] = {}
+        """The jobs that a call waits for."""
+        self._asked: dict[str, McpJob] = {}
+        """Those whose last call was answered with a question, by the state that it carries."""
+        self._results: dict[str, JsonObject] = {}
+        """Those of them that ended meanwhile."""
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def is_whole(self, line: bytes) -> bool:
+        return not isinstance(read_message(line), RpcGarbage)
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            text = f"the line is longer than {line.limit} bytes; it was skipped"
+            self._put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
+            return
+        message = read_message(line)
+        match message:
+            case RpcRequest(id, method, params):
+                self._answer(id, method, params)
+            case RpcNotification(method, params):
+                self._notified(method, params)
+            case RpcAnswer():
+                self._questions.settle(message)
+            case RpcGarbage(fault):
+                self._put(fault_line(None, fault))
+            case _:
+                assert_never(message)
+
+    def _answer(self, id: RpcId, method: str, params: Raw) -> None:
+        try:
+            result = self._request(id, method, protocol.read_params(params))
+        except RpcError as error:
+            self._put(fault_line(id, error.fault))
+        except Exception as error:  # a bug of ours ends this request, not the process
+            self._put(fault_line(id, RpcFault(INTERNAL_ERROR, str(internal_error(error)))))
+        else:
+            if result is not None:
+                self._put(result_line(id, result))
+
+    def _request(self, id: RpcId, method: str, params: McpParams) -> JsonObject | None:
+        """The result; None: it comes later."""
+        peer = protocol.peer_of(params, self._greeted)
+        match method:
+            case "initialize":
+                self._greeted = McpPeer(forms=protocol.has_forms(params.capabilities))
+                return protocol.initialized(params)
+            case "server/discover":
+                return protocol.discovered()
+            case "ping":
+                return {}
+            case "tools/list":
+                return protocol.listed(tools.told(), peer)
+            case "tools/call" if params.request_state:
+                return self._call_again(id, params)
+            case "tools/call":
+                return self._call(id, params, peer)
+            case _:
+                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+
+    def _notified(self, method: str, params: Raw) -> None:
+        if method != "notifications/cancelled":
+            return
+        try:
+            cancelled = protocol.read_params(params).request_id
+        except RpcError:
+            return
+        with self._lock:
+            job = None if cancelled is UNSET else self._calls.pop(cancelled, None)
+        if job is not None:
+            job.cancel()  # a request that was cancelled has no answer
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def _call(self, id: RpcId, params: McpParams, peer: McpPeer) -> JsonObject | None:
+        try:
+            arguments = tools.arguments_of(params.name, params.arguments)
+        except CommandError as error:
+            return protocol.refused(str(error), peer)
+        if arguments is None:
+            raise RpcError(INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply")
+        with self._lock:
+            busy = len(self._threads) >= MAX_JOBS
+        if busy:
+            return protocol.refused(f"{MAX_JOBS} tasks are being worked on; try later", peer)
+        from zot.mcpserver.job import McpJob  # deferred: with it the agent is loaded
+
+        job = McpJob(self, peer, arguments, params.progress_token)
+
+        def work() -> None:
+            self._ended(job, job.work(self._options, self._around))
+            with self._lock:
+                self._threads.discard(thread)
+
+        thread = threading.Thread(target=work, name="zot-mcp-job", daemon=True)
+        with self._lock:
+            self._calls[id] = job
+            self._threads.add(thread)
+        thread.start()
+        return None
+
+    def _call_again(self, id: RpcId, params: McpParams) -> JsonObject | None:
+        """The client was asked something, and calls again with the answer."""
+        state = params.request_state
+        with self._lock:
+            result = self._results.pop(state, None)
+            job = self._asked.pop(state, None)
+            if job is not None:
+                self._calls[id] = job
+        if result is not None:
+            return result
+        if job is None:
+            raise RpcError(INVALID_PARAMS, "nothing waits for this answer: it is too late")
+        job.token = params.progress_token
+        job.answered(params.input_responses)
+        return None
+
+    def _ended(self, job: McpJob, result: JsonObject) -> None:
+        """Answer the call that waits for the job, or keep the result for one that will."""
+        with self._lock:
+            waiting = [id for id, each in self._calls.items() if each is job]
+            for id in waiting:
+                del self._calls[id]
+            for state in [state for state, each in self._asked.items() if each is job]:
+                del self._asked[state]
+                self._results[state] = result
+                while len(self._results) > MAX_HELD:
+                    del self._results[next(iter(self._results))]
+        for id in waiting:
+            self._put(result_line(id, result))
+
+    # --- what jobs use (McpWire) -------------------------------------------------------------
+
+    def progress(self, token: int | str, number: int, message: str) -> None:
+        params = {"progressToken": token, "progress": number, "message": message}
+        self._put(notification_line("notifications/progress", params))
+
+    def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int:
+        def read(answer: RpcAnswer) -> None:
+            try:
+                take(None if answer.fault is not None else msgspec.json.decode(answer.result))
+            except (msgspec.DecodeError, RecursionError):
+                take(None)
+
+        id = self._questions.add(read)
+        self._put(request_line(id, "elicitation/create", question))
+        return id
+
+    def withdraw(self, id: int) -> None:
+        if self._questions.drop(id):
+            reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
+            self._put(notification_line("notifications/cancelled", reason))
+
+    def asked(self, job: McpJob, question: JsonObject) -> None:
+        from zot.mcpserver.job import KEY  # loaded long ago: a job is calling
+
+        state = os.urandom(16).hex()
+        with self._lock:
+            waiting = [id for id, each in self._calls.items() if each is job]
+            for id in waiting:
+                del self._calls[id]
+            self._asked[state] = job
+        for id in waiting:
+            self._put(result_line(id, protocol.input_required(KEY, question, state)))
+
+    def _put(self, line: bytes) -> None:
+        self.writer.put(line)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    @property
+    def has_runtime(self) -> bool:
+        return bool(self._threads)
+
+    def input_ended(self) -> None:
+        self._questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+
+    def abort_everything(self) -> None:
+        self.input_ended()
+        with self._lock:
+            jobs = [*self._calls.values(), *self._asked.values()]
+        for job in jobs:
+            job.cancel()
+
+    def closing(self) -> None:
+        with self._lock:
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join(2 * STOP_SECONDS)

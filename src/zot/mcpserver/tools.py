@@ -1,0 +1,120 @@
+"""The two tools of `zot mcp-server`: what a client is told of them, their arguments and results.
+
+On the way to the answer to `tools/list`: loads little.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import CommandError
+from zot.provider.types import LEVELS, Level
+
+START, REPLY = "zot", "zot_reply"
+JsonObject = dict[str, Any]
+
+
+class Limited(Struct, frozen=True, forbid_unknown_fields=True):
+    prompt: str
+    max_steps: int | None = None
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+class StartArguments(Limited, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    cwd: str = ""
+    model: str = ""
+    reasoning: Level | None = None
+    tools: tuple[str, ...] | None = None
+
+
+class ReplyArguments(Limited, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    session_id: str
+
+
+TaskArguments = StartArguments | ReplyArguments
+
+_TEXT = {"type": "string"}
+_LIMITS: JsonObject = {
+    "max_steps": {"type": "integer", "minimum": 1, "description": "model calls"},
+    "max_cost": {"type": "number", "exclusiveMinimum": 0, "description": "US dollars"},
+    "max_tokens": {"type": "integer", "minimum": 1},
+    "max_seconds": {"type": "number", "exclusiveMinimum": 0},
+}
+_RESULT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "session_id": {"type": "string", "description": "for zot_reply"},
+        "text": {"type": "string", "description": "the answer"},
+        "stop": {"type": "string", "description": "end, length, aborted or error"},
+        "error": {"type": "string", "description": "the class of the error, if it failed"},
+        "model": _TEXT,
+        "cost_usd": {"type": "number", "description": "of this call; absent: not known"},
+        "session_cost_usd": {"type": "number"},
+        "input_tokens": {"type": "integer"},
+        "output_tokens": {"type": "integer"},
+    },
+    "required": ["session_id", "text", "stop"],
+}
+
+
+def told() -> list[JsonObject]:
+    """The tools as `tools/list` has them."""
+    start: JsonObject = {
+        "prompt": {"type": "string", "description": "the task, with all that it needs to know"},
+        "cwd": {"type": "string", "description": "an absolute directory to work in"},
+        "model": {"type": "string", "description": "a model, or PROVIDER/MODEL"},
+        "reasoning": {"type": "string", "enum": list(LEVELS)},
+        "tools": {"type": "array", "items": _TEXT, "description": "the only tools it may use"},
+        **_LIMITS,
+    }
+    reply: JsonObject = {
+        "session_id": {"type": "string", "description": "as a call of zot returned it"},
+        "prompt": _TEXT,
+        **_LIMITS,
+    }
+    what = "Give a task to zot, a coding agent that reads and changes files and runs commands."
+    return [
+        _tool(START, "Start a task", what, start, ["prompt"]),
+        _tool(REPLY, "Go on", "Go on with a session of zot.", reply, ["session_id", "prompt"]),
+    ]
+
+
+def _tool(name: str, title: str, text: str, fields: JsonObject, needed: list[str]) -> JsonObject:
+    return {
+        "name": name,
+        "title": title,
+        "description": text,
+        "inputSchema": {
+            "type": "object",
+            "properties": fields,
+            "required": needed,
+            "additionalProperties": False,
+        },
+        "outputSchema": _RESULT,
+        "annotations": {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+    }
+
+
+def arguments_of(name: str, arguments: JsonObject) -> TaskArguments | None:
+    """What a call asks; None: there is no such tool.
+
+    Raises:
+        CommandError: the arguments are wrong.
+    """
+    kind = {START: StartArguments, REPLY: ReplyArguments}.get(name)
+    if kind is None:
+        return None
+    try:
+        asked: TaskArguments = msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        raise CommandError(f"invalid arguments for {name!r}: {error}") from error
+    for limit in ("max_steps", "max_cost", "max_tokens", "max_seconds"):
+        value = getattr(asked, limit)
+        if value is not None and not 0 < value < 1e15:
+            raise CommandError(f"invalid arguments for {name!r}: {limit} must be positive")
+    return asked

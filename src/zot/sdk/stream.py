@@ -1,0 +1,110 @@
+"""The events of one run on their way to an embedder: a queue between two threads, an iterator."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from zot.cancel import Cancel
+from zot.runtime.run import Run, StoredEnd
+from zot.wire import frames
+from zot.wire.frames import EventFrame
+
+MAX_UNREAD = 10_000
+"""Events that may wait to be read before the run is slowed down."""
+STOP_SECONDS = 10.0
+"""More than a run takes to give up; it ends earlier in all but the worst case."""
+
+
+class Channel:
+    """The events of one run on their way from the run's thread to whoever reads them."""
+
+    def __init__(self, notify: Callable[[], None] | None = None) -> None:
+        self._condition = threading.Condition()
+        self._waiting: deque[EventFrame] = deque()
+        self._notify = notify
+        """Called after each event, for a reader that does not block; must not raise."""
+        self.ended = False
+        """Nobody reads any more, or Done was taken."""
+
+    def put(self, event: EventFrame) -> None:
+        with self._condition:
+            if self.ended:
+                return
+            self._waiting.append(event)
+            self._condition.notify_all()
+        if self._notify is not None:
+            self._notify()
+
+    def wait_for_room(self, cancel: Cancel) -> None:
+        if len(self._waiting) < MAX_UNREAD:
+            return
+        with cancel.calling(self._wake), self._condition:
+            while len(self._waiting) >= MAX_UNREAD and not self.ended and not cancel.is_set():
+                self._condition.wait()
+
+    def take(self, *, wait: bool = True) -> EventFrame | None:
+        """The next event. None: there is none yet, or (`ended`) there will be none."""
+        with self._condition:
+            while wait and not self._waiting and not self.ended:
+                self._condition.wait()
+            if not self._waiting:
+                return None
+            event = self._waiting.popleft()
+            if isinstance(event, frames.Done | frames.RunSuspended):
+                self.ended = True
+            self._condition.notify_all()
+            return event
+
+    def end(self) -> None:
+        with self._condition:
+            self.ended = True
+            self._waiting.clear()
+            self._condition.notify_all()
+
+    def _wake(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+
+class EventStream(Iterator[EventFrame]):
+    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
+    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
+
+    def __init__(self, run: Run | StoredEnd, channel: Channel) -> None:
+        self.end = run if isinstance(run, StoredEnd) else None
+        """How a durable run ended that had ended before: then Done is all that comes."""
+        self._run = None if isinstance(run, StoredEnd) else run
+        self._channel = channel
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> EventFrame:
+        event = self._channel.take()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Abort what still runs, and wait until it has stopped."""
+        self._abort()
+        if self._run is not None:
+            self._run.ended.wait(STOP_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._abort()  # a `break` out of the loop leaves nobody who could read the rest
+
+    def _abort(self) -> None:
+        if not self._channel.ended:
+            self._channel.end()
+            if self._run is not None:
+                self._run.cancel.set()

@@ -1,0 +1,170 @@
+"""Completion under the editor: commands after a slash, files after an at-sign. It never sends
+anything, and finds files in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from zot.tui.cells import Line, clean, clip
+from zot.tui.menu import MenuItem, matching
+
+if TYPE_CHECKING:
+    from zot.core.source import CommandInfo
+    from zot.serve.interactive.app import App
+
+MAX_FILES = 20_000
+MAX_SHOWN = 8
+FRESH_SECONDS = 20.0
+"""A list of files that is older is made again."""
+_FILE = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
+_COMMAND = re.compile(r"^/([\w:.-]*)$")
+
+
+class Completion:
+    """What could stand at the cursor, and which of it is chosen."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._items: list[MenuItem] = []
+        self._chosen = 0
+        self._start = 0
+        self._closed_for = ""
+        self._files: list[MenuItem] = []
+        self._files_at = -FRESH_SECONDS
+        self._others: Sequence[CommandInfo] = ()
+        self._asked_others = False
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._items)
+
+    def close(self) -> None:
+        """Not again for this word."""
+        self._items = []
+        self._closed_for = self._app.editor.text
+
+    def update(self) -> None:
+        """After the text or the cursor changed."""
+        editor = self._app.editor
+        head = editor.text[: editor.cursor]
+        before = [item.label for item in self._items]
+        self._items = []
+        if not head or head == self._closed_for:
+            return
+        if (match := _COMMAND.match(head)) is not None:
+            self._start = 0
+            self._items = self._commands(match[1])
+        elif (match := _FILE.search(head)) is not None:
+            self._start = match.start()
+            self._items = matching(match[1], self._known_files())[:MAX_SHOWN]
+        if [item.label for item in self._items] != before:
+            self._chosen = 0
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def key(self, name: str) -> bool:
+        """Take a key while it is open; False: it is the editor's."""
+        match name:
+            case "up" | "ctrl+p":
+                self._chosen = max(0, self._chosen - 1)
+            case "down" | "ctrl+n":
+                self._chosen = min(len(self._items) - 1, self._chosen + 1)
+            case "esc":
+                self.close()
+            case "tab":
+                self._accept()
+            case "enter":
+                return self._accept()
+            case _:
+                return False
+        return True
+
+    def _accept(self) -> bool:
+        """Put the chosen word into the text; False where it stands there already."""
+        editor = self._app.editor
+        word = str(self._items[self._chosen].value)
+        typed = editor.text[self._start : editor.cursor]
+        self._items = []
+        if typed.casefold() == word.rstrip().casefold():
+            return False
+        editor.replace(self._start, editor.cursor, word)
+        self._closed_for = editor.text if word.endswith(" ") else ""
+        self.update()
+        return True
+
+    # --- what there is -----------------------------------------------------------------------
+
+    def _commands(self, typed: str) -> list[MenuItem]:
+        from zot.serve.interactive.commands import COMMANDS  # after the first paint
+
+        self._ask_others()
+        items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in COMMANDS.values()]
+        items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
+        word = f"/{typed}".casefold()
+        begins = [item for item in items if item.label.casefold().startswith(word)]
+        return (begins or (matching(typed, items) if typed else items))[:MAX_SHOWN]
+
+    def _ask_others(self) -> None:
+        """Extensions, skills and prompt files: known as soon as they have started."""
+        runtime = self._app.built
+        if self._asked_others or runtime is None:
+            return
+        self._asked_others = True
+
+        def then(infos: list[CommandInfo]) -> None:
+            self._others = infos
+            self.update()
+
+        self._app.work(runtime.commands, then)
+
+    def _known_files(self) -> list[MenuItem]:
+        runtime = self._app.built
+        if runtime is not None and time.monotonic() - self._files_at > FRESH_SECONDS:
+            self._files_at = time.monotonic()
+            cwd = runtime.cwd
+
+            def then(paths: list[str]) -> None:
+                self._files = [MenuItem(path, value=_mention(path)) for path in paths]
+                self.update()
+
+            self._app.work(lambda: files_below(cwd), then)
+        return self._files
+
+    # --- drawing -----------------------------------------------------------------------------
+
+    def lines(self, width: int) -> list[Line]:
+        widest = max((len(item.label) for item in self._items), default=0)
+        widest = min(widest, width // 2)
+        lines: list[Line] = []
+        for index, item in enumerate(self._items):
+            is_chosen = index == self._chosen
+            label = clean(item.label)
+            line = (
+                ("", "  "),
+                ("selected" if is_chosen else "accent", label),
+                ("dim", " " * max(0, widest - len(label)) + "  " + clean(item.detail)),
+            )
+            lines.append(clip(line, width, "..."))
+        return lines
+
+
+def _mention(path: str) -> str:
+    return f"@{path}" if path.endswith("/") else f"@{path} "
+
+
+def files_below(folder: str) -> list[str]:
+    """Files and directories, past what .gitignore leaves out; the nearest first."""
+    from zot.tools.disk import Disk  # only for who mentions a file
+    from zot.tools.walk import Tree
+
+    paths: list[str] = []
+    for path, entry in Tree(folder, folder, Disk()).walk(hidden=False, check=lambda: None):
+        name = "/".join(path)
+        paths.append(name + "/" if entry.is_dir(follow_symlinks=False) else name)
+        if len(paths) >= MAX_FILES:
+            break
+    return sorted((path for path in paths if path.isprintable()), key=lambda path: path.count("/"))

@@ -1,0 +1,134 @@
+"""What a person wrote and must not lose: what was sent, for the history of later sessions, and the
+draft of every terminal, which survives a kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from zot.files import ensure_dir, lock, lock_file, write_atomic
+
+MAX_HISTORY = 1_000
+MAX_HISTORY_BYTES = 2_000_000
+MAX_TEXT = 200_000
+"""Characters of one text that are kept."""
+MAX_DRAFTS = 100
+
+
+class History:
+    """One file for all sessions, a text a line. What cannot be read or written is left out."""
+
+    def __init__(self, home: str) -> None:
+        self._path = Path(home) / "history.jsonl"
+
+    def load(self) -> list[str]:
+        """The last texts, the oldest first."""
+        try:
+            data = self._path.read_bytes()
+        except OSError:
+            return []
+        texts: list[str] = []
+        for line in data.split(b"\n"):
+            try:
+                texts.append(msgspec.json.decode(line, type=str))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+        texts = texts[-MAX_HISTORY:]
+        if len(data) > MAX_HISTORY_BYTES:
+            self._shorten(texts)
+        return texts
+
+    def _shorten(self, texts: list[str]) -> None:
+        try:
+            write_atomic(self._path, b"".join(_line(text) for text in texts[-MAX_HISTORY // 2 :]))
+        except OSError:
+            pass
+
+    def add(self, text: str) -> None:
+        if not text.strip() or len(text) > MAX_TEXT:
+            return
+        try:
+            ensure_dir(self._path.parent)
+            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        try:
+            os.write(fd, _line(text))  # one write: other terminals write to it too
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def _line(text: str) -> bytes:
+    return msgspec.json.encode(text.encode("utf-8", "replace").decode()) + b"\n"
+
+
+class Draft:
+    """What stands in the editor, on disk. The file is locked as long as its terminal lives: one
+    that is not was left by a program that died, and whoever comes next to the directory gets it."""
+
+    def __init__(self, home: str, cwd: str) -> None:
+        self._folder = Path(home) / "drafts"
+        self._name = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self._fd: int | None = None
+        self._path: Path | None = None
+
+    def recover(self) -> str:
+        """Texts that nobody has any more, joined; they are this terminal's from now on."""
+        texts = []
+        try:
+            paths = sorted(self._folder.glob(f"{self._name}-*"))[:MAX_DRAFTS]
+        except OSError:
+            return ""
+        for path in paths:
+            if path == self._path:
+                continue
+            try:
+                fd = lock_file(path)
+                if fd is None:
+                    continue
+                texts.append(os.read(fd, 4 * MAX_TEXT).decode("utf-8", "replace"))
+                path.unlink()
+                os.close(fd)
+            except OSError:
+                continue
+        return "\n".join(text for text in texts if text.strip())
+
+    def keep(self, text: str) -> None:
+        """Write it down; an empty one leaves nothing behind."""
+        if not text and self._fd is None:
+            return
+        try:
+            fd = self._open()
+            data = text[:MAX_TEXT].encode("utf-8", "replace")
+            os.pwrite(fd, data, 0)
+            os.ftruncate(fd, len(data))
+        except OSError:
+            pass  # the disk is full: the text is still on the screen
+
+    def _open(self) -> int:
+        if self._fd is None:
+            ensure_dir(self._folder)
+            self._path = self._folder / f"{self._name}-{os.getpid()}-{os.urandom(4).hex()}"
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            lock(fd)
+            self._fd = fd
+        return self._fd
+
+    def close(self, text: str) -> None:
+        """The program ends: what is written stays for the next one."""
+        self.keep(text)
+        if self._fd is None or self._path is None:
+            return
+        try:
+            if not text.strip():
+                self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+        except OSError:
+            pass
+        self._fd = None

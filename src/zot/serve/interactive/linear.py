@@ -1,0 +1,202 @@
+"""The same agent line by line, for screen readers, dumb terminals and logs: labels, numbered menus,
+nothing is drawn twice, nothing moves. The terminal itself edits the line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zot.lines import write_all
+from zot.serve.interactive.app import App
+from zot.serve.interactive.loop import ENDING, Loop
+from zot.text import printable
+from zot.tui.blocks import NoteBlock, ThinkingBlock, ToolBlock, UserBlock
+from zot.tui.cells import plain
+from zot.tui.screen import LiveScreen
+
+if TYPE_CHECKING:
+    from zot.tui.blocks import LiveBlock
+    from zot.tui.menu import Overlay
+    from zot.tui.theme import Theme
+
+WIDTH = 10_000
+"""Nothing is wrapped: whoever reads it out, or shows it, does that better."""
+WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
+MAX_LINE = 1_000_000
+
+
+class LineTerminal:
+    """Takes lines and gives lines; what commands would write to a terminal is left out."""
+
+    def write(self, text: str) -> None:
+        """Titles, copies and bells are for terminals that draw."""
+
+
+class LinearLoop(Loop):
+    """Waits for lines instead of keys."""
+
+    def __init__(self, theme: Theme) -> None:
+        self.screen = LiveScreen(theme)
+        self.terminal = LineTerminal()  # type: ignore[assignment]  # all that commands use of it
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._awake = False
+        self._code = None
+        self._full = None
+        self._held = b""
+
+    def run_lines(self, app: LinearApp) -> int:
+        """Until `end` is called; the exit code."""
+        self._listen_to_signals()
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        poll.register(0, select.POLLIN)
+        try:
+            while self._code is None:
+                while self._posted:
+                    self._posted.popleft()()
+                wait = app.tick()
+                app.say_news()
+                ready = dict(poll.poll(None if wait is None else max(0.0, wait) * 1000))
+                if self._wake_read in ready:
+                    self._hear(app)
+                if 0 in ready:
+                    self._read(app)
+        finally:
+            signal.set_wakeup_fd(-1)
+        return self._code
+
+    def _hear(self, app: LinearApp) -> None:
+        self._awake = False
+        received = os.read(self._wake_read, 4096)
+        for number in ENDING:
+            if number in received:
+                app.signalled(number)
+
+    def _read(self, app: LinearApp) -> None:
+        try:
+            data = os.read(0, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.end(0)
+            return
+        self._held = (self._held + data)[-MAX_LINE:]
+        *lines, self._held = self._held.split(b"\n")
+        for line in lines:
+            app.take_line(line.decode("utf-8", "replace"))
+
+    def open_full(self, overlay: Overlay, theme: Theme) -> None:
+        for line in overlay.spoken():
+            say(line)
+
+    def close_full(self) -> None:
+        """It was never open."""
+
+    def release(self) -> None:
+        """The terminal is as others want it already."""
+
+    def regain(self) -> None:
+        """Nothing was given away."""
+
+
+def say(text: str) -> None:
+    write_all(1, printable(text).encode("utf-8", "replace") + b"\n")
+
+
+class LinearApp(App):
+    """What is new is said once, with a label."""
+
+    spoken = True
+
+    def begin(self) -> None:
+        say(WELCOME)
+        self._announced: Overlay | None = None
+        self._waiting = False
+        self._running = ""
+        self._typed: list[str] = []
+
+    def say_news(self) -> None:
+        """Everything that settled since the last time, then who is to speak next."""
+        if self.view is None:
+            return
+        for block, is_first, lines in self.view.settled(WIDTH):
+            self._say_block(block, is_first, [plain(line).rstrip() for line in lines])
+        activity = self.view.activity
+        if activity.startswith("running") and activity != self._running:
+            self._line(f"tool: {activity}")
+        self._running = activity
+        self._ask()
+
+    def _say_block(self, block: LiveBlock, is_first: bool, lines: list[str]) -> None:
+        if isinstance(block, UserBlock) and block.text in self._typed:
+            self._typed.remove(block.text)
+            return  # it stands there already
+        if isinstance(block, UserBlock):
+            lines = block.text.split("\n")
+        elif isinstance(block, ToolBlock):
+            lines[0] = lines[0][2:] + (", failed" if block.failed else "")  # without its mark
+        label = _label(block) if is_first else ""
+        for index, line in enumerate(line for line in lines if line):
+            self._line(f"{label}: {line}" if label and index == 0 else line)
+
+    def _ask(self) -> None:
+        """A question that is open is read out; else it is the person's turn once zot is idle."""
+        overlay = self.overlays[-1] if self.overlays else None
+        if overlay is not None:
+            if overlay is not self._announced:
+                for index, line in enumerate(overlay.spoken()):
+                    self._line(f"permission: {line}" if index == 0 else line)
+            self._announced = overlay
+            return
+        self._announced = None
+        idle = not self.loading and not (self.built is not None and self.built.busy)
+        if idle and not self._waiting:
+            write_all(1, b"you: ")
+            self._waiting = True
+
+    def _line(self, text: str) -> None:
+        if self._waiting:
+            write_all(1, b"\n")
+            self._waiting = False
+        say(text)
+
+    def take_line(self, text: str) -> None:
+        self._waiting = False
+        if self.overlays:
+            overlay = self.overlays[-1]
+            if not overlay.take_line(text):
+                self._announced = None  # it is read out again
+            return
+        self._typed.append(text)
+        self.editor.set(text)
+        self._submit(steer=False)
+
+    def signalled(self, number: int) -> None:
+        """Ctrl+C stops the turn; when nothing runs it leaves."""
+        if number == signal.SIGINT and self.built is not None and self.built.abort():
+            return
+        super().signalled(number)
+
+
+def _label(block: LiveBlock) -> str:
+    match block:
+        case UserBlock():
+            return "you"
+        case ToolBlock():
+            return "tool"
+        case ThinkingBlock():
+            return "thinking"
+        case NoteBlock(level="error"):
+            return "error"
+        case NoteBlock():
+            return "note"
+        case _:
+            return "zot"

@@ -1,0 +1,352 @@
+"""Commands about models and logins: which model, how much it thinks, keys, and what to do when a
+model cannot be asked. They work without a runtime too: a first run ends here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from zot.cancel import Cancel
+from zot.errors import CommandError, ZotError
+from zot.provider.auth import oauth
+from zot.provider.auth.page import CallbackPage
+from zot.provider.auth.store import AuthFile
+from zot.provider.models import levels
+from zot.provider.providers import ProviderInfo
+from zot.provider.types import Level, Model
+from zot.serve.interactive.session_commands import ask_text
+from zot.serve.interactive.status import amount
+from zot.settings.login import keep_key, log_out
+from zot.settings.models import KnownModels
+from zot.tui.cells import Line
+from zot.tui.menu import Drawn, MenuItem, QuestionBox
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+RESCUED = {
+    "auth": "the provider refused the credential",
+    "rate_limited": "the provider allows no more requests for now",
+    "overloaded": "the provider failed",
+    "network": "the provider cannot be reached",
+    "idle": "the provider fell silent",
+}
+"""Why a prompt failed that may go on with another model, another key, or later."""
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+def model(app: App, args: str) -> None:
+    if app.built is None:
+        first_run(app)
+        return
+    runtime = app.runtime
+    if args:
+        app.work(runtime.models.all, lambda models: use_model(app, args, _whose(args, models)))
+    else:
+        app.work(runtime.models.all, lambda models: _choose_model(app, models))
+
+
+def _whose(id: str, models: Sequence[Model]) -> str:
+    """The provider that has a model of this id; empty: the present one, or none is known to."""
+    return next((model.provider for model in models if model.id == id), "")
+
+
+def _choose_model(
+    app: App, models: Sequence[Model], then: Callable[[], None] = lambda: None
+) -> None:
+    present = app.runtime.model
+    items = [MenuItem(f"{model.provider}/{model.id}", _facts(model), model) for model in models]
+    chosen = next((place for place, model in enumerate(models) if model == present), 0)
+
+    def pick(value: object) -> None:
+        assert isinstance(value, Model)
+        use_model(app, value.id, value.provider, then)
+
+    app.choose("Model", items, pick, chosen)
+
+
+def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
+    runtime = app.runtime
+
+    def told(model: Model) -> None:
+        later = " from the next prompt on" if runtime.busy else ""
+        app.note(f"model: {model.provider}/{model.id}{later}")
+        app.refresh_status()
+        then()
+
+    app.work(lambda: runtime.set_model(name, provider, later=True), told)
+
+
+def _facts(model: Model) -> str:
+    parts = [f"{amount(model.context_window)} context"] if model.context_window else []
+    parts += ["thinks"] if model.reasoning else []
+    parts += ["sees images"] if model.images else []
+    if model.price is not None and (model.price.input or model.price.output):
+        parts.append(f"${model.price.input:g} in, ${model.price.output:g} out a million")
+    return ", ".join(parts)
+
+
+def reasoning(app: App, args: str) -> None:
+    able = levels(app.runtime.model)
+    if args:
+        level = next((level for level in able if level == args), None)
+        if level is None:
+            raise CommandError(f"this model can think: {', '.join(able)}")
+        _use_level(app, level)
+        return
+    present = app.runtime.settings.reasoning
+    chosen = able.index(present) if present in able else 0
+    items = [MenuItem(level) for level in able]
+    app.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
+
+
+def _use_level(app: App, level: Level) -> None:
+    app.runtime.set_reasoning(level, while_busy=True, clamp=True)
+    app.note(f"reasoning: {level}")
+    app.refresh_status()
+
+
+# --- logins ----------------------------------------------------------------------------------
+
+
+class SecretBox(QuestionBox):
+    """Asks for a key: what is typed is not shown."""
+
+    def _field_line(self, width: int) -> Drawn:
+        dots = "•" * min(len(self._field.text), max(0, width - 3))
+        line: Line = (("prompt", "❯ "), ("", dots))
+        return Drawn([line], (0, 2 + len(dots)))
+
+
+Then = Callable[[], None]
+
+
+def _nothing() -> None:
+    """There is nothing to do after it."""
+
+
+def login(app: App, args: str) -> None:
+    log_in(app, args)
+
+
+def log_in(app: App, provider: str, then: Then = _nothing) -> None:
+    known = KnownModels(app.around.home)
+    if provider:
+        _choose_way(app, known.provider(provider), then)
+        return
+    stored = AuthFile(app.around.home).all()
+    infos = [info for info in known.providers().values() if info.auth != "none"]
+    items = [
+        MenuItem(info.title or info.name, "logged in" if info.name in stored else "", info)
+        for info in infos
+    ]
+    app.choose("Log in to", items, lambda info: _choose_way(app, info, then))  # type: ignore[arg-type]  # a ProviderInfo
+
+
+def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
+    if info.auth == "none":
+        raise CommandError(f"{info.name} needs no login")
+    try:
+        server = oauth.server_of(info.name, app.around.home)
+    except ZotError:
+        _ask_key(app, info, then)
+        return
+    ways = [MenuItem("with an API key", "", "key"), MenuItem("with the browser", "", "browser")]
+    if server.device_url:
+        ways.append(MenuItem("with a code on another device", "", "device"))
+
+    def pick(way: object) -> None:
+        match way:
+            case "browser":
+                _browser(app, info, server, then)
+            case "device":
+                _device(app, info, server, then)
+            case _:
+                _ask_key(app, info, then)
+
+    app.choose(f"Log in to {info.title or info.name}", ways, pick)
+
+
+def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
+    def answer(_: object, key: str) -> None:
+        app.close(box)
+        if not key.strip():
+            return
+        home = app.around.home
+        app.note("trying the key")
+        app.work(
+            lambda: keep_key(info, key.strip(), home),
+            lambda note: logged_in(app, info, then, note),
+        )
+
+    box = SecretBox(
+        f"API key of {info.title or info.name}:",
+        "it is kept in zot's home, for you alone; enter keeps it, esc leaves",
+        [],
+        answer,
+        leave=lambda: app.close(box),
+    )
+    app.open(box)
+
+
+def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
+    """The browser comes back to a page of ours, or the person pastes what it shows."""
+    page = CallbackPage(server)
+    attempt = page.attempt
+    if server.manual_redirect:
+        attempt = oauth.begin(server, server.manual_redirect)
+    cancel = Cancel()
+
+    def paste(text: str) -> None:
+        page.paste(oauth.pasted_code(text, attempt))
+
+    def wait() -> None:
+        with closing(page):
+            credential = oauth.exchange(server, attempt, page.wait(cancel))
+        AuthFile(app.around.home).put(info.name, credential)
+
+    app.note(f"open this address in a browser: {attempt.url}")
+    app.work(wait, lambda _: logged_in(app, info, then))
+    ask_text(app, "Code, or the address the browser ends on:", "", paste)
+
+
+def _device(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
+    def begun(device: oauth.Device) -> None:
+        address = device.verification_uri_complete or device.verification_uri
+        app.note(f"open {address} on any device and enter the code {device.user_code}")
+
+        def finish() -> None:
+            credential = oauth.finish_device(server, device, Cancel())
+            AuthFile(app.around.home).put(info.name, credential)
+
+        app.work(finish, lambda _: logged_in(app, info, then))
+
+    app.work(lambda: oauth.begin_device(server), begun)
+
+
+def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
+    """The credential is kept: take it up, or start with it."""
+    if note:
+        app.note(note, "warning")
+    app.note(f"logged in to {info.title or info.name}")
+    if app.built is None:
+        from zot.serve.interactive.start import load_behind
+
+        load_behind(app)
+        return
+    runtime = app.runtime
+    if runtime.model.provider == info.name:
+        app.work(runtime.reconnect, lambda _: then())
+    else:
+        then()
+
+
+def logout(app: App, args: str) -> None:
+    home = app.around.home
+    if args:
+        log_out(args, home)
+        app.note(f"logged out of {args}")
+        return
+    stored = list(AuthFile(home).all())
+    if not stored:
+        app.note("you are logged in nowhere; keys in variables are not kept by zot")
+        return
+    app.choose(
+        "Log out of", [MenuItem(name) for name in stored], lambda name: logout(app, str(name))
+    )
+
+
+# --- when there is no model, or it cannot be asked -------------------------------------------
+
+
+def first_run(app: App, reason: str = "") -> None:
+    """Three ways to a model, for somebody who has none yet."""
+    items = [
+        MenuItem("an API key or a login", "Anthropic, OpenAI, Google and others", "login"),
+        MenuItem("a server on this machine", "ollama, llama.cpp, LM Studio, vLLM", "server"),
+        MenuItem("a model that runs inside zot", "no key, no network; a download", "local"),
+    ]
+
+    def pick(way: object) -> None:
+        match way:
+            case "login":
+                login(app, "")
+            case "server":
+                _find_server(app)
+            case _:
+                choose_local(app)
+
+    app.choose(reason or "zot needs a model. Use", items, pick)
+
+
+def _find_server(app: App) -> None:
+    from zot.serve.interactive.start import load_behind
+
+    app.note("looking for a server on this machine")
+    load_behind(app)
+
+
+def choose_local(app: App) -> None:
+    from zot.local.limits import size_text
+    from zot.local.models import known_models
+
+    items = [
+        MenuItem(f"{model.title}, {size_text(model.bytes)}", model.licence, model)
+        for model in known_models()
+    ]
+    app.choose("Download", items, lambda model: pull_local(app, model))
+
+
+def pull_local(app: App, model: object) -> None:
+    from zot.local.models import LocalModel
+    from zot.local.pull import pull
+    from zot.serve.interactive.progress import ProgressBlock
+    from zot.serve.interactive.start import load_behind
+
+    assert isinstance(model, LocalModel)
+    bar = ProgressBlock(f"downloading {model.name}")
+    app.show(bar)
+    home = app.around.home
+
+    def work() -> None:
+        try:
+            pull(model, lambda done, total: app.loop.post(lambda: bar.set(done, total)), home)
+        finally:
+            app.loop.post(bar.close)
+
+    def then(_: None) -> None:
+        app.note(f"{model.name} is here")
+        load_behind(app)
+
+    app.work(work, then)
+
+
+def rescue(app: App, code: str) -> None:
+    """A prompt failed that may go on: with another model, after a login, or just again."""
+    provider = app.runtime.model.provider
+    runtime = app.runtime
+    items = [
+        MenuItem("with another model", "", "model"),
+        MenuItem("try again", "", "again"),
+        MenuItem(f"after a login to {provider}", "", "login"),
+    ]
+    if code == "auth":
+        items = [items[2], items[0], items[1]]
+
+    def again() -> None:
+        app.work(runtime.retry)
+
+    def pick(way: object) -> None:
+        match way:
+            case "model":
+                app.work(runtime.models.all, lambda models: _choose_model(app, models, again))
+            case "login":
+                log_in(app, provider, again)
+            case _:
+                again()
+
+    app.choose(f"{RESCUED[code].capitalize()}. Go on", items, pick)

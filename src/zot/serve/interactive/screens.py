@@ -1,0 +1,63 @@
+"""What opens over the editor: the pager, the search in the history, the person's own editor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zot.serve.interactive.external import edit_text
+from zot.tui.blocks import ToolBlock, UserBlock
+from zot.tui.menu import MenuItem
+from zot.tui.pager import Pager
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+MAX_HISTORY = 2_000
+
+
+def search_history(app: App) -> None:
+    """Pick an earlier prompt; what was written goes to the history first."""
+    unique = list(dict.fromkeys(reversed(app.editor.history)))[:MAX_HISTORY]
+    items = [MenuItem(text.replace("\n", " "), value=text) for text in unique]
+    if not items:
+        app.note("there is no history yet")
+        return
+
+    def pick(value: object) -> None:
+        if app.editor.text:
+            app.editor.add_history(app.editor.full_text)
+        app.editor.set(str(value))
+
+    app.choose("history", items, pick)
+
+
+def edit_outside(app: App) -> None:
+    """Write the text in the editor of the person's choice."""
+    app.loop.release()
+    try:
+        text = edit_text(app.editor.full_text, app.around.environ)
+    finally:
+        app.loop.regain()
+    if text is not None:
+        app.editor.chips.clear()
+        app.editor.set(text)
+
+
+def open_pager(app: App, *, unfold: bool = False) -> None:
+    """The whole transcript; `unfold`: at the last tool call, with all of its output."""
+    if app.view is None:
+        return
+    sections = app.transcript()
+    at = None
+    if unfold:
+        folded = (i for i in range(len(sections) - 1, -1, -1) if isinstance(sections[i], ToolBlock))
+        at = next(folded, None)
+
+    pager = Pager(
+        sections,
+        lambda section: isinstance(section, UserBlock),
+        leave=app.loop.close_full,
+        at=at,
+        folded=not unfold,
+    )
+    app.loop.open_full(pager, app.theme)

@@ -1,0 +1,410 @@
+"""Commands about conversations: going back, other sessions, branches, files of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zot.core.session import ExportFormat, SessionInfo
+from zot.errors import CommandError
+from zot.provider.types import Message, Text
+from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.sessions import library
+from zot.sessions.export import import_file
+from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines
+from zot.tui.cells import Line, clean, clip
+from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
+REPLAYED = 20
+"""Messages of a session that are shown when it is gone on with."""
+
+
+# --- going back ------------------------------------------------------------------------------
+
+
+def rewind(app: App, args: str) -> None:
+    moments = app.runtime.checkpoints()
+    if not moments:
+        raise CommandError("there is nothing to go back to yet")
+    items = [MenuItem(_shown(moment.text), _moment(moment), moment.id) for moment in moments[::-1]]
+    app.choose("Go back to before", items, lambda id: look_back(app, str(id)))
+
+
+def undo(app: App, args: str) -> None:
+    look_back(app, "")
+
+
+def look_back(app: App, to: str) -> None:
+    runtime = app.runtime
+    keeps = runtime.session.contents is not None
+    app.work(
+        lambda: runtime.rewind(to, files=keeps, preview=True),
+        lambda seen: _ask_back(app, seen),
+    )
+
+
+def _ask_back(app: App, seen: Rewound) -> None:
+    foreign = [file for file in seen.files if file.state == "changed"]
+    replies = [AnswerKey("c", f"the conversation ({seen.messages} messages)", (True, False, False))]
+    if seen.files:
+        count = f"{len(seen.files)} file{'s' * (len(seen.files) != 1)}"
+        replies.insert(0, AnswerKey("b", f"the conversation and {count}", (True, True, False)))
+        replies.append(AnswerKey("f", f"{count}, not the conversation", (False, True, False)))
+    if foreign:
+        label = "both, and also the files that someone else changed"
+        replies.append(AnswerKey("x", label, (True, True, True)))
+
+    def answer(value: object, _: str) -> None:
+        app.close(box)
+        assert isinstance(value, tuple)
+        conversation, files, force = value
+        runtime = app.runtime
+        app.work(
+            lambda: runtime.rewind(
+                seen.checkpoint, conversation=conversation, files=files, force=force
+            ),
+            lambda done: _went_back(app, done, conversation=conversation),
+        )
+
+    title = f"Back to before: {_shown(seen.text)}"
+    box = QuestionBox(
+        title,
+        lambda width: file_lines(seen.files, width),
+        replies,
+        answer,
+        leave=lambda: app.close(box),
+    )
+    app.open(box)
+
+
+def _went_back(app: App, done: Rewound, *, conversation: bool) -> None:
+    for file in done.files:
+        if file.state != "ok":
+            app.note(f"{file.path} was left as it is: {file.note}", "warning")
+    touched = [file for file in done.files if file.state == "ok"]
+    parts = [f"{done.messages} messages"] if conversation else []
+    parts += [f"{len(touched)} file{'s' * (len(touched) != 1)}"] if touched else []
+    app.note(f"went back by {' and '.join(parts) or 'nothing'}")
+    if conversation and not app.editor.text:
+        app.editor.set(done.text)
+    app.refresh_status()
+
+
+def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for file in files:
+        note = f"  ({file.note})" if file.note else ""
+        lines.append((("accent", clean(file.path)), ("warn", note)))
+        if file.diff:
+            lines += diff_lines(file.diff, 0, width)
+    return lines
+
+
+class ChangesBlock(WholeBlock):
+    """Diffs of files, whole."""
+
+    def __init__(self, files: list[ChangedFile]) -> None:
+        self._files = files
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        return [clip(line, width) for line in file_lines(self._files, width)]
+
+
+def diff(app: App, args: str) -> None:
+    runtime = app.runtime
+
+    def show(files: list[ChangedFile]) -> None:
+        wanted = [file for file in files if args in file.path]
+        if not wanted:
+            app.note("no tool has changed a file in this session")
+        else:
+            app.show(ChangesBlock(wanted))
+
+    app.work(runtime.changed_files, show)
+
+
+def jump(app: App, args: str) -> None:
+    """Show a turn of the conversation again."""
+    turns = _turns(app.runtime.session.messages())
+    wanted = [(text, turn) for text, turn in turns if args.casefold() in text.casefold()]
+    if not wanted:
+        raise CommandError("there is no such prompt in this conversation")
+    items = [MenuItem(_shown(text), "", turn) for text, turn in wanted[::-1]]
+
+    def pick(value: object) -> None:
+        from zot.serve.interactive.view import replay
+
+        assert isinstance(value, tuple)
+        assert app.view is not None
+        replay(app.view, value)
+
+    app.choose("Show again", items, pick)
+
+
+def _turns(messages: tuple[Message, ...]) -> list[tuple[str, tuple[Message, ...]]]:
+    starts = [place for place, message in enumerate(messages) if message.role == "user"]
+    ends = [*starts[1:], len(messages)]
+    return [
+        (_text(messages[a]), messages[a:b]) for a, b in zip(starts, ends, strict=True) if starts
+    ]
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+def sessions(app: App, args: str) -> None:
+    runtime = app.runtime
+    home = app.around.home
+    if args:
+        app.work(
+            lambda: [(hit.summary, hit.text) for hit in library.search(args, runtime.cwd, home)][
+                :200
+            ],
+            lambda hits: _choose_session(app, [(info, text) for info, text in hits]),
+        )
+        return
+    app.work(
+        lambda: runtime.list_sessions(limit=500),
+        lambda infos: _choose_session(app, [(info, _about(info)) for info in infos]),
+    )
+
+
+def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
+    if not rows:
+        app.note("there is no such session here")
+        return
+
+    def items() -> list[MenuItem]:
+        return [MenuItem(_shown(info.title or info.first_text), text, info) for info, text in rows]
+
+    def pick(value: object) -> None:
+        app.close(menu)
+        assert isinstance(value, SessionInfo)
+        resume(app, value.path)
+
+    def rename(value: object) -> None:
+        assert isinstance(value, SessionInfo)
+
+        def named(title: str) -> None:
+            library.rename(value.path, title)
+            rows[:] = [
+                (_titled(info, title) if info.path == value.path else info, text)
+                for info, text in rows
+            ]
+            menu.replace(items())
+
+        ask_text(app, "The session's name:", value.title, named)
+
+    def delete(value: object) -> None:
+        assert isinstance(value, SessionInfo)
+
+        def deleted() -> None:
+            if value.path == app.runtime.session_info().path:
+                raise CommandError("this session is in use; begin a new one first: /new")
+            library.remove(value.path)
+            rows[:] = [row for row in rows if row[0].path != value.path]
+            menu.replace(items())
+
+        confirm(app, f"Delete {_shown(value.title or value.first_text)}?", deleted)
+
+    menu = Menu(
+        "Sessions",
+        items(),
+        pick,
+        leave=lambda: app.close(menu),
+        keys={"ctrl+r": rename, "ctrl+d": delete},
+        hint="enter goes on with it, ctrl+r renames, ctrl+d deletes, esc leaves",
+    )
+    app.open(menu)
+
+
+def resume(app: App, path: str) -> None:
+    from zot.serve.interactive.view import replay
+
+    runtime = app.runtime
+
+    def then(info: SessionInfo) -> None:
+        assert app.view is not None
+        app.note(f"session: {info.title or info.first_text or info.id}")
+        replay(app.view, runtime.session.messages()[-REPLAYED:])
+        app.refresh_status()
+
+    def work() -> SessionInfo:
+        runtime.stop()
+        return runtime.load_session(path)
+
+    app.work(work, then)
+
+
+def session(app: App, args: str) -> None:
+    """The commands below `/session`."""
+    word, _, rest = args.partition(" ")
+    rest = rest.strip()
+    match word:
+        case "export":
+            _export(app, rest)
+        case "import" if rest:
+            cwd, home = app.runtime.cwd, app.around.home
+            path = app.around.absolute(rest)
+            app.work(lambda: import_file(path, cwd, home), lambda target: resume(app, target))
+        case "fork":
+            _fork(app)
+        case "tree":
+            tree(app)
+        case "timeline":
+            timeline(app)
+        case "rename" if rest:
+            app.runtime.set_title(rest)
+            app.note(f"the session is called {rest!r}")
+        case "":
+            parts = ("export", "fork", "tree", "timeline")
+            app.choose(
+                "Session", [MenuItem(part) for part in parts], lambda part: session(app, str(part))
+            )
+        case _:
+            raise CommandError(
+                "/session export [FORMAT] [FILE], import FILE, fork, tree, timeline, rename NAME"
+            )
+
+
+def _export(app: App, args: str) -> None:
+    word, _, target = args.partition(" ")
+    format = next((format for format in FORMATS if format == word), None)
+    target = target.strip() if format else args
+    runtime = app.runtime
+    path = app.around.absolute(target) if target else runtime.cwd
+    app.work(
+        lambda: runtime.export_session("", format or "markdown", path),
+        lambda exported: app.note(f"written to {exported.path}"),
+    )
+
+
+def _fork(app: App) -> None:
+    runtime = app.runtime
+
+    def then(info: SessionInfo) -> None:
+        app.note(f"going on in a copy; the session before it stays: {info.path or 'in memory'}")
+        app.refresh_status()
+
+    def work() -> SessionInfo:
+        runtime.stop()
+        return runtime.fork_session()
+
+    app.work(work, then)
+
+
+def tree(app: App) -> None:
+    """All branches; picking a prompt goes on after its answer, on its branch."""
+    session = app.runtime.session
+    current = {entry.id for entry in session.path()}
+    depths: dict[str | None, int] = {None: 0}
+    items = []
+    for entry in session.entries.values():
+        depth = depths.get(entry.parent, 0)
+        body = entry.body
+        if isinstance(body, Message) and body.role == "user":
+            mark = "* " if entry.id in current else "  "
+            items.append(MenuItem("  " * depth + mark + _shown(_text(body)), "", entry.id))
+            depth += 1
+        depths[entry.id] = depth
+    if not items:
+        raise CommandError("there is nothing in this session yet")
+
+    def pick(value: object) -> None:
+        runtime = app.runtime
+        leaf = _end_of_turn(app, str(value))
+
+        def then(_: object) -> None:
+            app.note("going on from there")
+            from zot.serve.interactive.view import replay
+
+            assert app.view is not None
+            replay(app.view, runtime.session.messages()[-REPLAYED:])
+            app.refresh_status()
+
+        def work() -> None:
+            runtime.stop()
+            runtime.go_to(leaf)
+
+        app.work(work, then)
+
+    app.choose("Branches", items, pick)
+
+
+def _end_of_turn(app: App, prompt: str) -> str:
+    """The last entry that answers a prompt, before the next one on its first branch."""
+    last = prompt
+    for entry in app.runtime.session.entries.values():
+        if entry.parent == last:
+            body = entry.body
+            if isinstance(body, Message) and body.role == "user":
+                break
+            last = entry.id
+    return last
+
+
+def timeline(app: App) -> None:
+    moments = app.runtime.checkpoints()
+    if not moments:
+        raise CommandError("there is nothing in this session yet")
+    rows: list[Line] = [(("heading", "Timeline"),)]
+    for moment in moments:
+        when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
+        files = f"  {len(moment.files)} files" if moment.files else ""
+        rows.append(
+            (("dim", f"  {when}  "), ("", clean(_shown(moment.text))), ("accent", files)),
+        )
+    app.show(LinesBlock(rows))
+
+
+# --- small helpers ---------------------------------------------------------------------------
+
+
+def ask_text(app: App, title: str, text: str, then: Callable[[str], None], body: str = "") -> None:
+    def answer(_: object, typed: str) -> None:
+        app.close(box)
+        then(typed.strip())
+
+    box = QuestionBox(title, body, [], answer, leave=lambda: app.close(box), text=text)
+    app.open(box)
+
+
+def confirm(app: App, title: str, then: Callable[[], None]) -> None:
+    def answer(value: object, _: str) -> None:
+        app.close(box)
+        if value:
+            then()
+
+    keys = [AnswerKey("n", "no", False), AnswerKey("y", "yes", True)]
+    box = QuestionBox(title, "", keys, answer, leave=lambda: app.close(box))
+    app.open(box)
+
+
+def _shown(text: str) -> str:
+    return " ".join(text.split())[:200] or "(no text)"
+
+
+def _text(message: Message) -> str:
+    return "\n".join(block.text for block in message.content if isinstance(block, Text))
+
+
+def _moment(moment: Checkpoint) -> str:
+    when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
+    return f"{when}, {len(moment.files)} files" if moment.files else when
+
+
+def _about(info: SessionInfo) -> str:
+    when = time.strftime("%d %b %H:%M", time.localtime(info.modified))
+    cost = f", ${info.cost:.2f}" if info.cost else ""
+    return f"{when}, {info.messages} messages, {info.model}{cost}"
+
+
+def _titled(info: SessionInfo, title: str) -> SessionInfo:
+    from msgspec.structs import replace
+
+    return replace(info, title=title)

@@ -1,0 +1,283 @@
+"""Commands about the work at hand: copy, cost, tools, jail, approvals, settings, side questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zot.core.rule import Rule
+from zot.core.source import CommandInfo, ExtensionState
+from zot.errors import CommandError, ConfigError
+from zot.provider.types import Message, Text
+from zot.serve.interactive.clipboard import native_copy, terminal_copy
+from zot.serve.interactive.session_commands import ask_text
+from zot.serve.interactive.status import amount
+from zot.settings import config
+from zot.settings.flags import Options
+from zot.settings.table import SETTINGS, from_text
+from zot.tui.blocks import LinesBlock
+from zot.tui.cells import Line, clean
+from zot.tui.markdown import MarkdownBlock
+from zot.tui.menu import Menu, MenuItem
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+CODE = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1\s*$", re.M | re.S)
+STUDY = (
+    "Study {what}: read what tells most about it (documentation, the build, the entry points, the "
+    "tests), and then tell me in a few paragraphs what it is, how it is put together, how it is "
+    "built and tested, and what to know before changing it. Change nothing."
+)
+
+
+def copy(app: App, args: str) -> None:
+    """The source of an answer, a code block or the diff; not what the screen shows of it."""
+    answer = last_answer(app.runtime.session.messages())
+    blocks = [match[2] for match in CODE.finditer(answer)]
+    match args:
+        case "answer" | "message":
+            _copy(app, answer, "the answer")
+        case "code":
+            _copy(app, blocks[-1] if blocks else "", "the last code block")
+        case "diff":
+            app.work(lambda: _diff_text(app), lambda text: _copy(app, text, "the diff"))
+        case "":
+            items = [MenuItem("the answer", _first_line(answer), answer)]
+            items += [
+                MenuItem(f"code block {number}", _first_line(block), block)
+                for number, block in enumerate(blocks, 1)
+            ]
+            app.choose("Copy", items, lambda text: _copy(app, str(text), "it"))
+        case _:
+            raise CommandError("/copy, /copy answer, /copy code, /copy diff")
+
+
+def last_answer(messages: Sequence[Message]) -> str:
+    for message in reversed(messages):
+        texts = [block.text for block in message.content if isinstance(block, Text)]
+        if message.role == "assistant" and any(texts):
+            return "\n".join(texts)
+    return ""
+
+
+def _copy(app: App, text: str, what: str) -> None:
+    if not text:
+        raise CommandError(f"there is nothing to copy: {what} is empty")
+    environ = app.around.environ
+    sequence = terminal_copy(text, environ)
+    if sequence:
+        app.loop.terminal.write(sequence)
+
+    def then(program: str) -> None:
+        if program:
+            app.note(f"copied {what} with {program}")
+        elif sequence:
+            app.note(f"sent {what} to the terminal's clipboard, if it takes such (OSC 52)")
+        else:
+            app.note(f"{what} is too long for the terminal's clipboard", "error")
+
+    app.work(lambda: native_copy(text, environ), then)
+
+
+def _diff_text(app: App) -> str:
+    files = app.runtime.changed_files()
+    return "\n".join(f"{file.path}\n{file.diff}\n" for file in files)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:100]
+
+
+def cost(app: App, args: str) -> None:
+    state = app.runtime.state()
+    usage = state.usage
+    known = "" if usage.cost_known else "at least "
+    rows = [
+        ("read", amount(usage.input)),
+        ("read from the cache", amount(usage.cache_read)),
+        ("written to the cache", amount(usage.cache_write)),
+        ("answered", amount(usage.output)),
+        ("context", f"{amount(state.context_tokens)} of {amount(state.model.context_window)}"),
+        ("cost", f"{known}${usage.cost.total:.4f}"),
+    ]
+    _table(app, f"{state.model.provider}/{state.model.id}, this session", rows)
+
+
+def tools(app: App, args: str) -> None:
+    specs = app.runtime.agent.toolbox.specs
+    _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
+
+
+def _table(app: App, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    widest = max((len(name) for name, _ in rows), default=0)
+    lines: list[Line] = [(("heading", title),)]
+    lines += [
+        (("accent", f"  {clean(name):<{widest}}  "), ("", clean(text))) for name, text in rows
+    ]
+    app.show(LinesBlock(lines))
+
+
+def jail(app: App, args: str) -> None:
+    _set_jail(app, True)
+
+
+def unjail(app: App, args: str) -> None:
+    _set_jail(app, False)
+
+
+def _set_jail(app: App, on: bool) -> None:
+    runtime = app.runtime
+
+    def then(_: None) -> None:
+        where = "stay inside the working directory" if on else "reach everything that you can"
+        app.note(f"tools {where}")
+        app.refresh_status()
+
+    app.work(lambda: runtime.set_jail(on), then)
+
+
+def compact(app: App, args: str) -> None:
+    app.runtime.compact(args)
+
+
+def retry(app: App, args: str) -> None:
+    runtime = app.runtime
+    app.work(runtime.retry)
+
+
+def btw(app: App, args: str) -> None:
+    """A question on the side: its answer is shown, and forgotten."""
+    if not args:
+        ask_text(app, "On the side:", "", lambda text: btw(app, text) if text else None)
+        return
+    runtime = app.runtime
+    app.note(f"on the side: {args}")
+    block = MarkdownBlock()
+    app.show(block)
+
+    def ask() -> None:
+        try:
+            runtime.ask_aside(args, lambda piece: app.loop.post(lambda: block.add(piece)))
+        finally:
+            app.loop.post(block.close)
+
+    app.work(ask, lambda _: app.refresh_status())
+
+
+def study(app: App, args: str) -> None:
+    app.send(STUDY.format(what=args or "this project"))
+
+
+def skills(app: App, args: str) -> None:
+    runtime = app.runtime
+
+    def show(infos: list[CommandInfo]) -> None:
+        items = [MenuItem(info.name, info.description) for info in infos if info.kind == "skill"]
+        if not items:
+            app.note("there are no skills here; docs/skills.md says where they go")
+            return
+        app.choose("Skills", items, lambda name: app.editor.set(f"/{name} "))
+
+    app.work(runtime.commands, show)
+
+
+def reload_ext(app: App, args: str) -> None:
+    runtime = app.runtime
+
+    def show(states: list[ExtensionState]) -> None:
+        for state in states:
+            level = "error" if state.error else "info"
+            app.note(f"{state.name}: {state.error or state.state}", level)  # type: ignore[arg-type]  # a Level
+        if not states:
+            app.note("there are no extensions")
+
+    app.work(runtime.reload_extensions, show)
+
+
+def approvals(app: App, args: str) -> None:
+    """What runs without a question; picking one takes it back."""
+
+    def items() -> list[MenuItem]:
+        return [MenuItem(rule.tool, rule.pattern, rule) for rule in app.runtime.approvals()]
+
+    def remove(value: object) -> None:
+        assert isinstance(value, Rule)
+        app.runtime.remove_approval(value.tool, value.pattern)
+        menu.replace(items())
+        app.note(f"zot asks again before {value.tool} {value.pattern}")
+
+    if not items():
+        app.note("nothing is allowed for good here: zot asks before it writes or runs commands")
+        return
+    menu = Menu(
+        "Allowed without a question",
+        items(),
+        remove,
+        leave=lambda: app.close(menu),
+        hint="enter takes it back, esc leaves",
+    )
+    app.open(menu)
+
+
+def settings(app: App, args: str) -> None:
+    """What is set, and where; picking one changes it in the user's file."""
+    home, cwd = app.around.home, app.runtime.cwd
+    read = config.read_configuration(Options(), app.around.environ, cwd, home)
+    items = [
+        MenuItem(name, f"{_value(value.value)}  {value.source}  {SETTINGS[name].help}", name)
+        for name, value in read.values.items()
+    ]
+
+    def pick(name: object) -> None:
+        setting = SETTINGS[str(name)]
+
+        def keep(text: str) -> None:
+            try:
+                value = from_text(setting, text) if text else None
+            except ValueError as error:
+                raise ConfigError(f"{setting.name} {error}") from error
+
+            def edit(values: dict[str, object]) -> None:
+                if text:
+                    values[setting.name] = value
+                else:
+                    values.pop(setting.name, None)
+
+            config.change(config.user_path(home), edit)
+            app.note(f"{setting.name} is kept; it counts from the next start on")
+
+        ask_text(
+            app, f"{setting.name}:", _value(read.values[setting.name].value), keep, setting.help
+        )
+
+    app.choose("Settings", items, pick)
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def cd(app: App, args: str) -> None:
+    from zot.serve.interactive.start import load_behind
+
+    if not args:
+        app.note(app.runtime.cwd)
+        return
+    path = _folder(app, args)
+    app.note(f"working in {path}")
+    load_behind(app, path)
+
+
+def _folder(app: App, args: str) -> str:
+    from pathlib import Path
+
+    path = (Path(app.runtime.cwd) / Path(args).expanduser()).resolve()
+    if not path.is_dir():
+        raise CommandError(f"{args!r} is not a directory")
+    return str(path)

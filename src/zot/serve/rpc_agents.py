@@ -1,0 +1,132 @@
+"""The feature `agents` of `zot rpc`: opens, lists and closes agents beside the unnamed one."""
+
+from __future__ import annotations
+
+import threading
+from typing import assert_never
+
+from msgspec import UNSET
+from msgspec.structs import asdict
+
+from zot.bugs import internal_error
+from zot.core.agent import Limits
+from zot.errors import BusyError, CommandError, ZotError
+from zot.runtime.agents import AgentInfo, AgentRequest, Agents
+from zot.serve.rpc import RpcServer
+from zot.serve.rpc_served import ServedAgent, signature_of
+from zot.wire import commands, frames
+from zot.wire.zot import Incoming
+from zot.wire.zot_events import usage_shape
+
+AgentCommand = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
+MAX_CLOSING = 64
+
+
+class NamedAgents:
+    """They are opened by the thread that reads commands, so that the next line finds them; each is
+    closed by a thread of its own, because that waits for its run to end."""
+
+    def __init__(self, server: RpcServer) -> None:
+        self._server = server
+        self._closing: list[threading.Thread] = []
+
+    @property
+    def _agents(self) -> Agents:
+        return self._server.unnamed.runtime.agents
+
+    def get(self, name: str) -> ServedAgent:
+        """Raises CommandError when there is no such agent."""
+        return served(self._agents.get(name).client)
+
+    def all(self) -> list[ServedAgent]:
+        first = self._server.unnamed.built
+        runtimes = () if first is None else first.agents.all().values()
+        return [served(runtime.client) for runtime in runtimes]
+
+    def take(self, incoming: Incoming, command: AgentCommand) -> None:
+        """Do what the command asks, and answer.
+
+        Raises:
+            CommandError: there is no such agent, one more of that name, or too many.
+            ZotError: the agent cannot be what is asked for.
+        """
+        unnamed = self._server.unnamed
+        match command:
+            case commands.OpenAgent():
+                self._open(incoming, command)
+            case commands.CloseAgent(name):
+                self._close(incoming, name)
+            case commands.ListAgents():
+                shapes = tuple(map(self._shape, self._agents.list()))
+                unnamed.answer(incoming, frames.AgentList(shapes))
+            case _:
+                assert_never(command)
+
+    def _open(self, incoming: Incoming, command: commands.OpenAgent) -> None:
+        def client(name: str) -> ServedAgent:
+            made = ServedAgent(self._server, signature_of(name))
+            made.events_beside = command.session if command.durable else ""
+            return made
+
+        name, runtime = self._agents.open(command.agent, request_of(command), client)
+        # Answered before anything of it can be told.
+        self._server.unnamed.answer(incoming, frames.AgentOpened(name))
+        runtime.start()
+        served(runtime.client).recover()
+
+    def _close(self, incoming: Incoming, name: str) -> None:
+        agent = self.get(name)
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        if len(self._closing) >= MAX_CLOSING:
+            raise BusyError(f"busy: {MAX_CLOSING} agents are being closed already")
+        thread = threading.Thread(
+            target=self._end, args=(incoming, name, agent), name="zot-close-agent", daemon=True
+        )
+        thread.start()
+        self._closing.append(thread)
+
+    def _end(self, incoming: Incoming, name: str, agent: ServedAgent) -> None:
+        unnamed = self._server.unnamed
+        try:
+            agent.closing()
+            self._agents.close(name)
+            unnamed.answer(incoming)
+        except ZotError as error:
+            unnamed.fail(incoming, error)
+        except Exception as error:  # around what an agent holds: the other agents go on
+            unnamed.fail(incoming, internal_error(error))
+
+    def finish(self) -> None:
+        """Wait for those that are being closed."""
+        for thread in self._closing:
+            thread.join()
+
+    def _shape(self, info: AgentInfo) -> frames.AgentShape:
+        seq = 0
+        try:
+            seq = self.get(info.agent).seq
+        except CommandError:
+            pass  # it was closed meanwhile
+        fields = asdict(info) | {"usage": usage_shape(info.usage)}
+        fields["parent"] = UNSET if info.parent is None else info.parent
+        return frames.AgentShape(seq=seq, **fields)
+
+
+def served(client: object) -> ServedAgent:
+    assert isinstance(client, ServedAgent)  # whoever opened it on this wire
+    return client
+
+
+def request_of(command: commands.OpenAgent) -> AgentRequest:
+    limits = None if command.limits is None else Limits(**asdict(command.limits))
+    return AgentRequest(
+        cwd=command.cwd,
+        provider=command.provider,
+        model=command.model,
+        session=command.session,
+        tools=command.tools,
+        limits=limits,
+        approve=command.approve,
+        jail=command.jail,
+        durable=command.durable,
+    )

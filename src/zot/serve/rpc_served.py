@@ -1,0 +1,402 @@
+"""One agent on the zot wire: its commands become calls of its Runtime, its events frames."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec import UNSET, Raw
+from msgspec.json import decode
+from msgspec.structs import replace
+
+from zot.core.image import checked_images
+from zot.errors import CommandError, ZotError
+from zot.lines import Lane
+from zot.runtime.client import RuntimeClient
+from zot.text import encode_json
+from zot.wire import commands, zot
+from zot.wire.commands import AnyCommand
+from zot.wire.zot import Incoming
+
+if TYPE_CHECKING:
+    from zot.cancel import Cancel
+    from zot.core.agent import Limits
+    from zot.core.events import Event
+    from zot.core.source import Question
+    from zot.provider.types import Image
+    from zot.runtime.run import Run
+    from zot.runtime.runtime import Runtime
+    from zot.serve.rpc import RpcServer
+    from zot.serve.rpc_commands import SlowCommands
+    from zot.serve.rpc_durable import KeptFrames
+    from zot.wire.frames import EventFrame
+    from zot.wire.zot_replies import KeptMessages
+
+
+MAX_ANSWER = 16 * 1024 * 1024
+Change = (
+    commands.Clear
+    | commands.SetModel
+    | commands.SetReasoning
+    | commands.SetJail
+    | commands.Approve
+    | commands.RemoveApproval
+    | commands.Answer
+    | commands.PanelKey
+    | commands.PanelClose
+    | commands.AbortShell
+    | commands.ResumeRun
+)
+"""Commands that are done when they are answered."""
+
+
+class ServedAgent(RuntimeClient):
+    """One agent as the client of the wire sees it: its commands, its answers and its events."""
+
+    def __init__(self, server: RpcServer, signature: bytes = b"") -> None:
+        """`signature`: the fields that say whose frames they are."""
+        self._server = server
+        self._signature = signature
+        self._writer = server.writer.open_lane() if signature else server.writer
+        self.built: Runtime | None = None
+        self.events_beside = ""
+        """The session file of a durable agent."""
+        self.durable = False
+        """Whether runs that a crash cut off go on."""
+        self.seq = 0
+        self._wire_lock = threading.Lock()
+        self._kept: KeptFrames | None = None
+        """The frames of a durable session; None: it is not durable."""
+        self._recover_lock = threading.Lock()
+        self._recovered = False
+        self._frame: Callable[..., Any] | None = None
+        self._slow: SlowCommands | None = None
+        self._messages: KeptMessages | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        assert self.built is not None  # a named agent is there when it can be spoken to
+        return self.built
+
+    def use(self, runtime: Runtime, frame: Callable[..., Any], durable: str = "") -> None:
+        """What it shows, from the moment before anything of it can be told; `durable` is the
+        session file beside which its frames are kept."""
+        self._frame = frame
+        if durable:
+            from zot.serve.rpc_durable import KeptFrames  # only where runs are to survive
+
+            self.durable, self._kept = True, KeptFrames(durable)
+        self.built = runtime
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def handle(self, incoming: Incoming, command: AnyCommand) -> None:
+        match command:
+            case commands.Ping():
+                self.answer(incoming, zot.Pong())
+                self._server.unnamed.warm_up()
+            case commands.Hello():
+                self._server.unnamed.hello(incoming, command)
+            case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
+                self._server.named.take(incoming, command)
+            case commands.Prompt():
+                self._prompt(incoming, command)
+            case commands.RetryPrompt():
+                self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
+            case commands.Compact(instructions):
+                self.runtime.compact(
+                    instructions, tag=incoming.id, accepted=self._accepted(incoming)
+                )
+            case commands.Abort(target):
+                self._abort(target)
+                self.answer(incoming)
+            case commands.Events(after, limit):
+                page = self._kept_frames().read(self.runtime, self._server.features, after, limit)
+                self.answer(incoming, page, limit=MAX_ANSWER)
+            case commands.Steer():
+                self._queue(incoming, command, self.runtime.steer)
+            case commands.FollowUp():
+                self._queue(incoming, command, self.runtime.follow)
+            case (
+                commands.GetState()
+                | commands.GetMessages()
+                | commands.GetModels()
+                | commands.GetApprovals()
+            ):
+                self._look(incoming, command)
+            case (
+                commands.GetCommands()
+                | commands.RunCommand()
+                | commands.ReloadExt()
+                | commands.RunShell()
+            ):
+                self._slow_commands().start(incoming, command)
+            case (
+                commands.NewSession()
+                | commands.ListSessions()
+                | commands.LoadSession()
+                | commands.ForkSession()
+                | commands.ExportSession()
+                | commands.Checkpoints()
+                | commands.Rewind()
+                | commands.GetChanges()
+                | commands.SetMessages()
+            ):
+                from zot.serve import rpc_sessions  # deferred: few clients ask
+
+                data = rpc_sessions.answer(self.runtime, command)
+                self.answer(incoming, data, limit=MAX_ANSWER)
+            case _:
+                self.answer(incoming, self._change(command))
+
+    def _change(self, command: Change) -> Any:
+        """Do what can be done at once; the data of the answer."""
+        runtime = self.runtime
+        match command:
+            case commands.Clear():
+                runtime.clear()
+            case commands.SetModel(name, provider):
+                before = runtime.model.provider
+                model = runtime.set_model(name, provider)
+                return zot.ModelSet(model.id, model.provider if model.provider != before else "")
+            case commands.SetReasoning(level):
+                return zot.ReasoningSet(runtime.set_reasoning(level))
+            case commands.SetJail(on):
+                runtime.set_jail(on)
+                return zot.JailSet(on)
+            case commands.Approve(request_id, decision, reason, pattern, args):
+                runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
+            case commands.RemoveApproval(tool, pattern):
+                runtime.remove_approval(tool, pattern)
+            case commands.Answer(request_id, value, confirmed, cancelled):
+                runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+            case commands.PanelKey(extension, panel, key, text):
+                runtime.panel_key(extension, panel, key, text)
+            case commands.PanelClose(extension, panel):
+                runtime.panel_close(extension, panel)
+            case commands.AbortShell():
+                runtime.abort_shell()
+            case commands.ResumeRun(run, decision):
+                runtime.resume_run(run, go_on=decision == "continue")
+            case _:
+                assert_never(command)
+        return UNSET
+
+    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        if command.run and self._repeated(incoming, command.run):
+            return
+        self.runtime.prompt(
+            command.message,
+            checked_images(command.images),
+            tag=incoming.id,
+            limits=self._limits(command),
+            accepted=self._accepted(incoming, command.run),
+            run_id=command.run,
+        )
+
+    def _repeated(self, incoming: Incoming, id: str) -> bool:
+        """Answer a prompt whose run is known already; False if it is not."""
+
+        def attached(ahead: int) -> None:
+            started = zot.Started(True, ahead, run=id, resumed=True)
+            self.answer(incoming, started, tag=incoming.id)
+
+        from zot.runtime.run import StoredEnd  # deferred: it is loaded by now
+
+        known = self.runtime.repeated(id, incoming.id, attached)
+        if isinstance(known, StoredEnd):
+            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
+            self.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
+        return known is not None
+
+    def recover(self) -> None:
+        """Go on with what was cut off. Not before the client has said what it understands."""
+        if not self.durable or not self._server.authenticated:
+            return
+        with self._recover_lock:
+            if self._recovered:
+                return
+            runtime, self._recovered = self.runtime, True
+            if (end := self._kept_frames().untold_end(runtime)) is not None:
+                self.listen(end, None)
+            runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+
+    def _kept_frames(self) -> KeptFrames:
+        _ = self.runtime
+        if self._kept is None:
+            raise CommandError("events are kept only with --durable", code="not_found")
+        return self._kept
+
+    def _limits(self, command: commands.Prompt) -> Limits | None:
+        """The limits of this prompt, where it brings some of its own."""
+        fields = ("max_steps", "max_cost", "max_tokens", "max_seconds")
+        own = {name: value for name in fields if (value := getattr(command, name)) is not None}
+        return replace(self.runtime.settings.limits, **own) if own else None
+
+    def _abort(self, target: str | int | float | None) -> None:
+        if target is None:
+            self.runtime.abort()
+            return
+        tags = (tag for tag in self.runtime.tags() if isinstance(tag, Raw))
+        # Compared as values: the same id can be written in several ways.
+        if found := [tag for tag in tags if decode(tag) == target]:
+            self.runtime.abort(found[0])
+
+    def _queue(
+        self,
+        incoming: Incoming,
+        command: commands.Steer | commands.FollowUp,
+        offer: Callable[[str, list[Image]], bool],
+    ) -> None:
+        images = checked_images(command.images)
+        if offer(command.message, images):
+            self.answer(incoming)
+        else:  # nothing is running that could hear it: it is a prompt
+            self.runtime.prompt(
+                command.message, images, tag=incoming.id, accepted=self._accepted(incoming)
+            )
+
+    def _look(
+        self,
+        incoming: Incoming,
+        command: commands.GetState
+        | commands.GetMessages
+        | commands.GetModels
+        | commands.GetApprovals,
+    ) -> None:
+        from zot.wire import zot_replies  # deferred: start-up budget
+
+        runtime = self.runtime
+        match command:
+            case commands.GetState():
+                state = zot_replies.state(runtime.state())
+                if self._server.features & {"approvals", "budgets", "mcp", "sessions"}:
+                    from zot.serve import rpc_sessions  # deferred: few clients ask
+
+                    state = rpc_sessions.with_features(state, runtime, self._server.features)
+                self.answer(incoming, state)
+            case commands.GetModels(everywhere):
+                models = runtime.models.all("" if everywhere else runtime.model.provider)
+                self.answer(incoming, zot_replies.models(models))
+            case commands.GetApprovals():
+                self.answer(incoming, zot_replies.approvals(runtime.approvals()))
+            case commands.GetMessages(offset, limit):
+                end = None if limit is None else offset + limit
+                if self._messages is None:
+                    self._messages = zot_replies.KeptMessages()
+                messages = runtime.session.messages()[offset:end]
+                if (size := self._messages.least_size(messages)) > MAX_ANSWER:
+                    raise too_large(size)  # before the work of making it
+                line = zot.success_in_pieces(incoming, self._messages.answer(messages))
+                if len(line) > MAX_ANSWER:
+                    raise too_large(len(line))
+                self._put(line, UNSET)
+            case _:
+                assert_never(command)
+
+    def _slow_commands(self) -> SlowCommands:
+        from zot.serve.rpc_commands import SlowCommands  # deferred: few clients ask
+
+        if self._slow is None:
+            self._slow = SlowCommands(self.runtime, self.answer, self.fail)
+        return self._slow
+
+    def finish_commands(self) -> None:
+        if self._slow is not None:
+            self._slow.finish()
+
+    def closing(self) -> None:
+        if self._slow is not None:
+            self._slow.close()
+
+    def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
+        """Answers before the first event of the run can be written."""
+        return lambda ahead: self.answer(
+            incoming, zot.Started(True, ahead, run=run), tag=incoming.id
+        )
+
+    # --- the runtime's client ----------------------------------------------------------------
+
+    def for_agent(self, name: str, parent: str) -> RuntimeClient | None:
+        if "agents" not in self._server.features:
+            return None
+        return ServedAgent(self._server, signature_of(name, parent))
+
+    def agent_opened(self, runtime: Runtime) -> None:
+        from zot.wire.zot_events import frame  # loaded by now
+
+        self.use(runtime, frame, self.events_beside)
+
+    def can_answer(self, what: Question) -> bool:
+        return ("approvals" if what == "approval" else "dialogs") in self._server.features
+
+    def wait(self, cancel: Cancel) -> None:
+        self._writer.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self._server.writer.overfull
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        assert self._frame is not None
+        frame = self._frame(event, self._server.features)
+        if self._kept is not None:
+            self._put_kept(event, frame, UNSET if run is None else run.tag)
+        elif frame is not None:
+            self._put(zot.encode(frame), UNSET if run is None else run.tag)
+
+    def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
+        assert self._kept is not None
+        with self._wire_lock:  # kept and written in one order, and kept first
+            line = self._kept.keep(event, frame, self._server.features, tag)
+            if line is not None:
+                self._write(line)
+
+    # --- frames ------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        incoming: Incoming,
+        data: Any = UNSET,
+        *,
+        tag: Any = UNSET,
+        limit: int | None = None,
+    ) -> None:
+        line = zot.encode(zot.success(incoming, data))
+        if limit is not None and len(line) > limit:
+            raise too_large(len(line))
+        self._put(line, tag)
+
+    def fail(self, incoming: Incoming, error: ZotError) -> None:
+        codes = "codes" in self._server.features
+        self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
+
+    def _put(self, line: bytes, tag: Any) -> None:
+        if "seq" not in self._server.features:
+            self._writer.put(zot.signed(line, self._signature) if self._signature else line)
+            return
+        with self._wire_lock:  # numbered in the order in which they are written
+            self.seq = self.seq + 1 if self._kept is None else self._kept.number()
+            self._write(zot.stamped(line, self.seq, tag))
+
+    def _write(self, line: bytes) -> None:
+        self._writer.put(zot.signed(line, self._signature) if self._signature else line)
+
+    def agent_closed(self) -> None:
+        """Its share of the output is for the others."""
+        if isinstance(self._writer, Lane):
+            self._server.writer.close_lane(self._writer)
+
+
+def too_large(size: int) -> CommandError:
+    return CommandError(
+        f"too_large: the answer has {size} bytes, the limit is {MAX_ANSWER}; "
+        "ask for a part of it with offset and limit",
+        code="too_large",
+    )
+
+
+def signature_of(name: str, parent: str | None = None) -> bytes:
+    """The fields that say whose frames they are."""
+    signature = b',"agent":' + encode_json(name)
+    return signature if parent is None else signature + b',"parent":' + encode_json(parent)

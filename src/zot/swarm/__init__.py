@@ -1,0 +1,1 @@
+"""Many agents at once, each in a tree of its own."""

@@ -1,0 +1,212 @@
+"""One agent of the swarm as its log tells it: what it was given, where it works, how it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from zot.observe import Observer, OpenQuestion
+from zot.swarm.task import (
+    AnySwarmRow,
+    Cancelled,
+    Exited,
+    LogRow,
+    Lost,
+    Merged,
+    Messaged,
+    Retried,
+    RunOver,
+    Sized,
+    Started,
+    SwarmTask,
+    TreeMade,
+)
+from zot.swarm.worktrees import DiffSize, Worktree
+
+Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
+CRASHES = 5
+"""Times in a row that an agent may die without having done anything before it is called lost. A
+call that kills it is the durable run's to notice: it holds the run."""
+
+
+class AgentSummary(Struct, frozen=True):
+    """What a list shows of an agent."""
+
+    id: str
+    task: str
+    stage: Stage
+    since: float
+    """Since when it has been so, in seconds since 1970."""
+    directory: str
+    doing: str = ""
+    """The tool that runs, what is waited for, or why it failed."""
+    stalled: bool = False
+    questions: tuple[OpenQuestion, ...] = ()
+    outcome: str = ""
+    attempt: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    cost_usd: float = 0.0
+    cost_known: bool = True
+    input_tokens: int = 0
+    output_tokens: int = 0
+    context_tokens: int = 0
+    model: str = ""
+    branch: str = ""
+    diff: DiffSize = DiffSize()
+    merged: bool = False
+    created: float = 0.0
+    parent: str = ""
+    after: tuple[str, ...] = ()
+    priority: int = 0
+
+
+class SwarmAgent:
+    """Folded from the rows of the log, in order."""
+
+    def __init__(self, task: SwarmTask, clock: Callable[[], float] = time.time) -> None:
+        self.task = task
+        self.tree: Worktree | None = None
+        self.waiting: dict[str, str] = {}
+        """Messages whose run is not over, by run, oldest first."""
+        self.runs = 0
+        self.attempt = 0
+        self.crashes = 0
+        self._did_something = False
+        self.alive = False
+        """A process of it runs, as far as the log tells: without a supervisor none does."""
+        self.kept = True
+        """What its last process did is committed and counted."""
+        self.cancelled = False
+        self.lost = ""
+        self.merged = ""
+        """The tip that was merged."""
+        self.size = DiffSize()
+        self.last_seq = 0
+        """The agent's own number of the last frame that was kept."""
+        self._outcome = ""
+        self._error = ""
+        self._changed = task.created
+        self._row_at = task.created
+        self._clock = clock
+        self._observer = Observer(lambda: self._row_at)
+        self.take_message(f"{task.id}-1", task.prompt)
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def take(self, row: LogRow) -> None:
+        self._row_at = row.at
+        before = self.stage
+        if str(row.frame.get("type", "")).startswith("swarm_"):
+            try:
+                self._apply(msgspec.convert(row.frame, AnySwarmRow))
+            except msgspec.ValidationError:
+                pass  # of a newer zot: it says nothing that this one knows
+        else:
+            self._observer.feed(row.frame)
+            self._did_something = True
+            seq = row.frame.get("seq")
+            self.last_seq = seq if isinstance(seq, int) else self.last_seq
+        if self.stage != before:
+            self._changed = row.at
+
+    def _apply(self, row: AnySwarmRow) -> None:
+        match row:
+            case Messaged():
+                self.take_message(row.run, row.text)
+            case TreeMade():
+                self.tree = row.tree
+            case Started():
+                self.attempt = row.attempt
+                self.alive, self.kept = True, False
+                self._did_something = False
+            case RunOver():
+                self.waiting.pop(row.run, None)
+                self._outcome, self._error = row.outcome, row.error
+                self.crashes = 0
+            case Exited():
+                if self.waiting:
+                    self.crashes = 1 if self._did_something else self.crashes + 1
+                self.alive, self.kept = False, True
+                self._observer.end(f"exit code {row.code}")
+            case Cancelled():
+                self.cancelled = True
+                self.waiting.clear()
+            case Lost():
+                self.lost = row.reason
+            case Retried():
+                self.lost, self.crashes, self.cancelled = "", 0, False
+            case Sized():
+                self.size = row.size
+            case Merged():
+                self.merged = row.tip
+
+    def take_message(self, run: str, text: str) -> None:
+        if run not in self.waiting:
+            self.runs += 1
+        self.waiting[run] = text
+        self.cancelled = False
+
+    # --- how it stands -----------------------------------------------------------------------
+
+    def outcome(self) -> tuple[Literal["answered", "aborted", "failed", "limit"], str]:
+        """How the run that has just ended did so, and why."""
+        status = self._observer.status()
+        return status.outcome or "answered", status.error
+
+    @property
+    def stage(self) -> Stage:
+        if self.lost:
+            return "lost"
+        if self.alive:  # until its work is kept, too
+            return "needs_you" if self._observer.asks else "working"
+        if self.cancelled:
+            return "cancelled"
+        if self.waiting:
+            return "queued"
+        if self._outcome == "aborted":
+            return "cancelled"
+        return "done" if self._outcome == "answered" else "failed"
+
+    def summary(self) -> AgentSummary:
+        now = self._clock()
+        self._row_at, kept = now, self._row_at
+        status = self._observer.status()
+        self._row_at = kept
+        stage = self.stage
+        doing = ""
+        if stage in ("working", "needs_you"):
+            doing = status.tool or status.waiting_for or status.state
+        elif stage in ("failed", "lost"):
+            doing = self.lost or self._error
+        return AgentSummary(
+            id=self.task.id,
+            task=self.task.prompt,
+            stage=stage,
+            since=self._changed,
+            directory=self.task.directory,
+            doing=doing,
+            stalled=stage == "working" and status.stalled,
+            questions=status.questions if self.alive else (),
+            outcome=self._outcome,
+            attempt=self.attempt,
+            turns=status.turns,
+            tool_calls=status.tool_calls,
+            cost_usd=status.cost_usd,
+            cost_known=status.cost_known,
+            input_tokens=status.input_tokens,
+            output_tokens=status.output_tokens,
+            context_tokens=status.context_tokens,
+            model=status.model or self.task.model,
+            branch=self.tree.branch if self.tree is not None else "",
+            diff=self.size,
+            merged=bool(self.merged),
+            created=self.task.created,
+            parent=self.task.parent,
+            after=self.task.after,
+            priority=self.task.priority,
+        )

@@ -1,0 +1,247 @@
+"""The swarm of this machine: a client of its supervisor, which is started when it is needed.
+
+swarm = LocalSwarm(home, os.environ)
+id = swarm.submit("fix the flaky test", directory=".")
+for position, row in swarm.events(id, follow=True):
+    ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from zot.files import ensure_dir
+from zot.lines import encode_line
+from zot.swarm.agent import AgentSummary, SwarmAgent
+from zot.swarm.commands import (
+    AnswerAgent,
+    AnySwarmCommand,
+    CancelAgent,
+    CollectGarbage,
+    DiffAgent,
+    ListAgents,
+    MergeAgent,
+    RemoveAgent,
+    RetryAgent,
+    Send,
+    SteerAgent,
+    StopSupervisor,
+    Submit,
+    SwarmReply,
+)
+from zot.swarm.log import AgentFolder, agent_folders, read_log
+from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
+
+START_SECONDS = 20.0
+ANSWER_SECONDS = 600.0
+"""A merge or a diff of a large repository takes a while."""
+POLL_SECONDS = 0.1
+MAX_SOCKET_PATH = 100
+"""Bytes; the system allows 108, macOS 104."""
+T = TypeVar("T")
+
+
+def socket_path(swarm: Path) -> Path:
+    """In the folder of the swarm, unless that is too long a name for a socket."""
+    path = swarm / "socket"
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
+        return path
+    name = hashlib.sha256(os.fsencode(swarm)).hexdigest()[:16]
+    return ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}") / f"swarm-{name}"
+
+
+class LocalSwarm:
+    """Asks read the files; what changes something goes to the supervisor."""
+
+    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
+        self._swarm = home / "swarm"
+        self._environment = dict(environment)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def agents(self) -> list[AgentSummary]:
+        """Every agent as it stands. One whose work was cut goes on from here."""
+        agents = self._folded()
+        if any(agent.waiting and not agent.lost for agent in agents):
+            return self._ask(ListAgents(), list[AgentSummary])
+        return [agent.summary() for agent in agents]
+
+    def show(self, beginning: str) -> AgentSummary:
+        id = self.pick(beginning)
+        return next(summary for summary in self.agents() if summary.id == id)
+
+    def pick(self, beginning: str) -> str:
+        """The one id that begins like this."""
+        return pick([folder.id for folder in agent_folders(self._swarm)], beginning)
+
+    def task(self, beginning: str) -> SwarmTask:
+        task = self._folder(beginning).task()
+        if task is None:
+            raise SwarmError(f"{beginning!r} was never finished being made: remove it")
+        return task
+
+    def events(
+        self, beginning: str, start: int = 0, *, follow: bool = False
+    ) -> Iterator[tuple[int, LogRow]]:
+        """Rows of its log from a position on, each with the position after it. With `follow`
+        until nothing is left for the agent to do."""
+        folder = self._folder(beginning)
+        agent = SwarmAgent(self.task(beginning))
+        read = 0
+        if follow:
+            self.agents()  # which starts the supervisor, should it be needed
+        while True:
+            for position, row in read_log(folder.log, read):
+                read = position
+                agent.take(row)
+                if position > start:
+                    yield position, row
+            if not follow or not agent.waiting or agent.lost:
+                return
+            time.sleep(POLL_SECONDS)
+
+    def _folder(self, beginning: str) -> AgentFolder:
+        return AgentFolder(self._swarm / "agents" / self.pick(beginning))
+
+    def _folded(self) -> Sequence[SwarmAgent]:
+        agents = []
+        for folder in agent_folders(self._swarm):
+            task = folder.task()
+            if task is not None:
+                agent = SwarmAgent(task)
+                for _, row in read_log(folder.log):
+                    agent.take(row)
+                agents.append(agent)
+        return agents
+
+    # --- changing ----------------------------------------------------------------------------
+
+    def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
+        """Have a task done by a new agent; its id. The options are the fields of SwarmTask."""
+        fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
+        task = msgspec.convert(fields, SwarmTask)
+        task = replace(
+            task,
+            id=task.id or new_id(task.prompt),
+            directory=os.path.realpath(task.directory),
+            created=time.time(),
+        )
+        return self._ask(Submit(task, self._environment), str)
+
+    def send(self, agent: str, text: str) -> str:
+        return self._ask(Send(agent, text), str)
+
+    def steer(self, agent: str, text: str) -> None:
+        self._do(SteerAgent(agent, text))
+
+    def approve(
+        self,
+        agent: str,
+        request_id: str,
+        decision: Literal["allow", "deny", "allow_session"],
+        reason: str = "",
+    ) -> None:
+        self._do(AnswerAgent(agent, request_id, decision, reason))
+
+    def answer(
+        self,
+        agent: str,
+        request_id: str,
+        *,
+        value: str | None = None,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        self._do(
+            AnswerAgent(agent, request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+        )
+
+    def cancel(self, agent: str) -> None:
+        self._do(CancelAgent(agent))
+
+    def retry(self, agent: str) -> None:
+        self._do(RetryAgent(agent))
+
+    def diff(self, agent: str) -> str:
+        return self._ask(DiffAgent(agent), str)
+
+    def merge(self, agent: str, *, squash: bool = False) -> str:
+        return self._ask(MergeAgent(agent, squash), str)
+
+    def remove(self, agent: str) -> None:
+        self._do(RemoveAgent(agent))
+
+    def gc(self, *, try_only: bool = False) -> Sequence[str]:
+        """Remove agents that left nothing to lose; their ids."""
+        return self._ask(CollectGarbage(try_only), list[str])
+
+    def stop(self) -> None:
+        """End the supervisor, if one runs."""
+        if self.is_supervised():
+            self._do(StopSupervisor())
+
+    # --- the supervisor ----------------------------------------------------------------------
+
+    def _do(self, command: AnySwarmCommand) -> None:
+        self._ask(command, object)
+
+    def _ask(self, command: AnySwarmCommand, type: type[T]) -> T:
+        connection = self._connect() or self._start()
+        with connection:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.sendall(encode_line(command))
+            with connection.makefile("rb") as answers:
+                line = answers.readline()
+        if not line:
+            raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
+        reply = msgspec.json.decode(line, type=SwarmReply)
+        if not reply.ok:
+            error = SwarmError(reply.error)
+            error.code = reply.code
+            raise error
+        return msgspec.convert(reply.data, type)
+
+    def is_supervised(self) -> bool:
+        """A supervisor runs; none is started by asking."""
+        connection = self._connect()
+        if connection is not None:
+            connection.close()
+        return connection is not None
+
+    def _connect(self) -> socket.socket | None:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(socket_path(self._swarm)))
+        except OSError:
+            connection.close()
+            return None
+        return connection
+
+    def _start(self) -> socket.socket:
+        """Start a supervisor that outlives this process; connected to it."""
+        log = ensure_dir(self._swarm) / "supervisor.log"
+        log.touch(0o600)
+        command = [sys.executable, "-m", "zot", "swarm", "supervise"]
+        # The shell ends at once: the supervisor is nobody's child, and nobody has to wait for it.
+        detached = ["/bin/sh", "-c", 'exec >>"$0" 2>&1 </dev/null; "$@" &', str(log), *command]
+        subprocess.run(detached, env=self._environment, start_new_session=True, check=False)
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            connection = self._connect()
+            if connection is not None:
+                return connection
+            time.sleep(0.02)
+        last = "".join(log.read_text(errors="replace").splitlines()[-1:])
+        raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")

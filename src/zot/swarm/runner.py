@@ -1,0 +1,278 @@
+"""Runs the agents: as many at once as there are slots, each with a tree, a log and a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zot.errors import ZotError
+from zot.swarm.agent import CRASHES, SwarmAgent
+from zot.swarm.child import AgentChild, ChildGone
+from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
+from zot.swarm.schedule import blocked_by, next_agents
+from zot.swarm.task import (
+    AnySwarmRow,
+    Exited,
+    Lost,
+    RunOver,
+    Sized,
+    Started,
+    SwarmError,
+    SwarmTask,
+    TreeMade,
+)
+from zot.swarm.worktrees import Worktree, Worktrees
+
+RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
+"""Before an agent that died is started again."""
+FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
+
+
+class RunIsHeld(SwarmError):
+    pass
+
+
+class Supervised:
+    """An agent with its log, and its process while one runs."""
+
+    def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
+        self.folder = folder
+        self.agent = SwarmAgent(task)
+        for _, row in read_log(folder.log):
+            self.agent.take(row)
+        self.agent.alive = False  # whatever the log says: no supervisor was there until now
+        self.log = LogWriter(folder.log)
+        self.child: AgentChild | None = None
+        self.work: asyncio.Task[None] | None = None
+        self.told: set[asyncio.Task[None]] = set()
+        self.held = ""
+        """Why its run waits for a person to say that it may go on."""
+        self.resume_held = False
+        self.environment: dict[str, str] = {}
+        self.run_over = asyncio.Event()
+
+    def note(self, row: AnySwarmRow, *, sync: bool = False) -> None:
+        self.agent.take(self.log.row(row, sync=sync))
+
+
+class AgentRunner:
+    """All agents of this machine by id."""
+
+    def __init__(self, swarm: Path, environment: Mapping[str, str], slots: int) -> None:
+        self.folder = swarm
+        self.agents: dict[str, Supervised] = {}
+        self.trees = Worktrees(environment)
+        self._environment = dict(environment)
+        self._slots = slots
+        self._stopping = False
+        for folder in agent_folders(swarm):
+            try:
+                self.load(folder)
+            except SwarmError as error:
+                sys.stderr.write(f"{error}\n")
+
+    def load(self, folder: AgentFolder) -> None:
+        """Take up an agent as its files tell it."""
+        task = folder.task()
+        if task is not None:
+            self.agents[folder.id] = Supervised(folder, task)
+
+    def busy(self) -> bool:
+        return any(supervised.agent.waiting for supervised in self.agents.values())
+
+    async def stop(self) -> None:
+        """Cut what runs: it goes on with the next supervisor."""
+        self._stopping = True
+        works = [s.work for s in self.agents.values() if s.work is not None]
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
+        for supervised in self.agents.values():
+            supervised.log.close()
+
+    async def finish_kept(self) -> None:
+        """Keep the work of agents that had ended when the supervisor before this one died."""
+        for supervised in list(self.agents.values()):
+            agent = supervised.agent
+            if not agent.kept and not agent.waiting and agent.tree is not None:
+                try:
+                    await self._keep(supervised, agent.tree)
+                except ZotError as error:
+                    sys.stderr.write(f"{supervised.folder.id}: {error}\n")
+                supervised.note(Exited(0))
+
+    def schedule(self) -> None:
+        agents = {id: supervised.agent for id, supervised in self.agents.items()}
+        for supervised in self.agents.values():
+            reason = blocked_by(supervised.agent, agents)
+            if supervised.agent.stage == "queued" and reason:
+                supervised.note(Lost(reason), sync=True)
+        for id in next_agents(agents, self._slots):
+            supervised = self.agents[id]
+            supervised.agent.alive = True
+            supervised.work = asyncio.create_task(self._work(supervised))
+
+    async def _work(self, supervised: Supervised) -> None:
+        """One life of an agent's process: all its messages, then the end."""
+        agent = supervised.agent
+        try:
+            await asyncio.sleep(_pause(agent.crashes))
+            tree = await self._tree(supervised)
+            await self._drive(supervised, tree)
+        except ZotError as error:  # git, the disk, or the agent refused
+            self._fail(supervised, str(error))
+        finally:
+            agent.alive = False
+            supervised.child = None
+            if not self._stopping:
+                self._after(supervised)
+
+    def _fail(self, supervised: Supervised, error: str) -> None:
+        for run in list(supervised.agent.waiting):
+            supervised.note(RunOver(run, "failed", error), sync=True)
+
+    def _after(self, supervised: Supervised) -> None:
+        agent = supervised.agent
+        if agent.waiting and agent.crashes >= CRASHES:
+            supervised.note(
+                Lost(f"its process died {agent.crashes} times before it did anything"), sync=True
+            )
+        self.schedule()
+
+    async def _tree(self, supervised: Supervised) -> Worktree:
+        agent = supervised.agent
+        if agent.tree is None:
+            task = agent.task
+            tree = await asyncio.to_thread(
+                self.trees.make,
+                task.directory,
+                task.id,
+                supervised.folder.path,
+                base=task.base,
+                shared=task.here,
+            )
+            supervised.note(TreeMade(tree), sync=True)
+            return tree
+        if not Path(agent.tree.cwd).is_dir():
+            raise SwarmError(f"its directory {agent.tree.cwd!r} is gone")
+        return agent.tree
+
+    async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
+        agent = supervised.agent
+        child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
+        environment = {**self._environment, **supervised.environment}
+        await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
+        supervised.child = child
+        supervised.note(Started(agent.attempt + 1, child.pid))
+        try:
+            asks = ("approvals",) if agent.task.approve else ()
+            await child.request("hello", features=(*FEATURES, *asks))
+            while agent.waiting:
+                await self._run_message(supervised, child, next(iter(agent.waiting)))
+            code = await child.stop()
+        except ChildGone:
+            code = await child.ended()
+        except asyncio.CancelledError:
+            child.kill()
+            await child.ended()
+            raise
+        except RunIsHeld:
+            code = await child.stop()
+        except SwarmError:
+            await child.stop()
+            raise
+        if not agent.waiting:
+            await self._keep(supervised, tree)
+        supervised.note(Exited(code, child.said() if agent.waiting else ""))
+
+    async def _run_message(self, supervised: Supervised, child: AgentChild, run: str) -> None:
+        text = supervised.agent.waiting[run]
+        supervised.run_over.clear()
+        supervised.held = ""
+        data = await child.request("prompt", message=text, run=run)
+        if data.get("already_done"):
+            supervised.note(_stored_end(run, data.get("end")), sync=True)
+            return
+        over = asyncio.create_task(supervised.run_over.wait())
+        gone = asyncio.create_task(child.gone.wait())
+        try:
+            await asyncio.wait((over, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            gone.cancel()
+        if not supervised.run_over.is_set():
+            raise ChildGone("the agent's process has ended")
+        if supervised.held:
+            supervised.note(Lost(supervised.held), sync=True)
+            raise RunIsHeld(supervised.held)
+        supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
+
+    def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
+        row = supervised.log.frame(line)
+        if row is not None:
+            supervised.agent.take(row)
+        match fields.get("type"):
+            case "done":
+                supervised.run_over.set()
+            case "run_held" if supervised.resume_held:
+                supervised.resume_held = False
+                self._tell(supervised, "resume_run", run=fields.get("run"))
+            case "run_held":
+                supervised.held = str(fields.get("reason") or "it crashed too often")
+                supervised.run_over.set()
+            case "run_resumed" if fields.get("run") not in supervised.agent.waiting:
+                # It was cancelled, and the process died before it knew.
+                self._tell(supervised, "abort")
+
+    def _tell(self, supervised: Supervised, command: str, **fields: Any) -> None:
+        """Send a command from where nothing can be awaited."""
+
+        async def tell() -> None:
+            with contextlib.suppress(SwarmError):
+                if supervised.child is not None:
+                    await supervised.child.request(command, **fields)
+
+        told = asyncio.create_task(tell())
+        supervised.told.add(told)
+        told.add_done_callback(supervised.told.discard)
+
+    async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
+        """Commit what it did: work on a branch is not lost with a directory."""
+        first = supervised.agent.task.prompt.strip().splitlines() or ["work"]
+        await asyncio.to_thread(self.trees.commit, tree, f"zot: {first[0][:60]}")
+        supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
+
+
+def _stored_end(run: str, end: Any) -> RunOver:
+    """What is kept of a run that ended without our hearing of it."""
+    fields = end if isinstance(end, dict) else {}
+    error = str(fields.get("error") or "")
+    if fields.get("stop") == "aborted":
+        return RunOver(run, "aborted")
+    if error:
+        return RunOver(run, "limit" if fields.get("code") == "limit" else "failed", error)
+    return RunOver(run, "answered")
+
+
+def _pause(crashes: int) -> float:
+    return RESTART_SECONDS[min(crashes, len(RESTART_SECONDS)) - 1] if crashes else 0.0
+
+
+def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
+    words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    for flag, value in (
+        ("--provider", task.provider),
+        ("--model", task.model),
+        ("--approve", ",".join(task.approve)),
+        ("--max-cost", task.max_cost),
+        ("--max-tokens", task.max_tokens),
+        ("--max-seconds", task.max_seconds),
+        ("--max-steps", task.max_steps),
+    ):
+        if value:
+            words += [flag, str(value)]
+    return [*words, *(("--jail",) if task.jail else ()), *task.words]

@@ -1,0 +1,38 @@
+"""Which agents begin next. Pure: states in, ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zot.swarm.agent import Stage, SwarmAgent
+
+ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
+
+
+def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:
+    """Agents to begin now, the most important first, then the oldest."""
+    free = slots - sum(agent.alive for agent in agents.values())
+    ready = [
+        agent
+        for agent in agents.values()
+        if agent.stage == "queued" and not unmet(agent, agents) and not blocked_by(agent, agents)
+    ]
+    ready.sort(key=lambda agent: (-agent.task.priority, agent.task.created, agent.task.id))
+    return [agent.task.id for agent in ready[: max(0, free)]]
+
+
+def unmet(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> list[str]:
+    """What it still has to wait for."""
+    return [
+        id for id in agent.task.after if id in agents and agents[id].stage not in (*ENDED, "done")
+    ]
+
+
+def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
+    """Why it can never begin; empty: it can."""
+    for id in agent.task.after:
+        if id not in agents:
+            return f"{id}, which it was to begin after, was removed"
+        if agents[id].stage in ENDED:
+            return f"{id}, which it was to begin after, was {agents[id].stage}"
+    return ""

@@ -1,0 +1,262 @@
+"""The process that runs the agents of this machine and does what clients ask over a socket. It
+outlives the terminal; when it dies, the next one reads the logs and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, assert_never
+
+import msgspec
+
+from zot.errors import ZotError
+from zot.files import ensure_dir, lock_file
+from zot.lines import encode_line
+from zot.swarm.child import AgentChild, ChildGone
+from zot.swarm.commands import (
+    AnswerAgent,
+    AnySwarmCommand,
+    CancelAgent,
+    CollectGarbage,
+    DiffAgent,
+    ListAgents,
+    MergeAgent,
+    RemoveAgent,
+    RetryAgent,
+    Send,
+    SteerAgent,
+    StopSupervisor,
+    Submit,
+    SwarmReply,
+)
+from zot.swarm.log import AgentFolder
+from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.task import Cancelled, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.worktrees import Worktree
+
+SLOTS = 8
+IDLE_SECONDS = 60.0
+"""It ends by itself after so long without work and clients."""
+MAX_LINE = 16 * 1024 * 1024
+RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, then do the rest."
+
+
+class Supervisor:
+    def __init__(self, runner: AgentRunner) -> None:
+        self._runner = runner
+        self._writers: set[asyncio.StreamWriter] = set()
+        """One for each client."""
+        self._stopping = asyncio.Event()
+
+    async def run(self, socket: Path) -> None:
+        """Serve until told to stop, or until nothing is left to do."""
+        with contextlib.suppress(FileNotFoundError):
+            socket.unlink()  # of a supervisor that was killed: this one has the lock
+        before = os.umask(0o177)
+        try:
+            server = await asyncio.start_unix_server(self._serve, socket, limit=MAX_LINE)
+        finally:
+            os.umask(before)
+        try:
+            await self._runner.finish_kept()
+            self._runner.schedule()
+            await self._until_idle()
+        finally:
+            server.close()
+            socket.unlink(missing_ok=True)
+            await self._runner.stop()
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        while self._writers:
+            await asyncio.sleep(0.01)
+
+    async def _until_idle(self) -> None:
+        last_use = time.monotonic()
+        while not self._stopping.is_set() and time.monotonic() - last_use < IDLE_SECONDS:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
+            if self._writers or self._runner.busy():
+                last_use = time.monotonic()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while line := await reader.readline():
+                writer.write(encode_line(await self._reply(line)))
+                await writer.drain()
+        except (ConnectionError, ValueError):
+            pass  # it left, or sent a line without end
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _reply(self, line: bytes) -> SwarmReply:
+        try:
+            command = msgspec.json.decode(line, type=AnySwarmCommand)
+            return SwarmReply(ok=True, data=await self._do(command))
+        except msgspec.DecodeError as error:
+            return SwarmReply(ok=False, error=f"not a command: {error}", code="parse_error")
+        except ZotError as error:
+            return SwarmReply(ok=False, error=str(error), code=error.code)
+        except OSError as error:
+            return SwarmReply(ok=False, error=f"{error.filename}: {error.strerror}", code="files")
+
+    async def _do(self, command: AnySwarmCommand) -> Any:
+        match command:
+            case Submit():
+                return self._submit(command)
+            case ListAgents():
+                return [supervised.agent.summary() for supervised in self._runner.agents.values()]
+            case Send():
+                return self._send(self._pick(command.agent), command.text)
+            case SteerAgent():
+                child = self._child(command.agent)
+                return await child.request("steer", message=command.text)
+            case AnswerAgent():
+                return await self._answer(command)
+            case CancelAgent():
+                return await self._cancel(self._pick(command.agent))
+            case RetryAgent():
+                return self._retry(self._pick(command.agent))
+            case StopSupervisor():
+                self._stopping.set()
+                return None
+            case _:
+                return await self._do_with_work(command)
+
+    async def _do_with_work(
+        self, command: DiffAgent | MergeAgent | RemoveAgent | CollectGarbage
+    ) -> Any:
+        match command:
+            case DiffAgent():
+                tree = self._has_tree(self._pick(command.agent))
+                return await asyncio.to_thread(self._runner.trees.diff, tree)
+            case MergeAgent():
+                return await self._merge(self._pick(command.agent), squash=command.squash)
+            case RemoveAgent():
+                return await self._remove(self._pick(command.agent))
+            case CollectGarbage():
+                return await self._collect(try_only=command.try_only)
+        assert_never(command)
+
+    def _pick(self, beginning: str) -> Supervised:
+        return self._runner.agents[pick(list(self._runner.agents), beginning)]
+
+    def _child(self, beginning: str) -> AgentChild:
+        supervised = self._pick(beginning)
+        if supervised.child is None:
+            raise SwarmError(f"{supervised.folder.id} does not run: it is {supervised.agent.stage}")
+        return supervised.child
+
+    def _has_tree(self, supervised: Supervised) -> Worktree:
+        if supervised.agent.tree is None:
+            raise SwarmError(f"{supervised.folder.id} has not begun: there is nothing to see yet")
+        return supervised.agent.tree
+
+    def _submit(self, command: Submit) -> str:
+        task = command.task
+        if task.id in self._runner.agents:
+            raise SwarmError(f"there is an agent {task.id!r} already")
+        after = tuple(pick(list(self._runner.agents), id) for id in task.after)
+        folder = AgentFolder(self._runner.folder / "agents" / task.id)
+        folder.create(msgspec.structs.replace(task, after=after))
+        self._runner.load(folder)
+        self._runner.agents[task.id].environment = dict(command.environment)
+        self._runner.schedule()
+        return task.id
+
+    def _send(self, supervised: Supervised, text: str) -> str:
+        run = f"{supervised.folder.id}-{supervised.agent.runs + 1}"
+        supervised.note(Messaged(run, text), sync=True)
+        self._runner.schedule()
+        return run
+
+    async def _answer(self, command: AnswerAgent) -> Any:
+        child = self._child(command.agent)
+        if command.decision:
+            return await child.request(
+                "approve",
+                request_id=command.request_id,
+                decision=command.decision,
+                reason=command.reason,
+            )
+        return await child.request(
+            "answer",
+            request_id=command.request_id,
+            value=command.value,
+            confirmed=command.confirmed,
+            cancelled=command.cancelled,
+        )
+
+    async def _cancel(self, supervised: Supervised) -> None:
+        if not supervised.agent.waiting:
+            raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
+        supervised.note(Cancelled(), sync=True)
+        if supervised.child is not None:
+            with contextlib.suppress(ChildGone):
+                await supervised.child.request("abort")
+        self._runner.schedule()
+
+    def _retry(self, supervised: Supervised) -> None:
+        agent = supervised.agent
+        if agent.waiting and not agent.lost:
+            raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
+        supervised.note(Retried(), sync=True)
+        supervised.resume_held = bool(agent.waiting)
+        if not agent.waiting:
+            self._send(supervised, RETRY_TEXT)
+        self._runner.schedule()
+
+    async def _merge(self, supervised: Supervised, *, squash: bool) -> str:
+        if supervised.agent.alive:
+            raise SwarmError(f"{supervised.folder.id} is at work: merge it when it has ended")
+        tree = self._has_tree(supervised)
+        message = f"Merge {supervised.folder.id}: {supervised.agent.task.prompt.strip()}"[:1000]
+        tip = await asyncio.to_thread(self._runner.trees.merge, tree, message, squash=squash)
+        supervised.note(Merged(tip, squash), sync=True)
+        return tip
+
+    async def _remove(self, supervised: Supervised) -> None:
+        agent = supervised.agent
+        if agent.alive or agent.waiting:
+            raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
+        if agent.tree is not None:
+            await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+        supervised.log.close()
+        del self._runner.agents[supervised.folder.id]
+        await asyncio.to_thread(shutil.rmtree, supervised.folder.path)
+
+    async def _collect(self, *, try_only: bool) -> list[str]:
+        freed = []
+        for supervised in list(self._runner.agents.values()):
+            agent = supervised.agent
+            if agent.alive or agent.waiting:
+                continue
+            if agent.tree is None or not await asyncio.to_thread(
+                self._runner.trees.unsaved, agent.tree, agent.merged
+            ):
+                freed.append(supervised.folder.id)
+                if not try_only:
+                    await self._remove(supervised)
+        return freed
+
+
+def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> int:
+    """Be the supervisor, unless there is one already."""
+    if lock_file(ensure_dir(swarm) / "lock") is None:
+        return 0
+    asyncio.run(_supervise(swarm, socket, environment, slots))
+    return 0
+
+
+async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:
+    await Supervisor(AgentRunner(swarm, environment, slots)).run(socket)

@@ -1,0 +1,140 @@
+"""What the swarm keeps of an agent: the task it was given, and rows of what happened since."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from zot.errors import ZotError
+from zot.swarm.worktrees import DiffSize, Worktree
+
+SLUG_LENGTH = 24
+
+
+class SwarmError(ZotError):
+    code = "swarm"
+
+
+class NoSuchAgent(SwarmError):
+    code = "not_found"
+
+
+class SwarmTask(Struct, frozen=True, omit_defaults=True):
+    """Written once, when the task is taken; never changed."""
+
+    id: str
+    prompt: str
+    directory: str
+    created: float
+    """Seconds since 1970."""
+    provider: str = ""
+    model: str = ""
+    base: str = ""
+    """The branch or commit to begin with; empty: what is checked out."""
+    here: bool = False
+    """Work in the directory itself, without a tree of its own."""
+    approve: tuple[str, ...] = ()
+    jail: bool = False
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+    max_steps: int | None = None
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    """Agents that have to be done before this one begins."""
+    parent: str = ""
+    """The conversation or agent that started it."""
+    words: tuple[str, ...] = ()
+    """Further words for `zot rpc`."""
+
+
+# --- rows of the swarm itself, among the frames of the agent --------------------------------------
+
+
+class SwarmRow(Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """Base of the rows that the supervisor writes into an agent's log."""
+
+
+class Messaged(SwarmRow, frozen=True, tag="swarm_message"):
+    """A message was taken for the agent; the first is its task."""
+
+    run: str
+    text: str
+
+
+class TreeMade(SwarmRow, frozen=True, tag="swarm_tree"):
+    tree: Worktree
+
+
+class Started(SwarmRow, frozen=True, tag="swarm_started"):
+    attempt: int
+    pid: int
+
+
+class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):
+    run: str
+    outcome: Literal["answered", "aborted", "failed", "limit"]
+    error: str = ""
+
+
+class Exited(SwarmRow, frozen=True, tag="swarm_exited"):
+    code: int
+    said: str = ""
+    """The end of what it wrote to stderr."""
+
+
+class Cancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
+    pass
+
+
+class Lost(SwarmRow, frozen=True, tag="swarm_lost"):
+    """It cannot go on; `retry` begins again where it was."""
+
+    reason: str
+
+
+class Retried(SwarmRow, frozen=True, tag="swarm_retried"):
+    pass
+
+
+class Sized(SwarmRow, frozen=True, tag="swarm_size"):
+    size: DiffSize
+
+
+class Merged(SwarmRow, frozen=True, tag="swarm_merged"):
+    tip: str
+    squash: bool = False
+
+
+AnySwarmRow = (
+    Messaged | TreeMade | Started | RunOver | Exited | Cancelled | Lost | Retried | Sized | Merged
+)
+
+
+class LogRow(Struct, frozen=True):
+    """One line of an agent's log."""
+
+    seq: int
+    at: float
+    frame: dict[str, Any]
+
+
+def new_id(prompt: str) -> str:
+    """A name that a person can type the beginning of, and that does not come twice."""
+    words = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")[:SLUG_LENGTH].strip("-")
+    return f"{words or 'task'}-{secrets.token_hex(3)}"
+
+
+def pick(ids: list[str], beginning: str) -> str:
+    """The one id that begins like this. Raises NoSuchAgent."""
+    if beginning in ids:
+        return beginning
+    matching = [id for id in ids if beginning and id.startswith(beginning)]
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise NoSuchAgent(f"no agent {beginning!r}; `zot swarm list` shows them")
+    raise NoSuchAgent(f"{beginning!r} could be {', '.join(matching[:5])}: give more of the id")

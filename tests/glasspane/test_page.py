@@ -1,0 +1,149 @@
+"""The page in a real browser, with real agents."""
+
+import json
+from contextlib import closing
+
+import pytest
+from support.browser import CHROMIUM, Browser
+from swarm.support import Place, bash, says
+
+from glasspane.support import Pane
+from zot.testing.fakeserver import FakeServer
+
+HOSTILE = (
+    "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>\u202e\x1b[31m &amp; `x`"
+)
+ROWS = "[...document.querySelectorAll('.row')].map(row => row.innerText)"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
+    with closing(Browser(tmp_path_factory.mktemp("chromium"))) as made:
+        yield made
+
+
+@pytest.fixture
+def place(tmp_path):
+    with FakeServer() as server:
+        made = Place(tmp_path, server)
+        yield made
+        made.swarm.stop()
+
+
+@pytest.fixture
+def pane(place):
+    frames = [
+        {"type": "user_message", "content": [{"type": "text", "text": HOSTILE}]},
+        {"type": "turn_start", "step": 1},
+        {"type": "text_delta", "delta": f"# {HOSTILE}\n\n- {HOSTILE}\n\n[x](javascript:alert(1))"},
+        {"type": "tool_use_start", "id": "1", "name": HOSTILE},
+        {"type": "tool_call", "id": "1", "name": HOSTILE, "args": {"command": HOSTILE}},
+        {"type": "turn_end", "stop": "tool_use"},
+        {"type": "tool_progress", "id": "1", "text": HOSTILE},
+        {"type": "tool_result", "id": "1", "content": [{"type": "text", "text": HOSTILE}]},
+        {"type": "error", "message": HOSTILE},
+        {"type": "done"},
+    ]
+    path = place.scripts / "hostile.jsonl"
+    path.write_text("".join(json.dumps(frame) + "\n" for frame in frames))
+    with closing(Pane(place.environment, place.repository, str(path))) as made:
+        yield made
+
+
+def press(browser, key):
+    browser.run(
+        f"document.activeElement.blur(); document.body.dispatchEvent("
+        f"new KeyboardEvent('keydown', {{key: {json.dumps(key)}, bubbles: true}}))"
+    )
+
+
+def click(browser, text):
+    browser.wait_for(
+        f"(b => b && !b.closest('[hidden]') && (b.click(), true))"
+        f"([...document.querySelectorAll('button')].find(b => b.innerText.startsWith('{text}')))"
+    )
+
+
+def test_the_token_leaves_the_address_at_once_and_the_board_is_shown(browser, pane):
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    assert "token" not in browser.run("location.href")
+    assert browser.run("document.cookie") == ""  # no script can read it
+    assert "failed" in browser.run(ROWS)[0]
+
+
+def test_what_an_agent_says_is_text_and_never_markup(browser, pane):
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    press(browser, "j")
+    press(browser, "Enter")
+    browser.wait_for("document.querySelectorAll('.entry.tool').length === 1")
+    browser.wait_for("document.querySelector('.entry.error')?.innerText.includes('onerror')")
+    browser.run("document.querySelectorAll('details').forEach(part => part.open = true)")
+    shown = browser.run("document.querySelector('.transcript').innerText")
+    assert shown.count("<script>window.pwned=1</script>") >= 5
+    assert browser.run("window.pwned") is None
+    assert browser.run("document.querySelectorAll('main img, main script').length") == 0
+    assert browser.run("document.querySelectorAll('a[href^=javascript]').length") == 0
+    for tab in ("2", "3", "4", "1"):
+        press(browser, tab)
+    assert browser.run("window.pwned") is None
+
+
+def test_an_agent_is_approved_by_key_steered_and_merged_by_click(browser, pane, place):
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    id = place.submit(
+        "Add", bash("echo two >> a.txt"), bash("echo three >> a.txt"), says("**Done.**"),
+        approve=["bash"],
+    )  # fmt: skip
+    browser.wait_for(f"{ROWS}.some(row => row.startsWith('needs you'))")
+    assert browser.run("document.title") == "(1) Glasspane"
+    browser.run(f"location.hash = '#/agent/{id}'")
+    browser.wait_for("document.querySelector('.question pre')?.innerText === 'echo two >> a.txt'")
+    press(browser, "a")
+    browser.wait_for("document.querySelector('.question pre')?.innerText === 'echo three >> a.txt'")
+    click(browser, "Allow")
+    browser.wait_for("document.querySelector('.entry.text strong')?.innerText === 'Done.'")
+    click(browser, "Merge")
+    browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
+    assert (place.repository / "a.txt").read_text() == "one\ntwo\nthree\n"
+    press(browser, "2")
+    browser.wait_for("document.querySelectorAll('.line.added').length === 2")
+    press(browser, "Escape")
+    browser.wait_for(f"{ROWS}.some(row => row.includes('merged'))")
+
+
+def test_an_agent_is_stopped_and_sent_further_from_the_page(browser, pane, place):
+    browser.open(pane.url)
+    id = place.submit("Wait", bash("sleep 60"), says("Done."))
+    browser.wait_for(f"{ROWS}.some(row => row.startsWith('working'))")
+    browser.run(f"location.hash = '#/agent/{id}'")
+    browser.wait_for("document.querySelector('.entry.tool.running') !== null")
+    press(browser, "x")
+    browser.wait_for("document.querySelector('.agent').dataset.stage === 'cancelled'")
+    browser.run("document.querySelector('textarea').value = 'say:Second answer.'")
+    click(browser, "Send")
+    browser.wait_for(
+        "[...document.querySelectorAll('.entry.text')].some(e => e.innerText === 'Second answer.')"
+    )
+
+
+def test_a_page_that_lost_its_server_comes_back_with_everything_once(browser, pane, place):
+    browser.open(pane.url)
+    id = place.submit("Talk", "say:first piece")
+    place.wait(id)
+    browser.run(f"location.hash = '#/agent/{id}'")
+    browser.wait_for("document.querySelector('.entry.text') !== null")
+    browser.call("Network.enable")
+    offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    browser.call("Network.emulateNetworkConditions", offline=True, **offline)
+    place.swarm.send(id, "say:second piece")
+    while len(place.rows(id, "swarm_run_over")) < 2:
+        pass
+    browser.call("Network.emulateNetworkConditions", offline=False, **offline)
+    texts = "[...document.querySelectorAll('.entry.text')].map(e => e.innerText)"
+    browser.wait_for(f"{texts}.length === 2")
+    assert browser.run(texts) == ["first piece", "second piece"]

@@ -1,0 +1,297 @@
+"""Slash commands, approvals, going back, logins and rescue: the whole program in a pty."""
+
+import base64
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from support.terminal import AtTerminal, environment, zot
+
+from zot.testing.fakeserver import FakeServer
+
+HELLO = [{"text": "Hello `there`", "repeat": True}]
+ANSWER = "Look:\n\n```python\nprint('hi')\n```\n\nand that is all."
+
+
+def bash(command, **more):
+    return {"tools": [{"name": "bash", "args": {"command": command}}], **more}
+
+
+def write(path, content):
+    return {"tools": [{"name": "write", "args": {"path": path, "content": content}}]}
+
+
+def everything(program):
+    return "\n".join(program.pump(0.1).everything)
+
+
+def send(program, line, seen):
+    program.type(line + "\r")
+    return program.until(seen)
+
+
+def leave(program, title):
+    """Esc, and wait: what follows it at once would be taken for a key with Alt."""
+    program.type("\x1b")
+    program.until(lambda shown: title not in shown.text)
+
+
+# --- approvals -------------------------------------------------------------------------------
+
+
+def test_what_is_like_it_is_allowed_in_the_project_from_then_on(at_terminal, tmp_path):
+    first, second = {"text": "first answer"}, {"text": "second answer"}
+    turns = [bash("ls -a"), first, bash("ls -l"), second, *HELLO]
+    program = at_terminal(turns, "look around")
+    shown = program.until("May zot use bash?")
+    assert "always in this project: ls *" in shown.text
+    program.type("p")
+    program.until("❯ ls *")
+    program.type("\r")
+    program.until("first answer")
+    send(program, "again", "second answer")  # nothing is asked
+    send(program, "/approvals", "Allowed without a question")
+    program.type("\r")
+    program.until("zot asks again before bash ls *")
+    assert json.loads((tmp_path / "zot" / "approvals.json").read_text()) == {}
+
+
+def test_a_call_is_changed_before_it_runs(at_terminal, tmp_path):
+    program = at_terminal([bash(f"touch {tmp_path}/wrong"), *HELLO], "touch it")
+    program.until("May zot use bash?")
+    program.type("e")
+    program.until("Run instead:")
+    program.type("\x15")  # ctrl+u
+    program.type(f"touch {tmp_path}/right\r")
+    program.until("Hello")
+    assert (tmp_path / "right").exists()
+    assert not (tmp_path / "wrong").exists()
+    assert "the user changed the call" in everything(program)
+
+
+def test_a_write_is_asked_about_with_its_diff_and_escape_refuses(at_terminal, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("old line\n")
+    program = at_terminal([write("a.txt", "new line\n"), *HELLO], "write it")
+    shown = program.until("May zot use write?")
+    assert "- old line" in shown.text
+    assert "+ new line" in shown.text
+    program.type("p")
+    program.until("Always allow")
+    program.type("\x1b")  # back to the question
+    program.until("change it first")
+    program.type("\x1b")
+    program.until("Hello")
+    assert (tmp_path / "work" / "a.txt").read_text() == "old line\n"
+
+
+def test_the_bell_rings_only_for_who_looks_elsewhere(at_terminal):
+    program = at_terminal([bash("true"), *HELLO, *HELLO])
+    program.until("scripted")
+    program.type("\x1b[O")  # the terminal lost the focus
+    send(program, "go on", "May zot use bash?")
+    assert program.written.count(b"\a") == 1
+    program.type("\x1b[I")
+    program.pump(0.7)
+    program.type("y")
+    program.until("Hello")
+    assert program.written.count(b"\a") == 1
+
+
+# --- going back ------------------------------------------------------------------------------
+
+
+def test_a_session_goes_back_with_its_files(at_terminal, tmp_path):
+    made, changed = {"text": "made it"}, {"text": "changed it"}
+    turns = [write("a.txt", "one\n"), made, write("a.txt", "two\n"), changed, *HELLO]
+    program = at_terminal(turns, "--yolo", "first prompt")
+    program.until("made it")
+    send(program, "second prompt", "changed it")
+    send(program, "/diff", "+ two")
+    program.type("/rewind\r")
+    shown = program.until("Go back to before")
+    assert "first prompt" in shown.text
+    program.type("\r")
+    shown = program.until("Back to before: second prompt")
+    assert "+ one" in shown.text
+    program.type("b")
+    program.until("❯ second prompt")  # to be sent again, or changed
+    assert (tmp_path / "work" / "a.txt").read_text() == "one\n"
+    program.type("\x03")
+    send(program, "/undo", "Back to before: first prompt")
+    program.type("f")
+    program.until("went back by 1 file")
+    assert not (tmp_path / "work" / "a.txt").exists()
+
+
+# --- sessions --------------------------------------------------------------------------------
+
+
+def test_sessions_are_found_renamed_resumed_and_deleted(at_terminal):
+    program = at_terminal(HELLO, "about apples")
+    program.until("Hello")
+    send(program, "/session rename Fruit", "the session is called 'Fruit'")
+    send(program, "/new", "a new session")
+    send(program, "about bears", "Hello")
+    send(program, "/sessions", "Fruit")
+    program.type("\x12")  # ctrl+r, the present one
+    program.until("The session's name:")
+    program.type("Animals\r")
+    program.until("Animals")
+    program.type("frui")
+    program.until("1 of 2")
+    program.type("\r")
+    program.until("session: Fruit")
+    send(program, "/sessions bears", "Animals")
+    program.type("\x04")  # ctrl+d
+    program.until("Delete Animals?")
+    program.type("y")
+    program.until(lambda shown: "nothing matches" in shown.text or "0;" in shown.text)
+    leave(program, "Sessions")
+
+
+def test_a_session_is_exported_forked_and_shown_as_a_tree(at_terminal, tmp_path):
+    program = at_terminal(HELLO, "first prompt")
+    program.until("Hello")
+    send(program, "second prompt", lambda shown: shown.text.count("Hello") >= 2)
+    page = tmp_path / "page.md"
+    send(program, f"/session export markdown {page}", "written to")
+    assert "second prompt" in page.read_text()
+    send(program, "/session timeline", "Timeline")
+    send(program, "/session fork", "going on in a copy")
+    send(program, "/session tree", "Branches")
+    program.type("first\r")
+    program.until("going on from there")
+    send(program, "/jump first", "Show again")
+    leave(program, "Show again")
+    exported = tmp_path / "copy.zotsession"
+    send(
+        program,
+        f"/session export zotsession {exported}",
+        lambda shown: shown.text.count("written to") >= 2,
+    )
+    send(program, f"/session import {exported}", "session: first prompt")
+    send(program, "/session nonsense", "rename NAME")
+
+
+# --- the work at hand ------------------------------------------------------------------------
+
+
+def test_an_answer_is_copied_as_its_source(at_terminal):
+    program = at_terminal([{"text": ANSWER}], "show me")
+    program.until("that is all")
+    send(program, "/copy code", "terminal's clipboard")
+    copied = base64.b64encode(b"print('hi')\n")
+    assert b"\x1b]52;c;" + copied + b"\x07" in program.written
+    send(program, "/copy", "code block 1")
+    program.type("\r")
+    program.until(lambda shown: shown.text.count("clipboard") >= 2)
+    assert base64.b64encode(ANSWER.encode()) in program.written
+    send(program, "/copy diff", "nothing to copy")
+
+
+def test_a_question_on_the_side_does_not_enter_the_conversation(at_terminal):
+    turns = [{"match": "aside", "text": "a side answer", "repeat": True}, *HELLO]
+    program = at_terminal(turns, "hi there")
+    program.until("Hello")
+    send(program, "/btw aside, what is it?", "a side answer")
+    send(program, "/cost", "answered")
+    send(program, "/session export json", "written to")
+    (page,) = Path(program.cwd).glob("*.json")
+    assert "side answer" not in page.read_text()
+
+
+def test_small_commands(at_terminal, tmp_path):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    send(program, "/TOOLS", "grep")
+    send(program, "/reasoning", "How much to think")
+    leave(program, "How much to think")
+    send(program, "/skills", "write-zot-extension")
+    program.type("\r")
+    program.until("❯ /skill:write-zot-extension")
+    program.type("\x03")
+    send(program, "/reload-ext", "there are no extensions")
+    send(program, "/approvals", "nothing is allowed for good")
+    send(program, "/study", "Hello")
+    send(program, "/settings", "Settings")
+    program.type("idle_timeout\r")
+    program.until("idle_timeout:")
+    program.type("\x15" + "45\r")
+    program.until("idle_timeout is kept")
+    assert "45" in (tmp_path / "zot" / "config.json").read_text()
+    (tmp_path / "elsewhere").mkdir()
+    send(program, f"/cd {tmp_path}/elsewhere", lambda shown: "~/elsewhere" in shown.text)
+    send(program, "/cd nowhere", "is not a directory")
+    send(program, "/retry", "nothing to try again")
+    send(program, "/help", "/reload-ext")
+
+
+# --- models and logins -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def with_server(emulator, tmp_path, server):
+    """zot at a terminal, with real providers that are all this server."""
+    started = []
+
+    def start(*words, **variables):
+        work = tmp_path / "work"
+        work.mkdir(exist_ok=True)
+        urls = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
+        env = environment(tmp_path, **urls, **variables)
+        program = AtTerminal(emulator, zot("--no-ext", *words), env, work, (100, 30))
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def test_a_first_run_is_guided_to_a_key_and_the_prompt_is_still_there(with_server, tmp_path):
+    program = with_server("--provider", "anthropic", "say:welcome")
+    program.until("zot needs a model")
+    program.type("\r")
+    program.until("Log in to")
+    program.type("anthropic\r")
+    program.until(lambda shown: "API key" in shown.text)
+    if "with the browser" in program.shown.text:
+        program.type("\r")
+        program.until("API key of")
+    program.type("sk-typed-0123456789\r")
+    program.until("logged in to")
+    assert b"sk-typed" not in program.written
+    program.until("❯ say:welcome")
+    program.until("claude")
+    program.type("\r")
+    program.until(lambda shown: "\nwelcome" in shown.text)
+    kept = tmp_path / "zot" / "auth.json"
+    assert "sk-typed-0123456789" in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    send(program, "/logout anthropic", "logged out of anthropic")
+    assert "sk-typed" not in kept.read_text()
+
+
+def test_a_prompt_that_failed_goes_on_with_another_model(with_server, server):
+    keys = {"ANTHROPIC_API_KEY": "sk-a-0123456789", "OPENAI_API_KEY": "sk-o-0123456789"}
+    words = ("--provider", "anthropic", "--model", "claude-sonnet-4-5")
+    program = with_server(*words, "status:401:1\nsay:rescued", **keys)
+    program.until("refused the credential. Go on")
+    program.type("another\r")
+    program.until("Model  ")
+    program.type("openai/gpt-5-mini\r")
+    program.until(lambda shown: "\nrescued" in shown.text)
+    assert "model: openai/gpt-5-mini" in everything(program)
+    bodies = [seen.body for seen in server.requests if seen.body]
+    said = [message for message in bodies[-1]["messages"] if message["role"] == "user"]
+    assert len(said) == 1
+    send(program, "/model claude-sonnet-4-5", "claude-sonnet-4-5")
+    send(program, "/reasoning high", "reasoning: high")

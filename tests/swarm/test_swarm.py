@@ -1,0 +1,210 @@
+import json
+import os
+import signal
+import stat
+import time
+
+import pytest
+
+from swarm.support import Place, bash, says
+from zot.swarm.task import NoSuchAgent, SwarmError
+from zot.testing.fakeserver import FakeServer
+
+
+@pytest.fixture
+def place(tmp_path):
+    with FakeServer() as server:
+        made = Place(tmp_path, server)
+        yield made
+        made.swarm.stop()
+        assert "Traceback" not in made.log()
+
+
+def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
+    id = place.submit("Add a line", bash("echo two >> a.txt"), says("Done."))
+    summary = place.wait(id)
+    assert (summary.stage, summary.outcome, summary.turns) == ("done", "answered", 2)
+    assert (summary.diff.files, summary.diff.added) == (1, 1)
+    assert (place.repository / "a.txt").read_text() == "one\n"
+    assert "+two" in place.swarm.diff(id)
+    place.swarm.merge(id)
+    assert (place.repository / "a.txt").read_text() == "one\ntwo\n"
+    assert place.swarm.gc(try_only=True) == [id]
+    place.swarm.remove(id)
+    assert place.swarm.agents() == []
+    assert place.git("branch", "--list", "zot/*") == ""
+    socket = place.home / "swarm" / "socket"
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+
+
+def test_the_command_does_it_all(place):
+    words = [f"--rpc={word}" for word in place.words]
+    task = f"{bash('echo two > new.txt')}\nthen\n{says('Done.')}"
+    done = place.zot("new", task, "--provider", "anthropic", *words, "--wait")
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout.splitlines()[-1]
+    assert "+1 -0 in 1" in place.zot("list").stdout
+    logs = place.zot("logs", "tool").stdout
+    assert "> then" in logs
+    assert '$ bash {"command":"echo two > new.txt"}' in logs
+    assert logs.endswith("Done.\n-- answered\n")
+    assert "+two" in place.zot("diff", "too").stdout
+    shown = json.loads(place.zot("show", "tool", "--json").stdout)
+    assert shown["branch"].startswith("zot/tool-bash-command-")
+    refused = place.zot("remove", "tool")
+    assert refused.returncode == 1
+    assert "not merged" in refused.stderr
+    assert place.zot("merge", "tool", "--squash").stdout.startswith("merged ")
+    assert place.git("log", "-1", "--format=%s").startswith("Merge tool-bash")
+    assert place.zot("gc").stdout.startswith("removed tool-bash")
+    assert "no agents" in place.zot("ls").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["new"], "say what is to be done"),
+        (["new", "--file", "nowhere"], "cannot read the tasks"),
+        (["show", "nobody"], "no agent 'nobody'"),
+        (["new", "x", "--cwd", "/no/such/place", "--wait"], ""),
+    ],
+)
+def test_what_cannot_be_done_is_explained(place, words, said):
+    done = place.zot(*words)
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_tasks_from_a_file_run_side_by_side(place):
+    lines = ["# three tasks", "First", json.dumps({"prompt": "Second", "priority": 3}), "", "Third"]
+    path = place.scripts / "tasks.txt"
+    path.write_text("\n".join(lines))
+    words = [f"--rpc={word}" for word in place.words]
+    done = place.zot("new", "--file", str(path), "--provider", "anthropic", *words, "--wait")
+    assert done.returncode == 0, done.stderr
+    assert {summary.task for summary in place.swarm.agents()} == {"First", "Second", "Third"}
+    path.write_text('{"prompt": 1')
+    assert "line 1 of" in place.zot("new", "--file", str(path)).stderr
+
+
+def test_one_that_asks_needs_you_until_it_is_answered(place):
+    id = place.submit(
+        "Make a file", bash("echo x > new.txt"), bash("true"), says("Done."), approve=["bash"]
+    )
+    summary = place.wait(id, "needs_you")
+    (question,) = summary.questions
+    assert (question.tool, question.preview) == ("bash", "echo x > new.txt")
+    assert "approval of bash" in place.zot("list").stdout
+    assert "say --allow" in place.zot("answer", id).stderr
+    assert place.zot("answer", id, "--allow").returncode == 0
+    while place.swarm.show(id).questions == (question,):
+        time.sleep(0.05)
+    place.wait(id, "needs_you")
+    assert place.zot("answer", id, "--deny", "not on a Friday").returncode == 0
+    assert place.wait(id).stage == "done"
+    results = [json.dumps(row) for row in place.rows(id, "tool_result")]
+    assert "not on a Friday" in results[1]
+    assert "asks nothing" in place.zot("answer", id, "--allow").stderr
+
+
+def test_one_that_works_can_be_steered_and_cancelled(place):
+    id = place.submit("Wait", bash("touch began; sleep 60"), says("Done."))
+    place.wait(id, "working")
+    tree = place.home / "swarm" / "agents" / id / "tree"
+    while not (tree / "began").exists():
+        time.sleep(0.05)
+    place.swarm.steer(id, "hurry up")
+    with pytest.raises(SwarmError, match="at work"):
+        place.swarm.merge(id)
+    with pytest.raises(SwarmError, match="cancel it first"):
+        place.swarm.remove(id)
+    place.swarm.cancel(id)
+    assert place.wait(id).stage == "cancelled"
+    with pytest.raises(SwarmError, match="already"):
+        place.swarm.cancel(id)
+    with pytest.raises(SwarmError, match="does not run"):
+        place.swarm.steer(id, "hello?")
+
+
+def test_a_further_message_goes_on_in_the_same_conversation(place):
+    id = place.submit("First")
+    place.wait(id)
+    place.swarm.send(id, "And then?")
+    while len(place.rows(id, "swarm_run_over")) < 2:
+        time.sleep(0.05)
+    place.wait(id)
+    said = [row["content"][0]["text"] for row in place.rows(id, "user_message")]
+    assert said == ["First", "And then?"]
+    assert place.swarm.show(id).attempt == 2
+
+
+def test_one_that_comes_after_another_waits_for_it(place):
+    first = place.submit("First", bash("sleep 0.5"), says("Done."))
+    second = place.submit("Second", says("Done."), after=[first[:9]])
+    third = place.submit("Third", "error:400")
+    fourth = place.submit("Fourth", says("Done."), after=[third])
+    assert place.wait(second).stage == "done"
+    starts = {
+        id: next(row.at for _, row in place.swarm.events(id) if row.frame["type"] == kind)
+        for id, kind in ((first, "swarm_exited"), (second, "swarm_started"))
+    }
+    assert starts[second] >= starts[first]
+    assert place.wait(third).stage == "failed"
+    assert "was failed" in place.wait(fourth).doing
+    with pytest.raises(NoSuchAgent):
+        place.swarm.show("nobody")
+
+
+def test_an_agent_that_is_killed_goes_on_where_it_was(place):
+    id = place.submit(
+        "Steps",
+        bash("echo 1 >> steps"),
+        bash("touch wait; sleep 2"),
+        bash("echo 2 >> steps"),
+        says("Done."),
+    )
+    tree = place.home / "swarm" / "agents" / id / "tree"
+    while not (tree / "wait").exists():
+        time.sleep(0.02)
+    os.kill(place.rows(id, "swarm_started")[-1]["pid"], signal.SIGKILL)
+    summary = place.wait(id)
+    assert (summary.stage, summary.attempt) == ("done", 2)
+    assert (tree / "steps").read_text() == "1\n2\n"
+    assert len(place.rows(id, "done")) == 1
+    assert len(place.rows(id, "run_resumed")) == 1
+
+
+def test_everything_goes_on_when_the_supervisor_is_killed(place):
+    id = place.submit("Steps", bash("echo 1 >> steps; touch wait; sleep 2"), says("Done."))
+    waits = place.submit("Ask", bash("echo x"), says("Done."), approve=["bash"])
+    tree = place.home / "swarm" / "agents" / id / "tree"
+    while not (tree / "wait").exists():
+        time.sleep(0.02)
+    place.wait(waits, "needs_you")
+    place.kill_supervisor()
+    assert {summary.id for summary in place.swarm.agents()} == {id, waits}  # starts another one
+    assert place.wait(id).stage == "done"
+    assert (tree / "steps").read_text() == "1\n"
+    (question,) = place.wait(waits, "needs_you").questions
+    place.swarm.approve(waits, question.id, "allow")
+    assert place.wait(waits).stage == "done"
+
+
+def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):
+    id = place.submit("Die", words=("--no-such-flag",))  # each start fails at once
+    assert place.wait(id).stage == "lost"
+    assert "--no-such-flag" in place.rows(id, "swarm_exited")[-1]["said"]
+    assert len(place.rows(id, "swarm_started")) == 5
+    place.swarm.retry(id)
+    assert len(place.rows(id, "swarm_retried")) == 1
+    while len(place.rows(id, "swarm_started")) < 10:
+        time.sleep(0.05)
+    assert place.wait(id).stage == "lost"
+
+
+def test_two_supervisors_never_run_at_once(place):
+    place.submit("First", says("Done."))
+    before = place.supervisor()
+    assert place.zot("supervise").returncode == 0
+    assert place.supervisor() == before

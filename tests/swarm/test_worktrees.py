@@ -1,0 +1,295 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from zot.swarm.git import GitError
+from zot.swarm.worktrees import DiffSize, MergeConflict, WorktreeError, Worktrees
+
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_DIR": "/nowhere",  # a variable that would lead git astray
+    "HOME": "/nonexistent",
+}
+
+
+def git(directory, *words):
+    who = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", *who, *words], cwd=directory, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    path = tmp_path / "repository"
+    (path / "sub").mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    (path / "a.txt").write_text("one\n")
+    (path / "sub" / "b.txt").write_text("two\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "first")
+    return path
+
+
+@pytest.fixture
+def trees():
+    return Worktrees(ENVIRONMENT)
+
+
+def make(trees, repository, tmp_path, id="fix-1", **words):
+    return trees.make(str(repository), id, tmp_path / "agents" / id, **words)
+
+
+def write(tree, name, text):
+    (Path(tree.path) / name).write_text(text)
+
+
+def test_an_agent_gets_a_branch_and_a_tree_and_the_checkout_stays_as_it_is(
+    trees, repository, tmp_path
+):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "changed\n")
+    assert (repository / "a.txt").read_text() == "one\n"
+    assert tree.branch == "zot/fix-1"
+    assert git(repository, "branch", "--list", "zot/*").strip("+ ") == "zot/fix-1"
+    assert oct((tmp_path / "agents" / "fix-1").stat().st_mode & 0o777) == "0o700"
+
+
+def test_a_task_for_a_part_of_a_repository_works_in_that_part(trees, repository, tmp_path):
+    tree = make(trees, repository / "sub", tmp_path)
+    assert tree.cwd == str(Path(tree.path) / "sub")
+    assert [path.name for path in Path(tree.cwd).iterdir()] == ["b.txt"]
+    (repository / "fresh").mkdir()  # not committed: the worktree would not have it
+    assert Path(make(trees, repository / "fresh", tmp_path, "fix-2").cwd).is_dir()
+
+
+def test_the_diff_has_new_files_commits_and_uncommitted_changes(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "uno\n")
+    git(tree.path, "commit", "-qam", "its own")
+    write(tree, "new.txt", "x\ny\n")
+    diff = trees.diff(tree)
+    assert "+uno" in diff
+    assert "+++ b/new.txt" in diff
+    assert trees.size(tree) == DiffSize(files=2, added=3, removed=1)
+    assert git(tree.path, "status", "--porcelain") == "?? new.txt"  # its index is not touched
+
+
+def test_a_merge_brings_the_work_into_the_checkout(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "uno\n")
+    assert trees.commit(tree, "Fix it") is True
+    assert trees.commit(tree, "Nothing more") is False
+    tip = trees.merge(tree, "Merge fix-1")
+    assert (repository / "a.txt").read_text() == "uno\n"
+    assert git(repository, "log", "-1", "--format=%s %P").count(" ") == 3  # two parents
+    assert tip == git(tree.path, "rev-parse", "HEAD")
+    trees.remove(tree)
+    assert git(repository, "branch", "--list", "zot/*") == ""
+    assert not Path(tree.path).exists()
+
+
+def test_a_squash_is_one_commit_and_the_tree_can_go_once_it_is_known(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    for text in ("uno\n", "due\n"):
+        write(tree, "a.txt", text)
+        trees.commit(tree, text)
+    tip = trees.merge(tree, "Fix it", squash=True)
+    assert git(repository, "log", "--format=%s").splitlines() == ["Fix it", "first"]
+    assert "not merged" in trees.unsaved(tree)
+    assert trees.unsaved(tree, merged=tip) == ""
+    trees.remove(tree, merged=tip)
+
+
+def test_a_conflict_is_named_and_nothing_is_half_done(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "theirs\n")
+    write(tree, "sub/b.txt", "theirs\n")
+    trees.commit(tree, "theirs")
+    (repository / "a.txt").write_text("ours\n")
+    git(repository, "commit", "-qam", "ours")
+    before = git(repository, "rev-parse", "HEAD")
+    with pytest.raises(MergeConflict, match=r"both changed a\.txt; nothing was merged") as raised:
+        trees.merge(tree, "Merge")
+    assert raised.value.paths == ("a.txt",)
+    assert git(repository, "rev-parse", "HEAD") == before
+    assert git(repository, "status", "--porcelain") == ""
+    assert not (repository / ".git" / "MERGE_HEAD").exists()
+
+
+def test_a_dirty_checkout_is_not_merged_into(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "sub/b.txt", "x\n")
+    trees.commit(tree, "x")
+    (repository / "a.txt").write_text("mine, not committed\n")
+    with pytest.raises(WorktreeError, match="commit or stash them"):
+        trees.merge(tree, "Merge")
+    assert (repository / "a.txt").read_text() == "mine, not committed\n"
+    assert (repository / "sub" / "b.txt").read_text() == "two\n"
+
+
+def test_an_untracked_file_in_the_way_is_not_overwritten(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "new.txt", "theirs\n")
+    trees.commit(tree, "new")
+    (repository / "new.txt").write_text("mine\n")
+    with pytest.raises(GitError, match=r"new\.txt"):
+        trees.merge(tree, "Merge")
+    assert (repository / "new.txt").read_text() == "mine\n"
+    assert not (repository / ".git" / "MERGE_HEAD").exists()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_tree_with_work_is_never_removed(trees, repository, tmp_path, committed):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "new.txt", "work\n")
+    if committed:
+        trees.commit(tree, "work")
+    with pytest.raises(WorktreeError, match="not merged" if committed else "not committed"):
+        trees.remove(tree)
+    assert (Path(tree.path) / "new.txt").exists()
+
+
+def test_uncommitted_work_of_the_agent_is_not_left_behind_by_a_merge(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "new.txt", "work\n")
+    with pytest.raises(WorktreeError, match="not committed"):
+        trees.merge(tree, "Merge")
+
+
+def test_a_tree_that_a_crash_left_unused_is_made_again(trees, repository, plain, tmp_path):
+    for directory, id in ((repository, "fix-1"), (plain, "fix-2")):
+        first = make(trees, directory, tmp_path, id)
+        write(first, "a.txt", "half\n")  # whatever git had written until then
+        assert make(trees, directory, tmp_path, id) == first or directory == plain
+        assert (Path(first.path) / "a.txt").read_text() == "one\n"
+
+
+def test_a_branch_of_the_users_can_be_the_base(trees, repository, tmp_path):
+    git(repository, "branch", "older")
+    (repository / "a.txt").write_text("newer\n")
+    git(repository, "commit", "-qam", "newer")
+    tree = make(trees, repository, tmp_path, base="older")
+    assert (Path(tree.path) / "a.txt").read_text() == "one\n"
+    with pytest.raises(WorktreeError, match="no branch or commit 'nope'"):
+        make(trees, repository, tmp_path, "fix-2", base="nope")
+    with pytest.raises(WorktreeError, match="no branch or commit '--force'"):
+        make(trees, repository, tmp_path, "fix-3", base="--force")
+
+
+def test_hooks_and_monitors_of_a_repository_do_not_run(trees, repository, tmp_path):
+    mark = tmp_path / "ran"
+    for name in ("post-checkout", "pre-commit", "post-merge", "commit-msg"):
+        hook = repository / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {mark}\n")
+        hook.chmod(0o755)
+    git(repository, "config", "core.fsmonitor", f"touch {mark}; true")
+    tree = make(trees, repository, tmp_path)
+    write(tree, "new.txt", "x\n")
+    trees.diff(tree)
+    trees.commit(tree, "x")
+    trees.merge(tree, "Merge")
+    assert not mark.exists()
+
+
+# --- directories that are no repository ----------------------------------------------------------
+
+
+@pytest.fixture
+def plain(tmp_path):
+    path = tmp_path / "plain"
+    path.mkdir()
+    (path / "a.txt").write_text("one\n")
+    (path / "gone.txt").write_text("old\n")
+    (path / "link").symlink_to("a.txt")
+    return path
+
+
+def test_a_directory_that_is_no_repository_is_copied(trees, plain, tmp_path):
+    tree = make(trees, plain, tmp_path)
+    assert tree.kind == "copy"
+    assert sorted(path.name for path in Path(tree.path).iterdir()) == [
+        "a.txt",
+        "gone.txt",
+        "link",
+    ]  # no .git to stumble on
+    write(tree, "a.txt", "uno\n")
+    assert "+uno" in trees.diff(tree)
+    assert (plain / "a.txt").read_text() == "one\n"
+
+
+def test_a_copy_is_merged_by_its_changes(trees, plain, tmp_path):
+    tree = make(trees, plain, tmp_path)
+    write(tree, "a.txt", "uno\n")
+    (Path(tree.path) / "gone.txt").unlink()
+    (Path(tree.path) / "bytes").write_bytes(bytes(range(256)))
+    (plain / "other.txt").write_text("changed meanwhile\n")
+    trees.commit(tree, "work")
+    tip = trees.merge(tree, "")
+    assert (plain / "a.txt").read_text() == "uno\n"
+    assert (plain / "bytes").read_bytes() == bytes(range(256))
+    assert not (plain / "gone.txt").exists()
+    assert (plain / "other.txt").exists()
+    with pytest.raises(WorktreeError, match="not merged"):
+        trees.remove(tree)
+    trees.remove(tree, merged=tip)
+    assert not Path(tree.path).exists()
+
+
+def test_a_copy_whose_original_changed_the_same_lines_is_not_merged(trees, plain, tmp_path):
+    tree = make(trees, plain, tmp_path)
+    write(tree, "a.txt", "uno\n")
+    write(tree, "gone.txt", "new\n")
+    trees.commit(tree, "work")
+    (plain / "a.txt").write_text("mine\n")
+    with pytest.raises(MergeConflict, match="has changed since the agent began"):
+        trees.merge(tree, "")
+    assert (plain / "a.txt").read_text() == "mine\n"
+    assert (plain / "gone.txt").read_text() == "old\n"
+
+
+def test_a_copy_without_changes_merges_to_nothing(trees, plain, tmp_path):
+    tree = make(trees, plain, tmp_path)
+    assert trees.merge(tree, "") == tree.base
+    assert trees.size(tree) == DiffSize()
+
+
+def test_a_repository_without_commits_is_copied_too(trees, tmp_path):
+    path = tmp_path / "fresh"
+    path.mkdir()
+    git(path, "init", "-q")
+    (path / "a").write_text("x")
+    assert make(trees, path, tmp_path).kind == "copy"
+    with pytest.raises(WorktreeError, match="no commits"):
+        make(trees, path, tmp_path, "fix-2", base="main")
+
+
+def test_a_directory_that_is_too_large_is_not_copied(trees, plain, tmp_path, monkeypatch):
+    monkeypatch.setattr("zot.swarm.worktrees.MAX_COPY", 3)
+    with pytest.raises(WorktreeError, match="--here"):
+        make(trees, plain, tmp_path)
+
+
+def test_the_directory_itself_when_asked(trees, plain, repository, tmp_path):
+    tree = make(trees, plain, tmp_path, shared=True)
+    assert (tree.path, tree.base) == (str(plain), "")
+    assert trees.size(tree) == DiffSize()
+    with pytest.raises(WorktreeError, match="nothing to compare"):
+        trees.diff(tree)
+    with pytest.raises(WorktreeError, match="nothing is to merge"):
+        trees.merge(tree, "")
+    trees.remove(tree)
+    assert plain.exists()
+    ours = make(trees, repository, tmp_path, shared=True)
+    (repository / "a.txt").write_text("uno\n")
+    assert "+uno" in trees.diff(ours)
+    assert trees.commit(ours, "not ours to commit") is False
+
+
+def test_no_directory_is_an_error_that_names_it(trees, tmp_path):
+    with pytest.raises(GitError, match=r"nowhere' is not a directory"):
+        make(trees, tmp_path / "nowhere", tmp_path)

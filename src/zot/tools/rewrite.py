@@ -329,6 +329,8 @@ class Indents:
     """How the indents of an old text become those of the file, learnt from lines in both."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._typed = any(plain(mine) != mine for mine, _ in pairs)
+        """The old text has typographic blanks where the file has plain ones."""
         pairs = [(plain(mine), theirs) for mine, theirs in pairs]
         self._sure = {mine for mine, _ in pairs} - {
             mine for mine, theirs in pairs if mine != theirs
@@ -345,6 +347,8 @@ class Indents:
 
     def there(self, indent: str) -> str:
         """Raises Unclear if it cannot be told."""
+        if plain(indent) != indent and not self._typed:
+            raise Unclear("newText is indented with typographic blanks, and oldText is not")
         indent = plain(indent)
         results = {way(indent) for way in self._ways}
         if not self._ways and indent in self._sure:

@@ -17,7 +17,7 @@ from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
-from zot.provider.types import Json
+from zot.provider.types import Json, Model
 from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
@@ -105,7 +105,7 @@ def build_runtime(
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
+    hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
     agent = Agent(
         provider=models.connect(setup.model),
         model=setup.model,
@@ -153,6 +153,15 @@ def _task_depth(options: Options, default: bool) -> int:
 def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
     return (TaskSource(common.agents, depth),) if depth > 0 and named else ()
+
+
+def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
+    if not setup.options.spend_file:
+        return ()
+    from zot.ledger import Ledger  # deferred: few runs share a limit
+    from zot.runtime.spend import SpendGuard
+
+    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
 
 
 class Common:

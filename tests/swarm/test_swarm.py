@@ -208,3 +208,20 @@ def test_two_supervisors_never_run_at_once(place):
     before = place.supervisor()
     assert place.zot("supervise").returncode == 0
     assert place.supervisor() == before
+
+
+def test_all_agents_together_keep_to_one_budget(place):
+    assert "without a limit" in place.zot("budget").stdout
+    first = place.submit("First", "say:Hello")
+    cost = place.wait(first).cost_usd
+    assert cost > 0
+    assert place.swarm.spending().total().usd == pytest.approx(cost)
+    assert place.zot("budget", "--max-cost", str(cost * 2.5)).returncode == 0
+    ids = [place.submit(f"Task {number}", "say:Hello") for number in range(6)]
+    stages = [place.wait(id).stage for id in ids]
+    assert stages.count("done") == 2
+    assert stages.count("failed") == 4
+    assert "used up" in place.swarm.show(ids[stages.index("failed")]).doing
+    spent = place.swarm.spending().total().usd
+    assert cost * 2.5 <= spent <= cost * 3.5  # passed by one call at most
+    assert place.zot("budget", "--none").stdout.startswith("spent $")

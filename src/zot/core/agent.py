@@ -219,8 +219,14 @@ class Agent:
 
     # --- a run -------------------------------------------------------------------------------
 
-    def prompt(self, user: UserInput, io: RunIO, limits: Limits | None = None) -> None:
-        """Answer one prompt.
+    def prompt(
+        self,
+        user: UserInput,
+        io: RunIO,
+        limits: Limits | None = None,
+        call: ToolCall | None = None,
+    ) -> None:
+        """Answer one prompt; `call`: as if the model had begun with this tool.
 
         Raises:
             ZotError: the run failed; the transcript is valid for the next one.
@@ -230,7 +236,20 @@ class Agent:
         with Deadline(limits.max_seconds, io.cancel):
             before = self.cumulative
             self._add_user(user, io)
-            self._loop(io, limits, Progress(before=before))
+            progress = Progress(before=before)
+            if call is not None:
+                self._begin_with(call, io)
+                progress = Progress(before=before, steps=1, calls=(call,))
+            self._loop(io, limits, progress)
+
+    def _begin_with(self, call: ToolCall, io: RunIO) -> None:
+        """A turn of the model that never was, for all who see one."""
+        message = Message("assistant", (call,), time.time())
+        io.emit(events.TurnStart(1))
+        io.append(message)
+        io.emit(events.AssistantMessage(message))
+        io.emit(events.ToolCalled(call))
+        io.emit(events.TurnEnd("tool_use"))
 
     def go_on(self, io: RunIO, progress: Progress, limits: Limits | None = None) -> None:
         """Answer a prompt that is in the transcript already, from where it was left.

@@ -28,6 +28,11 @@ class RuntimeClient:
         """Whether it reads so little that what nobody asked for should be left out."""
         return False
 
+    def submit(self, text: str, slash: bool) -> bool:
+        """An extension wants this said, or (`slash`) this command run; False: only the client
+        itself does such things."""
+        return False
+
     def for_agent(self, name: str, parent: str) -> RuntimeClient | None:
         """Who listens to an agent that a tool of `parent` opens; None: this client cannot tell
         agents apart."""

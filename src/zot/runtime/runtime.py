@@ -1,6 +1,6 @@
 """The Runtime is the whole API: all that a client can ask of an agent, whatever door it came
-through. Runs are in runs.py, the shell and going back in workplace.py; here is the rest:
-sessions, models, questions, commands, state.
+through. Runs are in runs.py, the shell and going back in workplace.py, commands and panels in
+commands.py; here is the rest: sessions, models, questions, state.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ from zot.core.session import (
 )
 from zot.core.shell import Shell
 from zot.core.source import (
-    CommandInfo,
-    CommandResult,
-    ExtensionState,
     Question,
     ServerState,
     ToolSource,
@@ -46,12 +43,12 @@ from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, 
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import BETWEEN, RuntimeClient
+from zot.runtime.commands import CommandedRuns
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
-from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
     from zot.core.changes import Files, ShownChange
@@ -59,8 +56,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""
-RELOAD = "reload-ext"
-"""The one command that is zot's own."""
 
 
 class State(Struct, frozen=True):
@@ -101,7 +96,7 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     """Keeps keys out of what shell commands print."""
 
 
-class Runtime(Workplace):
+class Runtime(CommandedRuns):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
     def __init__(self, agent: Agent, parts: RuntimeParts) -> None:
@@ -146,6 +141,9 @@ class Runtime(Workplace):
         client does not read, nor wait for it, because guards answer over the same channel."""
         if not self.client.overfull():
             self.tell(event)
+
+    def submit(self, text: str, slash: bool) -> bool:
+        return self.client.submit(text, slash)
 
     def can_answer(self, what: Question) -> bool:
         return self.client.can_answer(what)
@@ -603,58 +601,3 @@ class Runtime(Workplace):
         if self._agents is None:
             raise CommandError("this runtime opens no agents", code="not_found")
         return self._agents
-
-    # --- commands and panels -----------------------------------------------------------------
-
-    def expand(self, text: str) -> str:
-        return self._sources.expand(text)
-
-    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """What a person can type after a slash. Waits until extensions are ready."""
-        self.start()
-        return self._sources.commands(cancel)
-
-    def run_command(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
-        """Run a command of an extension, a skill or a prompt file, and wait for its result.
-
-        Raises:
-            CommandError: there is no such command.
-            BusyError: it is `reload-ext`, and a run is in flight.
-            Cancelled: the caller gave up.
-        """
-        self.start()
-        if name.removeprefix("/").casefold() == RELOAD:
-            names = ", ".join(state.name for state in self.reload_extensions()) or "none"
-            return CommandResult("zot", "display", f"reloaded extensions: {names}")
-        return self._sources.run_command(name, args, cancel)
-
-    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
-        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
-        if not text.startswith("/"):
-            return None
-        self.start()
-        return self._sources.run_typed(text, cancel)
-
-    def reload_extensions(self) -> list[ExtensionState]:
-        """Stop all extensions and start those that are there now. Raises BusyError."""
-        self._check_idle("reload_ext")
-        self.start()
-        return self._sources.reload()
-
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
-        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        _check_sent(extension, self._sources.panel_close(extension, panel_id))
-
-    # --- inside ------------------------------------------------------------------------------
-
-    def _check_idle(self, what: str) -> None:
-        with self._idle(what):
-            pass
-
-
-def _check_sent(extension: str, sent: bool) -> None:
-    if not sent:
-        raise CommandError(f"extension {extension!r} is not running", code="not_found")

@@ -44,6 +44,7 @@ Change = (
     | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
+    | commands.PanelResize
     | commands.PanelClose
     | commands.AbortShell
     | commands.ResumeRun
@@ -173,6 +174,8 @@ class ServedAgent(RuntimeClient):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
                 runtime.panel_key(extension, panel, key, text)
+            case commands.PanelResize(extension, panel, width, height):
+                runtime.panel_resize(extension, panel, width, height)
             case commands.PanelClose(extension, panel):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():
@@ -290,6 +293,7 @@ class ServedAgent(RuntimeClient):
                     raise too_large(size)  # before the work of making it
                 line = zot.success_in_pieces(incoming, self._messages.answer(messages))
                 if len(line) > MAX_ANSWER:
+                    self._messages = None  # what cannot be sent is not kept
                     raise too_large(len(line))
                 self._put(line, UNSET)
             case _:

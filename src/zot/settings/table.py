@@ -141,6 +141,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("max_cost", "number", "US dollars for one prompt", "USD", file="user", sdk=True),
         Setting("max_tokens", "whole", "tokens for one prompt", "N", file="user", sdk=True),
         Setting("max_seconds", "number", "time for one prompt", "S", file="user", sdk=True),
+        Setting("spend_file", "text", "share a limit with other processes: `zot swarm budget`",
+                "FILE"),
         Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
                 file="user", default=120, sdk=True),
         Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",
@@ -157,6 +159,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
     ),
     "Terminal": (
+        Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
+                file="user", default="terminal"),
         Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zot.errors import ZotError
+from zot.ledger import Ledger
 from zot.swarm.agent import CRASHES, SwarmAgent
 from zot.swarm.child import AgentChild, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
@@ -27,6 +28,8 @@ from zot.swarm.task import (
 )
 from zot.swarm.worktrees import Worktree, Worktrees
 
+LEDGER = "ledger.json"
+"""What all agents together have spent, in the folder of the swarm."""
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
@@ -68,6 +71,8 @@ class AgentRunner:
         self.trees = Worktrees(environment)
         self._environment = dict(environment)
         self._slots = slots
+        self.ledger = Ledger(str(swarm / LEDGER))
+        self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
         self._stopping = False
         for folder in agent_folders(swarm):
             try:
@@ -185,6 +190,7 @@ class AgentRunner:
         except SwarmError:
             await child.stop()
             raise
+        self.ledger.release(self._pids() - {str(child.pid)})
         if not agent.waiting:
             await self._keep(supervised, tree)
         supervised.note(Exited(code, child.said() if agent.waiting else ""))
@@ -216,7 +222,10 @@ class AgentRunner:
         if row is not None:
             supervised.agent.take(row)
         match fields.get("type"):
+            case "usage":
+                self._book(supervised)
             case "done":
+                self._book(supervised)
                 supervised.run_over.set()
             case "run_held" if supervised.resume_held:
                 supervised.resume_held = False
@@ -227,6 +236,11 @@ class AgentRunner:
             case "run_resumed" if fields.get("run") not in supervised.agent.waiting:
                 # It was cancelled, and the process died before it knew.
                 self._tell(supervised, "abort")
+
+    def _book(self, supervised: Supervised) -> None:
+        if supervised.child is not None:
+            pid, id = str(supervised.child.pid), supervised.folder.id
+            self.ledger.book(pid, id, supervised.agent.spent())
 
     def _tell(self, supervised: Supervised, command: str, **fields: Any) -> None:
         """Send a command from where nothing can be awaited."""
@@ -239,6 +253,10 @@ class AgentRunner:
         told = asyncio.create_task(tell())
         supervised.told.add(told)
         told.add_done_callback(supervised.told.discard)
+
+    def _pids(self) -> frozenset[str]:
+        children = (supervised.child for supervised in self.agents.values())
+        return frozenset(str(child.pid) for child in children if child is not None)
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
@@ -264,10 +282,12 @@ def _pause(crashes: int) -> float:
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),
         ("--model", task.model),
         ("--approve", ",".join(task.approve)),
+        ("--approval-timeout", "none" if task.approve else ""),  # it waits until you look
         ("--max-cost", task.max_cost),
         ("--max-tokens", task.max_tokens),
         ("--max-seconds", task.max_seconds),

@@ -51,6 +51,7 @@ DATA: dict[type, Any] = {
     commands.RunCommand: frames.CommandRan,
     commands.ReloadExt: frames.Reloaded,
     commands.PanelKey: None,
+    commands.PanelResize: None,
     commands.PanelClose: None,
     commands.Answer: None,
     commands.RunShell: frames.ShellRan,

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.home import Surroundings
-    from zot.provider.types import Message
+    from zot.provider.types import Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
+    from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
@@ -106,6 +107,7 @@ class App(RuntimeClient):
             "suspend": loop.suspend,
             "redraw": loop.redraw,
         }
+        self._themes: ThemeChoice | None = None
         self.history: History | None = None
         self.draft: Draft | None = None
         self._draft_due = 0.0
@@ -132,6 +134,13 @@ class App(RuntimeClient):
         return len(self._events) > 4 * MAX_WAITING
 
     def can_answer(self, what: Question) -> bool:
+        return True
+
+    def submit(self, text: str, slash: bool) -> bool:
+        if slash:
+            self.loop.post(lambda: self._command(text))
+        else:
+            self.loop.post(lambda: self.guarded(lambda: self.send(text)))
         return True
 
     # --- for commands and questions ----------------------------------------------------------
@@ -218,15 +227,15 @@ class App(RuntimeClient):
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
-    def send(self, text: str) -> None:
-        """Send a prompt, or queue it while the agent works."""
+    def send(self, text: str, call: ToolCall | None = None) -> None:
+        """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text)
+        elif call is not None or not (runtime.busy and runtime.follow(text)):
+            runtime.prompt(text, call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
@@ -385,7 +394,7 @@ class App(RuntimeClient):
             case "focus" | "blur":
                 self.focused = key.name == "focus"
             case "reply":
-                pass
+                self._told(key.text)
             case _ if self.loop.full is not None:
                 self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
@@ -406,6 +415,25 @@ class App(RuntimeClient):
                 self.editor.paste(key.text)
             case name:
                 self._act(self.keymap.get(name, ""))
+
+    def dress(self, choice: ThemeChoice) -> None:
+        """Use a theme; the terminal is asked for its background where that makes a difference."""
+        self._themes = choice
+        self._wear(choice.dark)
+        if choice.depends:
+            self.loop.terminal.write("\x1b]11;?\x1b\\")
+
+    def _wear(self, theme: Theme) -> None:
+        self.theme = theme
+        self.loop.use_theme(theme)
+
+    def _told(self, reply: str) -> None:
+        """An answer of the terminal."""
+        if self._themes is not None:
+            from zot.tui.palette import is_light
+
+            if is_light(reply):
+                self._wear(self._themes.light)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

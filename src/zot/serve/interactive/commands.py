@@ -156,7 +156,7 @@ def run_other(app: App, text: str) -> None:
             return
         match result.action:
             case "prompt":
-                app.send(result.text)
+                app.send(result.text, result.call)
             case "insert":
                 app.editor.insert(result.text)
             case "error":

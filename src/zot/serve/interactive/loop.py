@@ -227,6 +227,12 @@ class Loop:
         self.terminal.write(self.screen.leave())
         self._stale = True
 
+    def use_theme(self, theme: Theme) -> None:
+        """What is seen of the live area gets the new colours; what is settled keeps its own."""
+        self.terminal.write(self.screen.leave())
+        self.screen.use_theme(theme)
+        self._stale = True
+
     def suspend(self) -> None:
         """Stop like any program of the shell; go on when it says so."""
         self.release()

@@ -120,7 +120,7 @@ def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: 
         # a wide gap beside words that bring gaps of their own
         ("x.  Per default y\n", "x. Per default y", "x.  When z. Per default y", "beside a change"),
         # blanks in the indent of the new text that the old one has not
-        ("    run()\n", "  run()", "\u00a0 go()", "typographic blanks"),
+        ("    run()\nx\n", "    run() \nx", "\u00a0   go() \nx", "typographic blanks"),
         # as many blank lines above as below what is added
         ("f()\ng()\n", "f()\n\ng()", "f()\n\nh()\n\ng()", "lines are added"),
         ("f()\n\ng()\n", "f()\ng()", "f()\nh()\n\ng()", "lines are added"),

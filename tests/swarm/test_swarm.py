@@ -173,6 +173,8 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(place):
     assert (tree / "steps").read_text() == "1\n2\n"
     assert len(place.rows(id, "done")) == 1
     assert len(place.rows(id, "run_resumed")) == 1
+    numbers = [row["seq"] for row in place.rows(id) if "seq" in row]
+    assert numbers == sorted(set(numbers))  # none twice, in order
 
 
 def test_everything_goes_on_when_the_supervisor_is_killed(place):
@@ -186,6 +188,10 @@ def test_everything_goes_on_when_the_supervisor_is_killed(place):
     assert {summary.id for summary in place.swarm.agents()} == {id, waits}  # starts another one
     assert place.wait(id).stage == "done"
     assert (tree / "steps").read_text() == "1\n"
+    numbers = [row["seq"] for row in place.rows(id) if "seq" in row]
+    assert numbers == sorted(set(numbers))
+    kinds = [row["type"] for row in place.rows(id)]
+    assert kinds.count("user_message") == kinds.count("tool_result") == kinds.count("done") == 1
     (question,) = place.wait(waits, "needs_you").questions
     place.swarm.approve(waits, question.id, "allow")
     assert place.wait(waits).stage == "done"

@@ -1,10 +1,16 @@
-"""What a runtime does with the commands and panels of its sources: a person types, and draws."""
+"""What a person types beside prompts: commands of sources, keys for their panels, questions on the
+side.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from zot.cancel import Cancel
+from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
+from zot.provider.models import Models
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
@@ -14,9 +20,37 @@ RELOAD = "reload-ext"
 
 class CommandedRuns(Workplace):
     _sources: Sources
+    models: Models
 
     def start(self) -> None:
         """Let extensions start; given by the Runtime."""
+
+    def ask_aside(
+        self,
+        question: str,
+        show: Callable[[str], None] = lambda text: None,
+        cancel: Cancel | None = None,
+    ) -> str:
+        """Ask the model about the conversation without adding to it, also while a run is in
+        flight; the answer, which `show` gets as it comes.
+
+        Raises:
+            CommandError: nothing is asked.
+            ProviderError: the model failed.
+            Cancelled: the caller gave up.
+        """
+        if not question.strip():
+            raise CommandError("there is no question")
+        from zot.core.aside import ask_aside  # few ask one
+
+        provider = self.models.connect(self.agent.model)  # its own connection
+        try:
+            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+        finally:
+            provider.close()
+        with self._lock:
+            self.agent.cumulative = add(self.agent.cumulative, usage)
+        return answer
 
     def expand(self, text: str) -> str:
         return self._sources.expand(text)

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
-from zot.core.cost import add
 from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
@@ -249,33 +248,6 @@ class Runtime(CommandedRuns):
         if not title.strip():
             raise CommandError("the session's name is empty")
         self.session.append(Title(title.strip()))
-
-    def ask_aside(
-        self,
-        question: str,
-        show: Callable[[str], None] = lambda text: None,
-        cancel: Cancel | None = None,
-    ) -> str:
-        """Ask the model about the conversation without adding to it, also while a run is in
-        flight; the answer, which `show` gets as it comes.
-
-        Raises:
-            CommandError: nothing is asked.
-            ProviderError: the model failed.
-            Cancelled: the caller gave up.
-        """
-        if not question.strip():
-            raise CommandError("there is no question")
-        from zot.core.aside import ask_aside  # few ask one
-
-        provider = self.models.connect(self.agent.model)  # its own connection
-        try:
-            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
-        finally:
-            provider.close()
-        with self._lock:
-            self.agent.cumulative = add(self.agent.cumulative, usage)
-        return answer
 
     # --- sessions ----------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zot.errors import ZotError
 from zot.ledger import Ledger
 from zot.swarm.agent import CRASHES, SwarmAgent
@@ -52,6 +54,8 @@ class Supervised:
         self.child: AgentChild | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
+        self.held_back: list[tuple[bytes, dict[str, Any]]] | None = None
+        """Frames that came before those of the time without a supervisor were read."""
         self.held = ""
         """Why its run waits for a person to say that it may go on."""
         self.resume_held = False
@@ -172,10 +176,12 @@ class AgentRunner:
         environment = {**self._environment, **supervised.environment}
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
+        supervised.held_back = []
         supervised.note(Started(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             await child.request("hello", features=(*FEATURES, *asks))
+            await self._catch_up(supervised, child)
             while agent.waiting:
                 await self._run_message(supervised, child, next(iter(agent.waiting)))
             code = await child.stop()
@@ -194,6 +200,18 @@ class AgentRunner:
         if not agent.waiting:
             await self._keep(supervised, tree)
         supervised.note(Exited(code, child.said() if agent.waiting else ""))
+
+    async def _catch_up(self, supervised: Supervised, child: AgentChild) -> None:
+        """Keep the frames that were sent while no supervisor was there to hear them."""
+        more = supervised.agent.attempt > 1
+        while more:
+            data = await child.request("events", **{"from": supervised.agent.last_seq})
+            for event in data.get("events", ()):
+                self._keep_frame(supervised, msgspec.json.encode(event), event)
+            more = data.get("more") is True
+        held, supervised.held_back = supervised.held_back, None
+        for line, fields in held or ():
+            self._keep_frame(supervised, line, fields)
 
     async def _run_message(self, supervised: Supervised, child: AgentChild, run: str) -> None:
         text = supervised.agent.waiting[run]
@@ -218,6 +236,15 @@ class AgentRunner:
         supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
 
     def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
+        if supervised.held_back is not None:
+            supervised.held_back.append((line, fields))
+        else:
+            self._keep_frame(supervised, line, fields)
+
+    def _keep_frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
+        seq = fields.get("seq")
+        if isinstance(seq, int) and seq <= supervised.agent.last_seq:
+            return  # it was told before
         row = supervised.log.frame(line)
         if row is not None:
             supervised.agent.take(row)

@@ -215,6 +215,7 @@ def test_small_commands(at_terminal, tmp_path):
     program.type("\x03")
     send(program, "/reload-ext", "there are no extensions")
     send(program, "/approvals", "nothing is allowed for good")
+    send(program, "/mcp", "no MCP server is configured")
     send(program, "/study", "Hello")
     send(program, "/settings", "Settings")
     program.type("idle_timeout\r")

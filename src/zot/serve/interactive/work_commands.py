@@ -112,6 +112,21 @@ def tools(app: App, args: str) -> None:
     _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
 
 
+def mcp(app: App, args: str) -> None:
+    servers = app.runtime.servers()
+    if not servers:
+        app.note("no MCP server is configured; docs/mcp.md says where they go")
+        return
+    rows = [
+        (
+            server.name,
+            ", ".join(filter(None, (server.state, f"{server.tools} tools", server.error))),
+        )
+        for server in servers
+    ]
+    _table(app, "MCP servers", rows)
+
+
 def _table(app: App, title: str, rows: Sequence[tuple[str, str]]) -> None:
     widest = max((len(name) for name, _ in rows), default=0)
     lines: list[Line] = [(("heading", title),)]

@@ -16,6 +16,7 @@ from zot.wire.frames import (
     CheckpointShape,
     CommandRan,
     CommandShape,
+    EventsRead,
     ExtensionShape,
     MessageShape,
     ModelShape,
@@ -82,6 +83,11 @@ class ClientCommands:
     def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
         """Say how a durable run goes on that is held after a crash."""
         self.request("resume_run", run=run, decision=decision)
+
+    def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
+        """The events of a durable session behind a `seq`, also those of servers before this one.
+        `parse_frame` makes events of them; ask again from `last` while there is `more`."""
+        return self.request("events", **{"from": after, "limit": limit}).data_as(EventsRead)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""

@@ -47,9 +47,10 @@ def main() -> int:
         done = subprocess.run(
             [*command, *words, "--spec-version", version], capture_output=True, text=True
         )
-        counts = re.search(r"Passed: (\d+)/(\d+)", done.stdout)
+        said = done.stdout + done.stderr
+        counts = re.search(r"Passed: (\d+)/(\d+)", said)
         checks = counts[0] if counts else "no result"
-        passed = "OVERALL: PASSED" in done.stdout and counts is not None and counts[2] != "0"
+        passed = "OVERALL: PASSED" in said and counts is not None and counts[2] != "0"
         failed += not passed
         sys.stdout.write(f"{version} {name}: {checks}{'' if passed else '  FAILED'}\n")
         sys.stdout.flush()

@@ -36,10 +36,10 @@ def run(packages: Path, scenario: str, version: str, folder: Path) -> tuple[int,
         text=True,
         timeout=120,
     )
-    counts = re.search(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings", done.stdout)
-    assert counts is not None, done.stdout + done.stderr
-    passed = int(counts[1]) if "OVERALL: PASSED" in done.stdout else -1
-    return passed, int(counts[2]), done.stdout
+    said = done.stdout + done.stderr
+    counts = re.search(r"Passed: (\d+)/(\d+), (\d+) failed, (\d+) warnings", said)
+    assert counts is not None, said
+    return int(counts[1]) if "OVERALL: PASSED" in said else -1, int(counts[2]), said
 
 
 @pytest.mark.parametrize(

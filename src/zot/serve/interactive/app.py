@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
+    from zot.tui.vi import ViKeys
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
@@ -61,13 +62,13 @@ class App(RuntimeClient):
     def __init__(
         self,
         loop: Loop,
-        find_plan: Callable[[str], Plan],
+        find_plan: Callable[..., Plan],
         around: Surroundings,
         *,
         theme: Theme,
         keymap: dict[str, str] | None = None,
     ) -> None:
-        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
+        """`find_plan` says what to run with, perhaps with other options than at the start."""
         self.loop = loop
         self.find_plan = find_plan
         self.around = around
@@ -99,7 +100,9 @@ class App(RuntimeClient):
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
+        self.completion = Completion(self)
         self._actions: dict[str, Callable[[], object]] = {
+            "complete": self.completion.reopen,
             "take-back": self._take_back,
             "stop": self._stop,
             "interrupt": self._interrupt,
@@ -108,12 +111,13 @@ class App(RuntimeClient):
             "redraw": loop.redraw,
         }
         self._themes: ThemeChoice | None = None
+        self.vi: ViKeys | None = None
+        """Set where the person wants vi's keys."""
         self.history: History | None = None
         self.draft: Draft | None = None
         self._draft_due = 0.0
         """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
-        self.completion = Completion(self)
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -264,6 +268,7 @@ class App(RuntimeClient):
         """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
         session that the view does not show."""
         self._earlier = earlier
+        view.follow(self.view)
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
@@ -275,6 +280,7 @@ class App(RuntimeClient):
 
     def failed(self, view: View, error: ZotError) -> None:
         """There is no agent: say why, keep what was written."""
+        view.follow(self.view)
         self.view, self.loading = view, False
         self._early.append((str(error), "error"))
         for text, level in self._early:
@@ -373,7 +379,8 @@ class App(RuntimeClient):
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         layout = self.editor.layout(max(2, columns - 3), height)
-        marks: list[Line] = [(("prompt", "❯ "),), *[(("", "  "),)] * (len(layout.rows) - 1)]
+        mark = ("dim", ": ") if self.vi is not None and not self.vi.inserts else ("prompt", "❯ ")
+        marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
         lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
         return lines, (layout.row, 2 + layout.column)
 
@@ -402,7 +409,8 @@ class App(RuntimeClient):
             case name if self.completion.is_open and self.completion.key(name):
                 pass
             case _:
-                self._type(key)
+                if self.vi is None or not self.vi.key(key, self.editor):
+                    self._type(key)
                 self.completion.update()
                 self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
 
@@ -471,7 +479,7 @@ class App(RuntimeClient):
             case "pager" | "unfold":
                 screens.open_pager(self, unfold=action == "unfold")
             case _:
-                pass  # completion and pasting have no meaning here
+                pass  # a key of a later version's file
 
     def _stop(self) -> bool:
         return self.built is not None and self.built.abort()
@@ -493,6 +501,8 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.vi is not None:
+            self.vi.sent()
         if self.history is not None:
             self.history.add(text)
         if self.draft is not None:

@@ -190,6 +190,18 @@ def test_the_transcript_can_be_cleared(
     assert "remember-this" not in last_body(anthropic)
 
 
+def test_a_durable_prompt_is_run_once_under_its_name(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
+    door = open_door("durable", durable=True)
+    assert door.ask_once("say:done so", "job") == "done so"
+    assert door.ask_once("say:done so", "job") == "done so"
+    door.close()
+    again = open_door("durable", durable=True)
+    assert again.ask_once("say:done so", "job") == "done so"
+    assert len(asked(anthropic)) == 1
+
+
 # --- models ----------------------------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ COMMANDS = [
     {"type": "run_command", "name": "x", "args": "y"},
     {"type": "reload_ext"},
     {"type": "panel_key", "extension": "e", "panel_id": "p", "key": "up"},
+    {"type": "panel_resize", "extension": "e", "panel_id": "p", "width": 3, "height": 2},
     {"type": "panel_close", "extension": "e", "panel_id": "p"},
     {"type": "answer", "request_id": "x", "value": "y"},
     {"type": "run_shell", "command": "true"},

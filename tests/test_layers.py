@@ -5,7 +5,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"errors", "cancel", "bugs", "files", "home", "text", "lines", "trees", ""}
+SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "files": {"errors"},
     "home": {"errors", "files"},
     "text": set(),
+    "ledger": {"errors", "cancel", "files"},
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
     "jsonrpc": SMALL,

@@ -17,7 +17,7 @@ from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
-from zot.provider.types import Json
+from zot.provider.types import Json, Model
 from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
@@ -26,6 +26,8 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
+from zot.runtime.task import MAX_DEPTH, TaskSource
+from zot.runtime.task import NAME as TASK
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
@@ -55,7 +57,9 @@ def build_runtime(
     owns_process: bool = False,
     check_extensions: bool = True,
     mcp_servers: Mapping[str, Json] | None = None,
+    tasks: bool = False,
     common: Common | None = None,
+    depth: int | None = None,
 ) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
 
@@ -64,8 +68,9 @@ def build_runtime(
     `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
     tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
     secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
-    a file of MCP servers, by name, beside those of the files. `common` is there for an agent that
-    another one opens; without it the runtime is the first, and can open more.
+    a file of MCP servers, by name, beside those of the files. `tasks`: the model may open agents,
+    where no setting says otherwise. `common` is there for an agent that another one opens, and
+    `depth`, the levels that it may open below it; without it the runtime is the first.
     """
     setup, tape = plan.setup, plan.tape
     redactor = redactor_for(setup)
@@ -85,7 +90,9 @@ def build_runtime(
             check_extensions,
             mcp_servers or {},
         )
+        common.depth = _task_depth(setup.options, tasks)
     supervisor = common.supervisor
+    task = _tasks(setup.options, common, common.depth if depth is None else depth)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
@@ -98,7 +105,7 @@ def build_runtime(
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
     wrap = tape.tool if tape is not None else _plain
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions)
+    hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
     agent = Agent(
         provider=models.connect(setup.model),
         model=setup.model,
@@ -115,16 +122,46 @@ def build_runtime(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(GivenTools(own_tools), builtin, *_texts(setup, skills), extensions, servers),
+        sources=(
+            GivenTools(own_tools),
+            builtin,
+            *task,
+            *_texts(setup, skills),
+            extensions,
+            servers,
+        ),
         sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
         shell=builtin,
         files=builtin,
         approval=approval,
         durable=_durable(setup, agent),
         redactor=redactor,
-        agents=common.agents if is_first else None,
+        agents=common.agents,
+        owns_agents=is_first,
     )
-    return _resumed(Runtime(agent, parts), plan)
+    runtime = Runtime(agent, parts)
+    for source in task:
+        source.use(runtime)
+    return _resumed(runtime, plan)
+
+
+def _task_depth(options: Options, default: bool) -> int:
+    """Levels of agents below the first one that the tool `task` may open."""
+    return MAX_DEPTH if (default if options.tasks is None else options.tasks) else 0
+
+
+def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
+    named = not options.no_tools and (options.tools is None or TASK in options.tools)
+    return (TaskSource(common.agents, depth),) if depth > 0 and named else ()
+
+
+def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
+    if not setup.options.spend_file:
+        return ()
+    from zot.ledger import Ledger  # deferred: few runs share a limit
+    from zot.runtime.spend import SpendGuard
+
+    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
 
 
 class Common:
@@ -150,6 +187,8 @@ class Common:
         self._mcp_servers = mcp_servers
         self.supervisor = supervisor
         self.agents = Agents(self._build)
+        self.depth = 0
+        """Levels of agents that the model may open below the first one."""
 
     def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
         own, names = self._own_tools, request.tools
@@ -173,6 +212,7 @@ class Common:
             check_extensions=self._check_extensions,
             mcp_servers=self._mcp_servers,
             common=self,
+            depth=self.depth if request.depth is None else request.depth,
         )
 
 
@@ -212,7 +252,9 @@ def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
     or of the first agent."""
     if request.session and not (request.provider or request.model):
         return {}
-    wanted = request.provider and setup.known.provider(request.provider).name
+    wanted = request.provider
+    if wanted and wanted != setup.info.name:
+        wanted = setup.known.provider(wanted).name
     if wanted and wanted != setup.info.name:
         # A key and an address of the command line are for its own provider.
         alone = {"api_key": "", "base_url": "", "script": ""}
@@ -279,7 +321,8 @@ def _builtin(
         names = None if names is None else [name for name in names if name in NAMES]
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
-        names = None if names is None else [name for name in names if name != SkillTool.name]
+        others = (SkillTool.name, TASK)
+        names = None if names is None else [name for name in names if name not in others]
     return BuiltinTools(
         setup.cwd,
         setup.around,
@@ -307,7 +350,9 @@ def _extension_options(
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
-        reserved=frozenset((*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name)),
+        reserved=frozenset(
+            (*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name, TASK)
+        ),
         warn=warn,
         hide=supervisor.hide,
     )
@@ -348,7 +393,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

@@ -16,6 +16,8 @@ from zot.wire.frames import (
     CheckpointShape,
     CommandRan,
     CommandShape,
+    EventsRead,
+    ExtensionShape,
     MessageShape,
     ModelShape,
     Rewound,
@@ -81,6 +83,11 @@ class ClientCommands:
     def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
         """Say how a durable run goes on that is held after a crash."""
         self.request("resume_run", run=run, decision=decision)
+
+    def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
+        """The events of a durable session behind a `seq`, also those of servers before this one.
+        `parse_frame` makes events of them; ask again from `last` while there is `more`."""
+        return self.request("events", **{"from": after, "limit": limit}).data_as(EventsRead)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
@@ -221,6 +228,22 @@ class ClientCommands:
         """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
         answer = self.request("run_command", name=name, args=args, submit=False)
         return answer.data_as(frames.CommandRan)
+
+    def reload_extensions(self) -> tuple[ExtensionShape, ...]:
+        """Stop all extensions and start those that are there now."""
+        return self.request("reload_ext").data_as(frames.Reloaded).extensions
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
+        self.request("panel_key", extension=extension, panel_id=panel_id, key=key, text=text)
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
+        """Say how many columns and rows the panel has."""
+        fields = {"extension": extension, "panel_id": panel_id}
+        self.request("panel_resize", **fields, width=width, height=height)
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        self.request("panel_close", extension=extension, panel_id=panel_id)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellRan:
         """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from zot.testing.harness import Harness
 
 __all__ = [
+    "Activated",
     "Block",
     "Call",
     "Event",
@@ -54,6 +55,7 @@ __all__ = [
     "Harness",
     "Host",
     "Image",
+    "Markdown",
     "Panel",
     "Reply",
     "Result",
@@ -68,6 +70,7 @@ __all__ = [
     "replace_system_prompt",
     "replace_text",
     "schema_of",
+    "tool_prompt",
 ]
 
 MAX_LINE = 4 * 1024 * 1024
@@ -87,6 +90,18 @@ class Block(Exception):
 # --- what handlers return --------------------------------------------------------------------
 
 
+class Markdown(str):
+    """A tool's text that a user interface may show as Markdown."""
+
+
+class Activated:
+    """A tool's return value, and deferred tools that the model sees from now on."""
+
+    def __init__(self, value: Json, *tools: str) -> None:
+        self.value = value
+        self.tools = list(tools)
+
+
 class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
     """What a command or an interceptor wants to happen."""
 
@@ -94,6 +109,11 @@ class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing,
 def prompt(text: str) -> Reply:
     """Send the text to the model, as if the user had typed it."""
     return Reply(action="prompt", prompt=text)
+
+
+def tool_prompt(text: str, tool: str, args: Mapping[str, Json] | None = None) -> Reply:
+    """Send the text and run a tool at once, as if the model had asked for it; it reads both."""
+    return Reply(action="tool_prompt", prompt=text, tool_name=tool, tool_args=dict(args or {}))
 
 
 def insert(text: str) -> Reply:
@@ -378,6 +398,7 @@ class Extension:
         schema: Mapping[str, Json] | None = None,
         timeout: float = 60.0,
         interactive: bool = False,
+        deferred: bool = False,
         replay: str = "never",
         reconcile: Callable[[dict[str, Json], str], Any] | None = None,
     ) -> Any:
@@ -385,7 +406,8 @@ class Extension:
 
         Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
         describes a parameter). With `schema`, the function gets one dict. It returns text, an
-        `Image`, a list of those, or data that is sent as JSON.
+        `Image`, a list of those, or data that is sent as JSON. A `deferred` tool is not shown to
+        the model before another one returns `Activated`.
 
         `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
         `idempotent` (again, with the same `Call.key`) or `safe` (again). `reconcile(args, key)` is
@@ -407,6 +429,8 @@ class Extension:
                 "timeout": timeout,
                 "interactive": interactive,
             }
+            if deferred:
+                frame["deferred"] = True
             if reconcile is not None:
                 self._reconcile[own] = reconcile
             if reconcile is not None or replay != "never":
@@ -489,6 +513,10 @@ class Extension:
     def submit(self, text: str) -> None:
         """Ask zot to start a run with this text, where the host allows that."""
         self.send("submit", text=text)
+
+    def submit_slash(self, text: str) -> None:
+        """Ask zot to run a slash command, as if the user had typed it; at a terminal only."""
+        self.send("submit_slash", text=text)
 
     def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
         """Run one of zot's own tools and wait for its result."""
@@ -682,6 +710,10 @@ def _log_failure() -> None:
 
 def _content(value: Json) -> dict[str, Json]:
     """A tool's return value as the fields of a `tool_result`."""
+    if isinstance(value, Activated):
+        return {**_content(value.value), "activate_tools": value.tools}
+    if isinstance(value, Markdown):
+        return {"content": [{"type": "text", "text": str(value), "format": "markdown"}]}
     if value is None:
         return {"content": []}
     if isinstance(value, (str, Image)):

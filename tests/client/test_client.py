@@ -286,3 +286,33 @@ def test_an_approval_is_asked_for_and_given(command):
             elif isinstance(event, events.ToolResult):
                 results.append(event.is_error)
     assert results == [False, True]
+
+
+# --- durable runs ----------------------------------------------------------------------------
+
+
+def test_a_durable_run_is_taken_up_by_its_name_and_what_was_missed_is_read(command, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    durable = [*command, "--session", str(tmp_path / "s.jsonl"), "--durable"]
+    text = 'tool:bash:{"command": "cat gate"}\nthen\nsay:the end'
+    with Client(durable, features=["seq"]) as first:
+        run = first.prompt(text, run="job")
+        next(run)
+        with gate.open("w"):
+            os.kill(first.pid, signal.SIGKILL)
+            with pytest.raises(ServerGone):
+                list(run)
+    with Client(durable, features=["seq"]) as second:
+        run = second.prompt(text, run="job")
+        assert (run.resumed, run.end) == (True, None)
+        assert list(run)[-1] == events.Done("job")
+        again = second.prompt(text, run="job")
+        assert list(again) == []
+        assert again.end is not None
+        assert again.end.text == "the end"
+        kinds = [frame["type"] for frame in second.events().events]
+        assert (kinds[0], kinds[-1]) == ("user_message", "done")
+        assert kinds.count("run_resumed") == 1
+        with pytest.raises(CommandError, match="is held"):
+            second.resume_run("job")

@@ -11,11 +11,13 @@ from support.environment import uncovered
 import zot.ext
 from dev import find_python
 from zot.ext import (
+    Activated,
     Block,
     Call,
     Extension,
     Harness,
     Image,
+    Markdown,
     ToolFailed,
     block,
     display,
@@ -27,6 +29,7 @@ from zot.ext import (
     replace_system_prompt,
     replace_text,
     schema_of,
+    tool_prompt,
 )
 
 SDK = Path(zot.ext.__file__)
@@ -416,3 +419,32 @@ def test_the_harness_says_what_is_missing():
         Harness([sys.executable, "-c", "pass"])
     with Harness(Extension("x"), timeout=0.1) as host, pytest.raises(TimeoutError, match="no 'x'"):
         host.wait_for("x")
+
+
+def test_tools_can_wait_and_commands_can_begin_with_one():
+    ext = Extension("late")
+
+    @ext.tool(deferred=True)
+    def deploy() -> str:
+        return "deployed"
+
+    @ext.tool
+    def look() -> object:
+        """Looks."""
+        return Activated(Markdown("# two"), "deploy")
+
+    @ext.command("today")
+    def today(args: str):
+        ext.submit_slash("/cost")
+        return tool_prompt("what is new?", "bash", {"command": "git log"})
+
+    with Harness(ext) as host:
+        assert host.wait_for("register_tool", name="deploy")["deferred"] is True
+        assert host.call("look").text == "# two"
+        frame = host.wait_for("tool_result")
+        assert frame["activate_tools"] == ["deploy"]
+        assert frame["content"][0]["format"] == "markdown"
+        answer = host.command("today")
+        assert (answer["action"], answer["tool_name"]) == ("tool_prompt", "bash")
+        assert answer["tool_args"] == {"command": "git log"}
+        assert host.wait_for("submit_slash")["text"] == "/cost"

@@ -334,6 +334,12 @@ def test_a_stream_that_stops_after_its_run_leaves_the_agent_as_it_was():
     assert observer.status().state == "idle"
 
 
+def test_a_run_that_another_process_goes_on_with_has_nothing_open():
+    observer = fed({"type": "turn_start"}, CALL, ASK)
+    observer.feed({"type": "run_resumed", "run": "r", "attempt": 2, "away_ms": 5, "open": []})
+    assert (observer.status().state, observer.status().questions) == ("thinking", ())
+
+
 def test_a_silent_model_is_marked_and_a_silent_tool_is_not():
     clock = Clock()
     observer = fed({"type": "turn_start"}, clock=clock)

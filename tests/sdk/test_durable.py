@@ -8,6 +8,7 @@ import pytest
 from zot.errors import BusyError, ConfigError
 from zot.provider.types import Model, Price
 from zot.sdk import AsyncRuntime, CommandError, Runtime, ToolContext, events, tool
+from zot.sessions.files import FileStore
 from zot.testing import ScriptedProvider
 
 CALL = {"tools": [{"name": "step", "args": {"n": 1}, "id": "c1"}]}
@@ -161,3 +162,38 @@ def test_durable_needs_a_session(tmp_path):
         plain.prompt("go", run="job")
     with pytest.raises(TypeError, match="replay must be"):
         tool(replay="often")(lambda: None)  # type: ignore[call-overload]
+
+
+def test_a_tool_call_costs_one_row_and_one_sync_more(tmp_path, monkeypatch):
+    syncs: list[str] = []
+    plain = FileStore._fdatasync
+
+    def counted(self: FileStore, fd: int) -> None:
+        syncs.append(self.path)
+        plain(self, fd)
+
+    monkeypatch.setattr(FileStore, "_fdatasync", counted)
+
+    def cost(calls: int, *, durable: bool) -> tuple[int, int]:
+        """Rows and syncs of a run with so many calls."""
+        path = tmp_path / f"{calls}-{durable}.jsonl"
+        syncs.clear()
+        turns = [{"tools": [{"name": "look", "args": {}}]}] * calls
+        with Runtime(
+            provider=ScriptedProvider([*turns, "end"]), session=path, durable=durable, tools=[look]
+        ) as it:
+            list(it.prompt("go"))
+        return len(path.read_bytes().splitlines()), len(syncs)
+
+    (few, more), (few_durable, more_durable) = (
+        [cost(calls, durable=durable) for calls in (2, 7)] for durable in (False, True)
+    )
+    assert more_durable[0] - few_durable[0] == more[0] - few[0] + 5
+    assert more_durable[1] - few_durable[1] == more[1] - few[1] + 5
+    assert few_durable[0] - few[0] == 2 + 3  # accepted, begun and ended
+
+
+@tool
+def look() -> str:
+    """Looks."""
+    return "seen"

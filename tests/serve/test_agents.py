@@ -284,7 +284,8 @@ def test_agents_that_come_and_go_leave_nothing(start: Start, tmp_path: Path) -> 
         zot._at = 0
         return descriptors(pid), threads(pid)
 
-    first = a_few(10)
+    descriptors_then, threads_then = a_few(10)
+    first = descriptors_then, threads_then + 1  # the thread that writes begins when many do
     end = time.monotonic() + PATIENCE
     seen = a_few(30)
     while seen > first and time.monotonic() < end:  # the thread that answered is about to end

@@ -229,11 +229,15 @@ def test_a_value_of_the_wrong_kind_is_named_and_not_used(place):
 
 
 def test_words_of_the_go_program_are_understood(place):
-    user_file(place, {"jail_by_default": True, "reasoning": "maximum", "theme": "dark"})
+    user_file(
+        place,
+        {"jail_by_default": True, "reasoning": "maximum", "theme": "dark", "input_style": "box"},
+    )
     project_file(place, {"jail_by_default": False})  # what weakens a guard needs trust
     found = settings_of(place)
     assert found["jail"] is True
-    assert found.others == {"theme": "dark"}
+    assert found["theme"] == "dark"
+    assert found.others == {"input_style": "box"}
     assert len(found.warnings) == 1
     assert options_of(place, Options()).reasoning == "xhigh"
     user_file(place, {"jail_by_default": True, "jail": False})

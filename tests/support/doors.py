@@ -41,10 +41,17 @@ class Wishes:
     """How a door is to be opened."""
 
     def __init__(
-        self, *, keep: bool = False, ext: Path | None = None, decide: str = "", answer: str = ""
+        self,
+        *,
+        keep: bool = False,
+        durable: bool = False,
+        ext: Path | None = None,
+        decide: str = "",
+        answer: str = "",
     ) -> None:
-        self.keep = keep
+        self.keep = keep or durable
         """Write a session file."""
+        self.durable = durable
         self.ext = ext
         self.decide = decide
         """What to say to every approval: allow, deny; empty: nothing is asked."""
@@ -106,6 +113,14 @@ class Door:
                 pass
 
     # The rest has the same names in the SDK and in the client.
+
+    def ask_once(self, text: str, run: str) -> str:
+        """A durable prompt under a name, to its end; its last text, told now or before."""
+        self._texts, self._stop = [], ""
+        self._ended.clear()
+        stream = self.runtime.prompt(text, run=run)
+        self._read(stream)
+        return stream.end.text if stream.end is not None else self.end()
 
     def abort(self) -> None:
         self.runtime.cancel()
@@ -216,6 +231,7 @@ def settings_of(place: Place, wishes: Wishes) -> dict[str, Any]:
         "features": wishes.features,
         "extensions": [wishes.ext] if wishes.ext else [],
         "session": place.session if wishes.keep else None,
+        "durable": wishes.durable,
     }
 
 
@@ -242,6 +258,17 @@ class Aio(Door):
     def retry(self) -> str:
         self._read_in_loop(self._inner.retry)
         return self.end()
+
+    def ask_once(self, text: str, run: str) -> str:
+        streams: list[Any] = []
+
+        def start() -> Any:
+            streams.append(self._inner.prompt(text, run=run))
+            return streams[0]
+
+        self._read_in_loop(start)
+        answer = self.end()
+        return streams[0].end.text if streams[0].end is not None else answer
 
     def _read_in_loop(self, start: Callable[[], Any]) -> None:
         self._texts, self._stop = [], ""
@@ -304,6 +331,7 @@ class Wire(Door):
         flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
         flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
         flags += ["--session", str(place.session)] if wishes.keep else []
+        flags += ["--durable"] if wishes.durable else []
         self.runtime = Client(
             [sys.executable, "-m", "zot", "rpc", *flags],
             cwd=place.work,
@@ -329,7 +357,9 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset({"agents", "approvals", "clear", "retry", "rewind", "sessions", "set_jail"})
+    LACKS = frozenset(
+        {"agents", "approvals", "clear", "durable", "retry", "rewind", "sessions", "set_jail"}
+    )
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)

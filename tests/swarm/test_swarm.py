@@ -173,6 +173,8 @@ def test_an_agent_that_is_killed_goes_on_where_it_was(place):
     assert (tree / "steps").read_text() == "1\n2\n"
     assert len(place.rows(id, "done")) == 1
     assert len(place.rows(id, "run_resumed")) == 1
+    numbers = [row["seq"] for row in place.rows(id) if "seq" in row]
+    assert numbers == sorted(set(numbers))  # none twice, in order
 
 
 def test_everything_goes_on_when_the_supervisor_is_killed(place):
@@ -186,6 +188,10 @@ def test_everything_goes_on_when_the_supervisor_is_killed(place):
     assert {summary.id for summary in place.swarm.agents()} == {id, waits}  # starts another one
     assert place.wait(id).stage == "done"
     assert (tree / "steps").read_text() == "1\n"
+    numbers = [row["seq"] for row in place.rows(id) if "seq" in row]
+    assert numbers == sorted(set(numbers))
+    kinds = [row["type"] for row in place.rows(id)]
+    assert kinds.count("user_message") == kinds.count("tool_result") == kinds.count("done") == 1
     (question,) = place.wait(waits, "needs_you").questions
     place.swarm.approve(waits, question.id, "allow")
     assert place.wait(waits).stage == "done"
@@ -208,3 +214,20 @@ def test_two_supervisors_never_run_at_once(place):
     before = place.supervisor()
     assert place.zot("supervise").returncode == 0
     assert place.supervisor() == before
+
+
+def test_all_agents_together_keep_to_one_budget(place):
+    assert "without a limit" in place.zot("budget").stdout
+    first = place.submit("First", "say:Hello")
+    cost = place.wait(first).cost_usd
+    assert cost > 0
+    assert place.swarm.spending().total().usd == pytest.approx(cost)
+    assert place.zot("budget", "--max-cost", str(cost * 2.5)).returncode == 0
+    ids = [place.submit(f"Task {number}", "say:Hello") for number in range(6)]
+    stages = [place.wait(id).stage for id in ids]
+    assert stages.count("done") == 2
+    assert stages.count("failed") == 4
+    assert "used up" in place.swarm.show(ids[stages.index("failed")]).doing
+    spent = place.swarm.spending().total().usd
+    assert cost * 2.5 <= spent <= cost * 3.5  # passed by one call at most
+    assert place.zot("budget", "--none").stdout.startswith("spent $")

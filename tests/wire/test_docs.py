@@ -34,6 +34,7 @@ NEEDS_A_PARTNER = {
     "answer",
     "panel_key",
     "panel_close",
+    "panel_resize",
     "run_command",
     "load_session",
     "resume_run",

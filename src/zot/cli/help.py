@@ -11,6 +11,8 @@ from zot.settings.table import GROUPS, Setting
 _HEAD = """\
 zot: a coding agent that other programs embed.
 
+  zot                                     work with it here, at the terminal (/help lists commands)
+  zot "what does this project do?"        the same, beginning with a prompt
   zot -p "why does the test fail?"        answer once, print the answer
   git diff | zot -p "review this"         the same, with piped text before the prompt
   zot rpc                                 a program drives it: one JSON object a line, both ways

@@ -94,6 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     on_agent("remove", _remove, "take it away, unless work would be lost", "rm")
     gc = action("gc", _gc, "remove agents that left nothing to lose")
     gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
+    budget = action("budget", _budget, "what all agents together have spent, and may")
+    budget.add_argument("--max-cost", type=float, metavar="USD")
+    budget.add_argument("--max-tokens", type=int, metavar="N")
+    budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     own = action("supervise", _supervise, argparse.SUPPRESS)
     own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
@@ -359,6 +363,16 @@ def _remove(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     for id in swarm.gc(try_only=arguments.dry_run):
         _say(arguments, {"id": id}, f"{'would remove' if arguments.dry_run else 'removed'} {id}")
+    return 0
+
+
+def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    if arguments.none or arguments.max_cost is not None or arguments.max_tokens is not None:
+        swarm.budget(arguments.max_cost, arguments.max_tokens)
+    spending = swarm.spending()
+    total = spending.total()
+    limit = spending.said() or f"${total.usd:.4f} and {total.tokens} tokens, without a limit"
+    _say(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from zot.conformance.basics import BASICS
+from zot.conformance.durable import DURABLE
 from zot.conformance.fields import field_points
 from zot.conformance.kit import Kit, Point
 from zot.conformance.life import LIFE
@@ -19,7 +20,7 @@ from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
 from zot.text import for_terminal
 
-SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE)
+SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE, *DURABLE)
 DEFAULT_SECONDS = 15.0
 HELP = """\
 usage: zot conformance [FLAGS] -- COMMAND...

@@ -78,7 +78,7 @@ class Kit:
                 self.check("completes", "the scenario runs to its end", False, str(error))
 
     @contextmanager
-    def peer(self, token: str = "") -> Iterator[DrivenServer]:
+    def peer(self, token: str = "", flags: Sequence[str] = ()) -> Iterator[DrivenServer]:
         home = os.path.join(self.cwd, "home")  # noqa: PTH118  plain strings for a child
         os.makedirs(home, exist_ok=True)  # noqa: PTH103
         environment = {
@@ -91,7 +91,8 @@ class Kit:
         environment.pop(RPC_TOKEN, None)
         if token:
             environment[RPC_TOKEN] = token
-        with DrivenServer(self._filled(), self.cwd, environment, self.seconds) as peer:
+        command = [*self._filled(), *flags]
+        with DrivenServer(command, self.cwd, environment, self.seconds) as peer:
             try:
                 yield peer
             except (LookupError, TypeError, AttributeError, ValueError) as error:

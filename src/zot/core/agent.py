@@ -4,6 +4,7 @@ whoever can be cancelled does not announce that (runtime/run.py does).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -117,6 +118,10 @@ class RunIO(Protocol):
         """A tool is about to run; the key of its call. Raises JournalError: it must not."""
         ...
 
+    def spend(self, usage: Usage) -> None:
+        """A tool asked a model itself. Raises Cancelled when the run was given up."""
+        ...
+
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         """A tool is about to change a file. Raises Cancelled when the run was given up."""
         ...
@@ -162,6 +167,9 @@ class Agent:
         self._system: str | None = None
         self._context_tokens = 0
         """Size of the context as the provider last reported it, plus what came since."""
+        self._paying = threading.Lock()
+        self._budget: tuple[Limits, float, Usage] | None = None
+        """What the run may use, when it began, and what was used up before it."""
         self._may_compact = False
         """False once an automatic compaction failed in this run: trying again would cost again."""
 
@@ -211,8 +219,14 @@ class Agent:
 
     # --- a run -------------------------------------------------------------------------------
 
-    def prompt(self, user: UserInput, io: RunIO, limits: Limits | None = None) -> None:
-        """Answer one prompt.
+    def prompt(
+        self,
+        user: UserInput,
+        io: RunIO,
+        limits: Limits | None = None,
+        call: ToolCall | None = None,
+    ) -> None:
+        """Answer one prompt; `call`: as if the model had begun with this tool.
 
         Raises:
             ZotError: the run failed; the transcript is valid for the next one.
@@ -222,7 +236,20 @@ class Agent:
         with Deadline(limits.max_seconds, io.cancel):
             before = self.cumulative
             self._add_user(user, io)
-            self._loop(io, limits, Progress(before=before))
+            progress = Progress(before=before)
+            if call is not None:
+                self._begin_with(call, io)
+                progress = Progress(before=before, steps=1, calls=(call,))
+            self._loop(io, limits, progress)
+
+    def _begin_with(self, call: ToolCall, io: RunIO) -> None:
+        """A turn of the model that never was, for all who see one."""
+        message = Message("assistant", (call,), time.time())
+        io.emit(events.TurnStart(1))
+        io.append(message)
+        io.emit(events.AssistantMessage(message))
+        io.emit(events.ToolCalled(call))
+        io.emit(events.TurnEnd("tool_use"))
 
     def go_on(self, io: RunIO, progress: Progress, limits: Limits | None = None) -> None:
         """Answer a prompt that is in the transcript already, from where it was left.
@@ -243,6 +270,7 @@ class Agent:
         calls, results, answered = progress.calls, progress.results, progress.answered
         self._may_compact = self.settings.compact_at is not None
         step = progress.steps
+        self._budget = limits, started, before
         while True:
             if calls:
                 self._run_tools(calls, io, results)
@@ -459,6 +487,24 @@ class Agent:
     def _pay(self, usage: Usage, io: RunIO) -> None:
         self.cumulative = add(self.cumulative, usage)
         self._report(usage, io)
+
+    def pay_for_tool(self, usage: Usage, io: RunIO) -> None:
+        """Add what a tool spent; from the thread of any tool that runs."""
+        with self._paying:
+            self._pay(usage, io)
+
+    def left(self) -> Limits:
+        """What the run that is going on may still use up; without one, what a run may."""
+        now, used = time.monotonic(), self.cumulative
+        limits, started, before = self._budget or (self.settings.limits, now, used)
+        cost, tokens = used.cost.total - before.cost.total, used.total - before.total
+        seconds = now - started
+        return Limits(
+            limits.max_steps,
+            None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
+            None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
+            None if limits.max_seconds is None else max(0.001, limits.max_seconds - seconds),
+        )
 
     def _report(self, usage: Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))

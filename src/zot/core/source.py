@@ -36,6 +36,11 @@ class SourceHost(Protocol):
         """Whether somebody is there who sees a question of this kind."""
         ...
 
+    def submit(self, text: str, slash: bool) -> bool:
+        """Say something for the person, or (`slash`) run a command; False: the client does that
+        itself."""
+        ...
+
     def tools_changed(self) -> None:
         """From within a tool: the next model call is to know other tools."""
         ...
@@ -106,6 +111,8 @@ class CommandResult(Struct, frozen=True):
     text: str = ""
     """The prompt, the text to insert or to show, or the error."""
     panel: dict[str, Json] | None = None
+    call: ToolCall | None = None
+    """Of a prompt: a tool that runs after it, before the model reads both."""
 
 
 @runtime_checkable
@@ -174,6 +181,8 @@ class PanelSource(Protocol):
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         """Pass on a key; False if that extension does not run."""
         ...
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool: ...
 
     def panel_close(self, extension: str, panel_id: str) -> bool: ...
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
-from zot.provider.types import Image, Json, Text
+from zot.provider.types import Image, Json, Text, Usage
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
 """Told of a path, its content and what it will be, before the file is written."""
@@ -18,6 +18,10 @@ ChangingFile = Callable[[str, bytes | None, bytes | None], None]
 
 def _untold(path: str, before: bytes | None, after: bytes | None) -> None:
     """Nobody keeps what files were."""
+
+
+def _unpaid(usage: Usage) -> None:
+    """There is no run that could pay."""
 
 
 class ToolContext(Struct, frozen=True):
@@ -28,6 +32,8 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; never splits a character."""
     changing: ChangingFile = _untold
+    spend: Callable[[Usage], None] = _unpaid
+    """Add to what the run costs, for a tool that asks a model itself."""
     key: str = ""
     """In a durable run: names this call. The same at every attempt, so that a service which knows
     such keys does the work once."""
@@ -54,7 +60,9 @@ class Reconciled(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """A tool may also have `replay: Replay`; one that says nothing is never run again."""
+    """A tool may also have `replay: Replay`; one that says nothing is never run again. And
+    `side_by_side: bool`: it only reads, or for another reason may run beside other such calls of
+    the same turn, in a thread of its own."""
 
     @property
     def name(self) -> str: ...
@@ -84,6 +92,10 @@ class ReconcilingTool(Protocol):
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Find out what became of a call that was cut off; nothing may be done here."""
         ...
+
+
+def is_side_by_side(tool: Tool) -> bool:
+    return getattr(tool, "side_by_side", False) is True
 
 
 def replay_of(tool: Tool) -> Replay:

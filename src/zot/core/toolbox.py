@@ -4,6 +4,7 @@ sees; only an abort ends the batch.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -28,9 +29,17 @@ from zot.core.hook import (
     asked,
 )
 from zot.core.session import Body, Entry, ResultNote
-from zot.core.tool import ChangingFile, Replay, Tool, ToolContext, ToolOutput, replay_of
+from zot.core.tool import (
+    ChangingFile,
+    Replay,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    is_side_by_side,
+    replay_of,
+)
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
-from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
@@ -44,6 +53,7 @@ class CallIO(Protocol):
     def emit(self) -> Callable[[Event], None]: ...
     @property
     def changing_file(self) -> ChangingFile: ...
+    def spend(self, usage: Usage) -> None: ...
     def begin(self, call: ToolCall, replay: Replay) -> str:
         """Note that the tool is about to run with these arguments; the key of the call.
 
@@ -58,6 +68,11 @@ class BatchIO(CallIO, Protocol):
     def has_steering(self) -> bool: ...
 
 
+Outcome = tuple[ToolOutput, ToolStatus]
+AT_ONCE = 8
+"""Calls of one turn that may run side by side."""
+
+
 class _Attempt:
     """How far a call came."""
 
@@ -66,6 +81,51 @@ class _Attempt:
         self.args = call.args
         """After the guards that were asked so far."""
         self.executed = False
+        self.started = time.monotonic()
+        self.seconds = 0.0
+        self.work: Callable[[], ToolOutput] | None = None
+        """Runs the tool; None: it may not run."""
+        self.outcome: Outcome | None = None
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Run the tool in a thread of its own, if there is one and it may run."""
+        if self.work is None:
+            return
+        name = f"zot-tool-{self.call.name}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            return  # no thread is left: it runs when its turn comes
+        self._thread = thread
+
+    def _run(self) -> None:
+        assert self.work is not None
+        try:
+            self.outcome = _supervised(self.work)
+        except BaseException as error:
+            self._failure = error
+        self.seconds = time.monotonic() - self.started
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def finished(self) -> Outcome:
+        """How it ended; the tool runs now, if it does not already."""
+        if self._thread is None and self.outcome is None:
+            self._run()
+        self.join()
+        if self._failure is not None:
+            raise self._failure
+        assert self.outcome is not None
+        return self.outcome
+
+    def returned(self, result: ToolResult, status: ToolStatus) -> events.ToolReturned:
+        seconds = self.seconds or time.monotonic() - self.started
+        return events.ToolReturned(self.call, result, seconds, status, self.executed, self.args)
 
 
 class _Alone(Struct, frozen=True):
@@ -77,6 +137,9 @@ class _Alone(Struct, frozen=True):
 
     def begin(self, call: ToolCall, replay: Replay) -> str:
         return ""
+
+    def spend(self, usage: Usage) -> None:
+        """There is no run that could pay."""
 
 
 class Toolbox:
@@ -112,27 +175,69 @@ class Toolbox:
             SessionError: something could not be written; the tools behind it did not run.
         """
         results: list[ToolResult] = []
-        for number, call in enumerate(calls, 1):
-            started, attempt = time.monotonic(), _Attempt(call)
-            steered = bool(results) and io.has_steering()
-            noted = known.get(call.id)
-            if noted is None:
-                output, status = self._outcome(attempt, io, steered=steered)
-                result = ToolResult(
-                    call.id, output.content, output.is_error, call.name, output.details
-                )
-            else:
-                result, status = noted, "failed" if noted.is_error else "completed"
-            results.append(result)
-            # Written before anyone hears of it: what a client has seen survives a crash.
-            if number == len(calls):
-                io.append(Message("tool", tuple(results), time.time()))
-            elif noted is None:
-                io.append(ResultNote(result))
-            seconds = time.monotonic() - started
-            executed, args = attempt.executed, attempt.args
-            io.emit(events.ToolReturned(call, result, seconds, status, executed, args))
+        for attempts in self._groups(calls):
+            self._begin(attempts, io, known, steered=bool(results) and io.has_steering())
+            for attempt in attempts[1:]:
+                attempt.start()
+            try:
+                for attempt in attempts:
+                    result, status = self._result(attempt, known)
+                    results.append(result)
+                    # Written before anyone hears of it: what a client has seen survives a crash.
+                    if len(results) == len(calls):
+                        io.append(Message("tool", tuple(results), time.time()))
+                    elif attempt.call.id not in known:
+                        io.append(ResultNote(result))
+                    io.emit(attempt.returned(result, status))
+            finally:
+                for attempt in attempts:  # no tool goes on behind the turn
+                    attempt.join()
         io.cancel.check()
+
+    def _groups(self, calls: Sequence[ToolCall]) -> list[list[_Attempt]]:
+        """The calls in their order; neighbours that may run side by side are one group."""
+        groups: list[list[_Attempt]] = []
+        before = False
+        for call in calls:
+            tool = self._tools.get(call.name)
+            now = tool is not None and is_side_by_side(tool)
+            if not (now and before) or len(groups[-1]) == AT_ONCE:
+                groups.append([])
+            groups[-1].append(_Attempt(call))
+            before = now
+        return groups
+
+    def _begin(
+        self,
+        attempts: Sequence[_Attempt],
+        io: BatchIO,
+        known: Mapping[str, ToolResult],
+        *,
+        steered: bool,
+    ) -> None:
+        """Ask the guards about each, one after the other: a person answers one question at a time.
+        What may run is left as the attempt's work."""
+        for attempt in attempts:
+            if attempt.call.id in known:
+                continue
+            attempt.started = time.monotonic()
+            if io.cancel.is_set():
+                attempt.outcome = _failure(NOT_RUN_ABORTED), "cancelled"
+            elif steered:
+                attempt.outcome = _failure(NOT_RUN_STEERED), "cancelled"
+            else:
+                io.emit(events.ToolStarted(attempt.call))
+                attempt.outcome = _supervised(partial(self._prepare, attempt, io))
+
+    def _result(
+        self, attempt: _Attempt, known: Mapping[str, ToolResult]
+    ) -> tuple[ToolResult, ToolStatus]:
+        call = attempt.call
+        if (noted := known.get(call.id)) is not None:
+            return noted, "failed" if noted.is_error else "completed"
+        output, status = attempt.finished()
+        result = ToolResult(call.id, output.content, output.is_error, call.name, output.details)
+        return result, status
 
     def call(
         self,
@@ -147,39 +252,13 @@ class Toolbox:
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        return self._output(_Attempt(call), _Alone(cancel, emit, changing_file))
+        attempt = _Attempt(call)
+        self._prepare(attempt, _Alone(cancel, emit, changing_file))
+        assert attempt.work is not None
+        return attempt.work()
 
-    def _outcome(
-        self, attempt: _Attempt, io: BatchIO, *, steered: bool
-    ) -> tuple[ToolOutput, ToolStatus]:
-        if io.cancel.is_set():
-            return _failure(NOT_RUN_ABORTED), "cancelled"
-        if steered:
-            return _failure(NOT_RUN_STEERED), "cancelled"
-        io.emit(events.ToolStarted(attempt.call))
-        return self._supervised(attempt, io)
-
-    def _supervised(self, attempt: _Attempt, io: BatchIO) -> tuple[ToolOutput, ToolStatus]:
-        try:
-            output = self._output(attempt, io)
-        except Cancelled:
-            return _failure(ABORTED), "cancelled"
-        except ToolBlocked as error:
-            return _failure(str(error)), "blocked"
-        except ToolTimedOut as error:
-            return _failure(str(error)), "timed_out"
-        except ToolError as error:
-            return _failure(str(error)), "failed"
-        except JournalError:
-            raise  # nobody would know after a crash that it had begun
-        except BaseException as error:
-            # A bug in a tool: the model gets one line, the developer the traceback on stderr.
-            # SystemExit too: a tool must not be able to end the run's thread.
-            report_bug(error)
-            return _failure(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
-        return output, output.status or ("failed" if output.is_error else "completed")
-
-    def _output(self, attempt: _Attempt, io: CallIO) -> ToolOutput:
+    def _prepare(self, attempt: _Attempt, io: CallIO) -> None:
+        """Everything before the tool itself: its name, its arguments, the guards."""
         call = attempt.call
         tool = self._tools.get(call.name)
         if tool is None:
@@ -188,8 +267,19 @@ class Toolbox:
         args, notes = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
         key = io.begin(replace(call, args=args), replay_of(tool))
-        context = ToolContext(call.id, io.cancel, _progress(call.id, io), io.changing_file, key)
+        progress = _progress(call.id, io)
+        context = ToolContext(call.id, io.cancel, progress, io.changing_file, io.spend, key)
         attempt.executed = True
+        attempt.work = partial(self._output, call, tool, args, context, notes)
+
+    def _output(
+        self,
+        call: ToolCall,
+        tool: Tool,
+        args: dict[str, object],
+        context: ToolContext,
+        notes: Sequence[Text],
+    ) -> ToolOutput:
         try:
             output = tool.run(args, context)
         except ToolBlocked as error:
@@ -249,6 +339,34 @@ class Toolbox:
         if wrong := checker.problem(call.args):
             raise ToolError(f"invalid arguments for {call.name!r}: {wrong}")
         return call.args
+
+
+def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:
+    """What became of a step of a call; None: it goes on.
+
+    Raises:
+        JournalError: nobody would know after a crash that it had begun.
+    """
+    try:
+        output = step()
+    except Cancelled:
+        return _failure(ABORTED), "cancelled"
+    except ToolBlocked as error:
+        return _failure(str(error)), "blocked"
+    except ToolTimedOut as error:
+        return _failure(str(error)), "timed_out"
+    except ToolError as error:
+        return _failure(str(error)), "failed"
+    except JournalError:
+        raise
+    except BaseException as error:
+        # A bug in a tool: the model gets one line, the developer the traceback on stderr.
+        # SystemExit too: a tool must not be able to end the run's thread.
+        report_bug(error)
+        return _failure(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
+    if output is None:
+        return None
+    return output, output.status or ("failed" if output.is_error else "completed")
 
 
 def _progress(id: str, io: CallIO) -> Callable[[str], None]:

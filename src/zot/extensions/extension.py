@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Literal, Protocol, assert_never
@@ -48,6 +48,7 @@ class ToolInfo(Struct, frozen=True):
     schema: dict[str, Json]
     timeout: float
     interactive: bool
+    deferred: bool = False
     replay: Replay = "never"
 
 
@@ -57,6 +58,8 @@ class Registered:
     def __init__(self) -> None:
         self.commands: dict[str, str] = {}
         self.tools: dict[str, ToolInfo] = {}
+        self.active: set[str] = set()
+        """Deferred tools that a result named."""
         self.events: frozenset[str] = frozenset()
         self.intercepts: frozenset[str] = frozenset()
         self.fail_closed = False
@@ -72,7 +75,8 @@ class Owner(Protocol):
     def hello_ack(self, extension: HostedExtension) -> proto.HelloAck: ...
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None: ...
     def cancel_tool(self, extension: HostedExtension, id: str) -> None: ...
-    def submit(self, extension: HostedExtension, text: str) -> None: ...
+    def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None: ...
+    def tools_changed(self) -> None: ...
     def ask(self, extension: HostedExtension, ask: proto.Ask) -> None: ...
     def ended(self, extension: HostedExtension) -> None: ...
 
@@ -445,8 +449,10 @@ class HostedExtension:
             case proto.Ask():
                 self._owner.ask(self, frame)
             case proto.Submit():
-                self._owner.submit(self, frame.text)
-            case proto.ShutdownAck():
+                self._owner.submit(self, frame.text, slash=False)
+            case proto.SubmitSlash():
+                self._owner.submit(self, frame.text, slash=True)
+            case proto.ShutdownAck() | proto.ClearNotes():
                 pass
             case LineTooLong():
                 if (id := proto.id_of(frame.start)) is not None:
@@ -512,8 +518,17 @@ class HostedExtension:
             checked,
             timeout,
             frame.interactive,
+            frame.deferred or frame.exposure == "deferred",
             next((word for word in REPLAYS if word == frame.replay), "never"),
         )
+
+    def activate(self, names: Sequence[str]) -> None:
+        """Let the model see these deferred tools from its next call on."""
+        registered = self.registered
+        new = {name for name in names if name in registered.tools} - registered.active
+        if new:
+            registered.active |= new
+            self._owner.tools_changed()
 
     def _answer(self, id: str, answer: proto.FromExtension | NoAnswer) -> None:
         with self._changed:

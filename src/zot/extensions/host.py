@@ -73,16 +73,19 @@ class ExtensionHost:
         model: str = "",
         warn: Callable[[str], None] | None = None,
         run_tool: RunTool | None = None,
-        submit: Callable[[str], None] | None = None,
+        submit: Callable[[str, bool], bool] | None = None,
+        on_tools: Callable[[], None] = lambda: None,
         can_answer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs, `can_answer`
-        says whether somebody sees their questions."""
+        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
+        slash commands where the client takes such, `on_tools` hears that a tool was activated,
+        `can_answer` says whether somebody sees their questions."""
         self.settings = settings
         self._provider = provider
         self._model = model
         self._warn = warn
         self._submit = submit
+        self.tools_changed = on_tools
         self._calls = HostCalls(run_tool)
         self.dialogs = Dialogs(self.emit, can_answer)
         self._extensions: list[HostedExtension] = []
@@ -235,7 +238,10 @@ class ExtensionHost:
         """Each name once: zot's own tools win, then the extension that was loaded first."""
         tools: dict[str, ExtensionTool] = {}
         for extension in self.extensions():
-            for name, info in list(extension.registered.tools.items()):
+            registered = extension.registered
+            for name, info in list(registered.tools.items()):
+                if info.deferred and name not in registered.active:
+                    continue
                 if self._is_free("tool", name, extension, tools, self.settings.reserved_tools):
                     tools[name] = ExtensionTool(
                         extension, info, interactive=self.settings.interactive
@@ -316,6 +322,10 @@ class ExtensionHost:
         match answer.action:
             case "prompt":
                 return CommandResult(name, "prompt", answer.prompt)
+            case "tool_prompt":
+                # It cannot be any tool's id: no model made it.
+                call = ToolCall(f"call_{os.urandom(8).hex()}", answer.tool_name, answer.tool_args)
+                return CommandResult(name, "prompt", answer.prompt, call=call)
             case "insert":
                 return CommandResult(name, "insert", answer.insert)
             case "display":
@@ -488,11 +498,11 @@ class ExtensionHost:
     def ended(self, extension: HostedExtension) -> None:
         self.dialogs.drop(extension)
 
-    def submit(self, extension: HostedExtension, text: str) -> None:
-        if self._submit is None:
+    def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None:
+        if slash and not text.startswith("/"):
+            extension.log.note(f"submit_slash was ignored: {text!r:.80} does not begin with a /")
+        elif self._submit is None or not self._submit(text, slash):
             extension.log.note("submit was ignored: this host does not start runs for extensions")
-        else:
-            self._submit(text)
 
 
 def _may_stop(extension: HostedExtension, event: str) -> bool:

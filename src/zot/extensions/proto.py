@@ -48,6 +48,8 @@ class Content(Struct, frozen=True, omit_defaults=True):
     text: str = ""
     mime_type: str = ""
     data: str = ""
+    format: str = ""
+    """`markdown`: how a user interface may show the text."""
 
 
 class Panel(Struct, frozen=True):
@@ -84,6 +86,10 @@ class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
     """Seconds a call may take."""
     interactive: bool = False
     """Waits for a person: has no timeout, and is refused where nobody sits."""
+    deferred: bool = False
+    """The model does not see it before a result names it in `activate_tools`."""
+    exposure: str = ""
+    """`deferred` means the same; every other word: the model sees it at once."""
     replay: str = "never"
     """What may be done with a call that a crash cut off, in a durable run: `never` (it is not run
     again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
@@ -117,6 +123,8 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     is_error: bool = False
     structured_content: Json = None
     """Facts for user interfaces; the model does not see them."""
+    activate_tools: tuple[str, ...] = ()
+    """Deferred tools of this extension that the model is to see from now on."""
     state: str = "done"
     """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
@@ -137,6 +145,9 @@ class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_respon
     insert: str = ""
     display: str = ""
     open_panel: Panel | None = None
+    tool_name: str = ""
+    """`tool_prompt`: the tool that runs after the prompt, before the model reads both."""
+    tool_args: dict[str, Json] = {}
     error: str = ""
 
 
@@ -186,6 +197,16 @@ class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
     text: str
 
 
+class SubmitSlash(Struct, frozen=True, tag_field="type", tag="submit_slash"):
+    """Run this slash command as if the person had typed it, where the host allows it."""
+
+    text: str
+
+
+class ClearNotes(Struct, frozen=True, tag_field="type", tag="clear_notes"):
+    """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
+
+
 class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
     """Run one of zot's tools; answered by `tool_result`."""
 
@@ -220,6 +241,8 @@ FromExtension = (
     | Notify
     | Ask
     | Submit
+    | SubmitSlash
+    | ClearNotes
     | CallTool
     | CallToolCancel
     | ShutdownAck

@@ -135,10 +135,19 @@ class Extensions(Hook):
         host.wait_ready(cancel)
         host.model_changed(runtime.model.provider, runtime.model.id)
         self._announce_session(host, runtime)
+        self._take_tools(host)
+
+    def _take_tools(self, host: ExtensionHost) -> None:
         names = self._options.names
         tools = tuple(tool for tool in host.tools() if names is None or tool.name in names)
         if self._stale or list(map(_face, tools)) != list(map(_face, self._tools)):
             self._tools, self._stale = tools, False
+
+    def _tools_changed(self) -> None:
+        """A tool was activated, in the midst of a run."""
+        if self._host is not None and self._runtime is not None:
+            self._take_tools(self._host)
+            self._runtime.tools_changed()
 
     def tools(self) -> Sequence[Tool]:
         return self._tools
@@ -188,6 +197,10 @@ class Extensions(Hook):
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return self._host is not None and self._host.panel_key(extension, panel_id, key, text)
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
+        host = self._host
+        return host is not None and host.panel_resize(extension, panel_id, width, height)
 
     def panel_close(self, extension: str, panel_id: str) -> bool:
         return self._host is not None and self._host.panel_close(extension, panel_id)
@@ -242,6 +255,8 @@ class Extensions(Hook):
             model=runtime.model.id,
             warn=self._options.warn,
             run_tool=self._run_tool,
+            submit=runtime.submit,
+            on_tools=self._tools_changed,
             can_answer=lambda: runtime.can_answer("dialog"),
         )
         host.attach(runtime.show)

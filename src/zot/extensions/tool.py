@@ -117,6 +117,9 @@ class ExtensionTool:
         details: dict[str, Json] = {"extension": self._extension.name, "tool": self.name}
         if result.structured_content is not None:
             details["structured_content"] = result.structured_content
+        if any(block.format == "markdown" for block in result.content):
+            details["format"] = "markdown"
+        self._extension.activate(result.activate_tools)
         cut = _cut(content, self._extension.limits.result_text)
         return ToolOutput(tuple(cut) or (Text(NO_CONTENT),), is_error, details)
 

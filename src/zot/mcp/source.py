@@ -134,6 +134,9 @@ class McpServers:
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return False  # servers have no panels
 
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
+        return False
+
     def panel_close(self, extension: str, panel_id: str) -> bool:
         return False
 
@@ -173,7 +176,7 @@ class McpServers:
                 dialogs,
                 told,
                 options.hide,
-                options.jailed,
+                jailed=options.jailed,
             )
 
         configured = read_all(

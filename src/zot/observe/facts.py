@@ -17,6 +17,10 @@ class RunStarted(Struct, frozen=True):
     pass
 
 
+class RunResumed(Struct, frozen=True):
+    """Another process goes on with the run: what was open in the one before is void."""
+
+
 class UserSaid(Struct, frozen=True):
     text: str
 
@@ -147,6 +151,7 @@ class Noted(Struct, frozen=True):
 
 Fact = (
     RunStarted
+    | RunResumed
     | UserSaid
     | TurnStarted
     | MessageStarted

@@ -19,6 +19,7 @@ from zot.observe.facts import (
     MessageStarted,
     Retrying,
     RunEnded,
+    RunResumed,
     RunsModel,
     RunStarted,
     TextAdded,
@@ -141,6 +142,10 @@ class Observer:
             case RunStarted() | UserSaid():
                 self._outcome = ""
                 self._aborted = False
+                self._work("thinking")
+            case RunResumed():
+                self._calls.clear()
+                self._questions.clear()
                 self._work("thinking")
             case TurnStarted():
                 self._turns += 1

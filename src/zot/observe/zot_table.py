@@ -18,6 +18,7 @@ from zot.observe.facts import (
     Noted,
     Retrying,
     RunEnded,
+    RunResumed,
     RunsModel,
     TextAdded,
     ThoughtAdded,
@@ -135,6 +136,7 @@ ZOT_TABLE: dict[str, Callable[[dict[str, Any]], Facts]] = {
         )
     ),
     "done": _one(lambda f: RunEnded()),
+    "run_resumed": _one(lambda f: RunResumed()),
     "compact_start": _one(lambda f: CompactStarted()),
     "compact_done": _one(lambda f: CompactEnded(text_of(f, "summary"))),
     "retry": _one(lambda f: Retrying(text_of(f, "reason") or "it failed")),

@@ -4,7 +4,7 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 
 from __future__ import annotations
 
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import Literal, cast
 
@@ -77,7 +77,7 @@ def images_of(result: ToolResult) -> list[Image]:
 
 
 def base64_of(image: Image) -> str:
-    return b64encode(image.data).decode()
+    return b2a_base64(image.data, newline=False).decode()
 
 
 def wire_id(id: str, limit: int = 64) -> str:

@@ -40,6 +40,8 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     approve: tuple[str, ...] | None = None
     """Tools to ask about before they run."""
     jail: bool | None = None
+    depth: int | None = None
+    """Levels of agents that its tool `task` may open below it; None: as the first one."""
     durable: bool = False
     """A run that a crash cuts off goes on when the session is opened again."""
 
@@ -59,6 +61,8 @@ class AgentInfo(Struct, frozen=True):
     usage: Usage
     questions: tuple[str, ...] = ()
     """The ids of the questions that are open."""
+    parent: str | None = None
+    """The agent whose tool opened it; None: a client did."""
 
 
 Build = Callable[[AgentRequest, RuntimeClient], "Runtime"]
@@ -72,36 +76,53 @@ class Agents:
         self._lock = threading.Lock()
         self._runtimes: dict[str, Runtime | None] = {}
         """None: it is being built."""
+        self._parents: dict[str, str] = {}
         self._closing: set[str] = set()
         self._count = 0
         self._closed = False
 
     def open(
-        self, name: str, request: AgentRequest, client: Callable[[str], RuntimeClient]
+        self,
+        name: str,
+        request: AgentRequest,
+        client: Callable[[str], RuntimeClient],
+        *,
+        made_up: str = "agent",
+        parent: str | None = None,
     ) -> tuple[str, Runtime]:
-        """A new agent and its name, which is made up where none is given. `client` makes the one
-        that listens to the agent of that name.
+        """A new agent and its name, which is made up where none is given and then begins with
+        `made_up`. `client` makes the one that listens to the agent of that name. `parent` is the
+        agent whose tool opens it.
 
         Raises:
             CommandError: the name is taken or cannot be one, or there are too many.
             ConfigError, AuthError, SessionError: it cannot be what is asked for.
         """
-        name = self._reserved(name)
+        name = self._reserved(name, made_up)
+        listener = client(name)
+        runtime: Runtime | None = None
         try:
-            runtime = self._build(request, client(name))
+            runtime = self._build(request, listener)
+            runtime.name = name
+            listener.agent_opened(runtime)
         except BaseException:
             with self._lock:
                 del self._runtimes[name]
+            if runtime is not None:
+                runtime.release()
+            listener.agent_closed()
             raise
         with self._lock:
             self._runtimes[name] = runtime
+            if parent is not None:
+                self._parents[name] = parent
             closed = self._closed
         if closed:
             self.close(name)
             raise CommandError("the runtime was closed", code="closed")
         return name, runtime
 
-    def _reserved(self, name: str) -> str:
+    def _reserved(self, name: str, made_up: str) -> str:
         if len(name.encode("utf-8", "replace")) > MAX_NAME or not name.isprintable():
             raise CommandError(
                 f"invalid_params: an agent's name has at most {MAX_NAME} bytes, all printable; "
@@ -116,7 +137,7 @@ class Agents:
                 raise CommandError(f"exists: there is an agent {name!r} already", code="exists")
             while not name:
                 self._count += 1
-                made = f"agent-{self._count}"
+                made = f"{made_up}-{self._count}"
                 name = made if made not in self._runtimes else ""
             self._runtimes[name] = None
             return name
@@ -151,6 +172,7 @@ class Agents:
             session_id=state.session_id,
             usage=state.usage,
             questions=questions,
+            parent=self._parents.get(name),
         )
 
     def close(self, name: str) -> None:
@@ -171,7 +193,9 @@ class Agents:
         finally:
             with self._lock:
                 self._closing.discard(name)
+                self._parents.pop(name, None)
                 del self._runtimes[name]
+            runtime.client.agent_closed()
 
     def close_all(self) -> None:
         """None can be opened any more."""

@@ -19,6 +19,7 @@ from zot.core.tool import (
     Tool,
     ToolContext,
     ToolOutput,
+    is_side_by_side,
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
@@ -254,6 +255,10 @@ class RedactingTool:
     @property
     def replay(self) -> Replay:
         return replay_of(self._tool)
+
+    @property
+    def side_by_side(self) -> bool:
+        return is_side_by_side(self._tool)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)

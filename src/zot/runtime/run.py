@@ -20,7 +20,7 @@ from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
 from zot.errors import Cancelled, ProviderError, ZotError
-from zot.provider.types import Message, Stop, ToolCall
+from zot.provider.types import Message, Stop, ToolCall, Usage
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
@@ -101,6 +101,9 @@ class Run:
                 key = durable.begin(self, call, replay)
         self.emit(events.ToolAllowed(call))
         return key
+
+    def spend(self, usage: Usage) -> None:
+        self._runtime.agent.pay_for_tool(usage, self)
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         with self._lock:

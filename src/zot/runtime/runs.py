@@ -18,7 +18,7 @@ from zot.core.events import Event
 from zot.core.image import checked_images
 from zot.core.session import Session
 from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
-from zot.provider.types import Image, Text
+from zot.provider.types import Image, Text, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run, StoredEnd
 
@@ -104,9 +104,11 @@ class Runs:
         documents: Sequence[Text] = (),
         accepted: Callable[[int], None] = lambda ahead: None,
         run_id: str = "",
+        call: ToolCall | None = None,
     ) -> Run:
         """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
-        `run_id`: what a durable run is to be called; by default a name is made up.
+        `run_id`: what a durable run is to be called; by default a name is made up. `call`: a tool
+        that runs first, as if the model had asked for it.
 
         Raises:
             CommandError: there is nothing to say, an image no model takes, or the queue is full.
@@ -121,9 +123,11 @@ class Runs:
 
         def work(run: Run) -> None:
             self.prepare(run.cancel)
-            self.agent.prompt(user, run, limits)
+            self.agent.prompt(user, run, limits, call)
 
         if self.durable is not None:
+            if call is not None:
+                raise CommandError("a durable run cannot begin with a tool call")
             return self._submit_durable("prompt", user, limits, tag, accepted, size, run_id)
         if run_id:
             raise CommandError("a run can have a name only where it is durable (--durable)")
@@ -409,6 +413,10 @@ class Runs:
 
     def _idle(self, what: str) -> _Idle:
         return _Idle(self._lock, self._runs, what)
+
+    def _check_idle(self, what: str) -> None:
+        with self._idle(what):
+            pass
 
     # --- end ---------------------------------------------------------------------------------
 

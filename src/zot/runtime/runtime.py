@@ -1,6 +1,6 @@
 """The Runtime is the whole API: all that a client can ask of an agent, whatever door it came
-through. Runs are in runs.py, the shell and going back in workplace.py; here is the rest:
-sessions, models, questions, commands, state.
+through. Runs are in runs.py, the shell and going back in workplace.py, commands and panels in
+commands.py; here is the rest: sessions, models, questions, state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
-from zot.core.cost import add
 from zot.core.events import ApprovalRequest, Event
 from zot.core.image import check_messages
 from zot.core.rule import Rule
@@ -32,9 +31,6 @@ from zot.core.session import (
 )
 from zot.core.shell import Shell
 from zot.core.source import (
-    CommandInfo,
-    CommandResult,
-    ExtensionState,
     Question,
     ServerState,
     ToolSource,
@@ -45,13 +41,13 @@ from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
-from zot.runtime.client import RuntimeClient
+from zot.runtime.client import BETWEEN, RuntimeClient
+from zot.runtime.commands import CommandedRuns
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
-from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
     from zot.core.changes import Files, ShownChange
@@ -59,8 +55,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""
-RELOAD = "reload-ext"
-"""The one command that is zot's own."""
 
 
 class State(Struct, frozen=True):
@@ -93,13 +87,15 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     """Where the tools' files are; None: they change none."""
     approval: Approval | None = None
     agents: Agents | None = None
-    """Those that it opens; None: it can open none."""
+    """The named ones of the process; None: there can be none."""
+    owns_agents: bool = False
+    """It is the first one, and lets go of the others."""
     durable: Durable | None = None
     redactor: Redactor | None = None
     """Keeps keys out of what shell commands print."""
 
 
-class Runtime(Workplace):
+class Runtime(CommandedRuns):
     """One agent, one session, one run at a time. Safe to call from any thread."""
 
     def __init__(self, agent: Agent, parts: RuntimeParts) -> None:
@@ -112,12 +108,15 @@ class Runtime(Workplace):
             files=parts.files,
             redactor=parts.redactor,
         )
+        self.name = ""
+        """Of an agent that another one opened."""
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
         self._kept: Sessions | None = None
         self._approval = parts.approval
         self._agents = parts.agents
+        self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
@@ -141,6 +140,9 @@ class Runtime(Workplace):
         client does not read, nor wait for it, because guards answer over the same channel."""
         if not self.client.overfull():
             self.tell(event)
+
+    def submit(self, text: str, slash: bool) -> bool:
+        return self.client.submit(text, slash)
 
     def can_answer(self, what: Question) -> bool:
         return self.client.can_answer(what)
@@ -182,7 +184,7 @@ class Runtime(Workplace):
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""
-        if self._agents is not None:
+        if self._agents is not None and self._owns_agents:
             self._agents.close_all()
         self.abort_shell()
         self._sources.close()
@@ -246,33 +248,6 @@ class Runtime(Workplace):
         if not title.strip():
             raise CommandError("the session's name is empty")
         self.session.append(Title(title.strip()))
-
-    def ask_aside(
-        self,
-        question: str,
-        show: Callable[[str], None] = lambda text: None,
-        cancel: Cancel | None = None,
-    ) -> str:
-        """Ask the model about the conversation without adding to it, also while a run is in
-        flight; the answer, which `show` gets as it comes.
-
-        Raises:
-            CommandError: nothing is asked.
-            ProviderError: the model failed.
-            Cancelled: the caller gave up.
-        """
-        if not question.strip():
-            raise CommandError("there is no question")
-        from zot.core.aside import ask_aside  # few ask one
-
-        provider = self.models.connect(self.agent.model)  # its own connection
-        try:
-            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
-        finally:
-            provider.close()
-        with self._lock:
-            self.agent.cumulative = add(self.agent.cumulative, usage)
-        return answer
 
     # --- sessions ----------------------------------------------------------------------------
 
@@ -509,6 +484,10 @@ class Runtime(Workplace):
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
         """
+        name, between, own = request_id.partition(BETWEEN)
+        if between and self._agents is not None:
+            self._agents.get(name).approve(own, decision, reason, pattern=pattern, args=args)
+            return
         if self._approval is None:
             raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
@@ -586,66 +565,11 @@ class Runtime(Workplace):
 
     @property
     def agents(self) -> Agents:
-        """The named agents that were opened here; they end with this one.
+        """The named agents of the process; they end with its first one.
 
         Raises:
-            CommandError: this is one of them, and opens none.
+            CommandError: this runtime was built without them.
         """
         if self._agents is None:
-            raise CommandError("an agent that was opened by another one opens none")
+            raise CommandError("this runtime opens no agents", code="not_found")
         return self._agents
-
-    # --- commands and panels -----------------------------------------------------------------
-
-    def expand(self, text: str) -> str:
-        return self._sources.expand(text)
-
-    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """What a person can type after a slash. Waits until extensions are ready."""
-        self.start()
-        return self._sources.commands(cancel)
-
-    def run_command(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
-        """Run a command of an extension, a skill or a prompt file, and wait for its result.
-
-        Raises:
-            CommandError: there is no such command.
-            BusyError: it is `reload-ext`, and a run is in flight.
-            Cancelled: the caller gave up.
-        """
-        self.start()
-        if name.removeprefix("/").casefold() == RELOAD:
-            names = ", ".join(state.name for state in self.reload_extensions()) or "none"
-            return CommandResult("zot", "display", f"reloaded extensions: {names}")
-        return self._sources.run_command(name, args, cancel)
-
-    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
-        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
-        if not text.startswith("/"):
-            return None
-        self.start()
-        return self._sources.run_typed(text, cancel)
-
-    def reload_extensions(self) -> list[ExtensionState]:
-        """Stop all extensions and start those that are there now. Raises BusyError."""
-        self._check_idle("reload_ext")
-        self.start()
-        return self._sources.reload()
-
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
-        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        _check_sent(extension, self._sources.panel_close(extension, panel_id))
-
-    # --- inside ------------------------------------------------------------------------------
-
-    def _check_idle(self, what: str) -> None:
-        with self._idle(what):
-            pass
-
-
-def _check_sent(extension: str, sent: bool) -> None:
-    if not sent:
-        raise CommandError(f"extension {extension!r} is not running", code="not_found")

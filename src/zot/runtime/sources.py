@@ -160,6 +160,11 @@ class Sources:
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return any(source.panel_key(extension, panel_id, key, text) for source in self._panels())
 
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
+        return any(
+            source.panel_resize(extension, panel_id, width, height) for source in self._panels()
+        )
+
     def panel_close(self, extension: str, panel_id: str) -> bool:
         return any(source.panel_close(extension, panel_id) for source in self._panels())
 

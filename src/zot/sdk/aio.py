@@ -17,7 +17,7 @@ from zot.core.agent import Limits
 from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult
+from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime.agents import AgentInfo
 from zot.runtime.approval import Decision
@@ -308,6 +308,18 @@ class AsyncRuntime:
 
     async def run_command(self, name: str, args: str = "") -> CommandResult:
         return await asyncio.to_thread(self._runtime.run_command, name, args)
+
+    async def reload_extensions(self) -> Sequence[ExtensionState]:
+        return await asyncio.to_thread(self._runtime.reload_extensions)
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        self._runtime.panel_key(extension, panel_id, key, text)
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
+        self._runtime.panel_resize(extension, panel_id, width, height)
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        self._runtime.panel_close(extension, panel_id)
 
     async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """As `Runtime.run_shell`; cancelling the task ends the command."""

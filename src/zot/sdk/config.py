@@ -47,6 +47,7 @@ class Settings(TypedDict, total=False):
     script: str | os.PathLike[str]
     tools: Tools | None
     no_tools: bool
+    tasks: bool
     jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]

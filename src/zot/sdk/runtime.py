@@ -17,7 +17,7 @@ from zot.core.events import Event
 from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult, Question
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, Question
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
@@ -380,6 +380,22 @@ class Runtime:
             CommandError: there is no such command.
         """
         return self._open().run_command(name, args)
+
+    def reload_extensions(self) -> Sequence[ExtensionState]:
+        """Stop all extensions and start those that are there now. Raises BusyError."""
+        with self._lock:
+            return self._idle().reload_extensions()
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
+        self._open().panel_key(extension, panel_id, key, text)
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
+        """Say how many columns and rows the panel has."""
+        self._open().panel_resize(extension, panel_id, width, height)
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        self._open().panel_close(extension, panel_id)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """Run a shell command of the user's; it and its output go into the transcript, which the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import assert_never
 
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from zot.bugs import internal_error
@@ -12,11 +13,10 @@ from zot.core.agent import Limits
 from zot.errors import BusyError, CommandError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
 from zot.serve.rpc import RpcServer
-from zot.serve.rpc_served import ServedAgent
-from zot.text import encode_json
+from zot.serve.rpc_served import ServedAgent, signature_of
 from zot.wire import commands, frames
 from zot.wire.zot import Incoming
-from zot.wire.zot_events import frame, usage_shape
+from zot.wire.zot_events import usage_shape
 
 AgentCommand = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
 MAX_CLOSING = 64
@@ -64,25 +64,15 @@ class NamedAgents:
 
     def _open(self, incoming: Incoming, command: commands.OpenAgent) -> None:
         def client(name: str) -> ServedAgent:
-            made.append(ServedAgent(self._server, b',"agent":' + encode_json(name)))
-            return made[-1]
+            made = ServedAgent(self._server, signature_of(name))
+            made.events_beside = command.session if command.durable else ""
+            return made
 
-        made: list[ServedAgent] = []
-        name = ""
-        try:
-            name, runtime = self._agents.open(command.agent, request_of(command), client)
-            agent = made[-1]
-            agent.use(runtime, frame, command.session if command.durable else "")
-        except BaseException:
-            if name:
-                self._agents.close(name)
-            for agent in made:
-                agent.gone()
-            raise
+        name, runtime = self._agents.open(command.agent, request_of(command), client)
         # Answered before anything of it can be told.
         self._server.unnamed.answer(incoming, frames.AgentOpened(name))
         runtime.start()
-        agent.recover()
+        served(runtime.client).recover()
 
     def _close(self, incoming: Incoming, name: str) -> None:
         agent = self.get(name)
@@ -100,7 +90,6 @@ class NamedAgents:
         try:
             agent.closing()
             self._agents.close(name)
-            agent.gone()
             unnamed.answer(incoming)
         except ZotError as error:
             unnamed.fail(incoming, error)
@@ -119,6 +108,7 @@ class NamedAgents:
         except CommandError:
             pass  # it was closed meanwhile
         fields = asdict(info) | {"usage": usage_shape(info.usage)}
+        fields["parent"] = UNSET if info.parent is None else info.parent
         return frames.AgentShape(seq=seq, **fields)
 
 

@@ -14,7 +14,8 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.core.source import CommandResult
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
-from zot.runtime.runtime import RELOAD, Runtime
+from zot.runtime.commands import RELOAD
+from zot.runtime.runtime import Runtime
 from zot.wire import commands, frames
 from zot.wire.zot import Incoming
 
@@ -102,6 +103,7 @@ class SlowCommands:
                 self._runtime.prompt(
                     text,
                     tag=incoming.id,
+                    call=result.call,
                     accepted=lambda ahead: self._answer(
                         incoming,
                         frames.CommandRan("prompt", name, prompt=text, started=True, queued=ahead),

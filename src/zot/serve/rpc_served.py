@@ -14,6 +14,7 @@ from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.lines import Lane
 from zot.runtime.client import RuntimeClient
+from zot.text import encode_json
 from zot.wire import commands, zot
 from zot.wire.commands import AnyCommand
 from zot.wire.zot import Incoming
@@ -43,6 +44,7 @@ Change = (
     | commands.RemoveApproval
     | commands.Answer
     | commands.PanelKey
+    | commands.PanelResize
     | commands.PanelClose
     | commands.AbortShell
     | commands.ResumeRun
@@ -59,6 +61,8 @@ class ServedAgent(RuntimeClient):
         self._signature = signature
         self._writer = server.writer.open_lane() if signature else server.writer
         self.built: Runtime | None = None
+        self.events_beside = ""
+        """The session file of a durable agent."""
         self.durable = False
         """Whether runs that a crash cut off go on."""
         self.seq = 0
@@ -170,6 +174,8 @@ class ServedAgent(RuntimeClient):
                 runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
             case commands.PanelKey(extension, panel, key, text):
                 runtime.panel_key(extension, panel, key, text)
+            case commands.PanelResize(extension, panel, width, height):
+                runtime.panel_resize(extension, panel, width, height)
             case commands.PanelClose(extension, panel):
                 runtime.panel_close(extension, panel)
             case commands.AbortShell():
@@ -287,6 +293,7 @@ class ServedAgent(RuntimeClient):
                     raise too_large(size)  # before the work of making it
                 line = zot.success_in_pieces(incoming, self._messages.answer(messages))
                 if len(line) > MAX_ANSWER:
+                    self._messages = None  # what cannot be sent is not kept
                     raise too_large(len(line))
                 self._put(line, UNSET)
             case _:
@@ -314,6 +321,16 @@ class ServedAgent(RuntimeClient):
         )
 
     # --- the runtime's client ----------------------------------------------------------------
+
+    def for_agent(self, name: str, parent: str) -> RuntimeClient | None:
+        if "agents" not in self._server.features:
+            return None
+        return ServedAgent(self._server, signature_of(name, parent))
+
+    def agent_opened(self, runtime: Runtime) -> None:
+        from zot.wire.zot_events import frame  # loaded by now
+
+        self.use(runtime, frame, self.events_beside)
 
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self._server.features
@@ -369,8 +386,8 @@ class ServedAgent(RuntimeClient):
     def _write(self, line: bytes) -> None:
         self._writer.put(zot.signed(line, self._signature) if self._signature else line)
 
-    def gone(self) -> None:
-        """It was closed: its share of the output is for the others."""
+    def agent_closed(self) -> None:
+        """Its share of the output is for the others."""
         if isinstance(self._writer, Lane):
             self._server.writer.close_lane(self._writer)
 
@@ -381,3 +398,9 @@ def too_large(size: int) -> CommandError:
         "ask for a part of it with offset and limit",
         code="too_large",
     )
+
+
+def signature_of(name: str, parent: str | None = None) -> bytes:
+    """The fields that say whose frames they are."""
+    signature = b',"agent":' + encode_json(name)
+    return signature if parent is None else signature + b',"parent":' + encode_json(parent)

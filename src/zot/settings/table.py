@@ -115,6 +115,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 fixed={"-nc": False, "--no-context-files": False}, file="user", sdk=True),
         Setting("tools", "words", "only these tools", "a,b", pi={"-t": "--tools"}, sdk=True),
         Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
+        Setting("tasks", "switch", "the model may hand work to agents of its own",
+                fixed={"--no-tasks": False}, file="user", sdk=True),
         Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
                 fixed={"--no-yolo": ("all",)}, file="user"),
         Setting("yolo", "switch", "never ask"),
@@ -139,6 +141,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("max_cost", "number", "US dollars for one prompt", "USD", file="user", sdk=True),
         Setting("max_tokens", "whole", "tokens for one prompt", "N", file="user", sdk=True),
         Setting("max_seconds", "number", "time for one prompt", "S", file="user", sdk=True),
+        Setting("spend_file", "text", "share a limit with other processes: `zot swarm budget`",
+                "FILE"),
         Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
                 file="user", default=120, sdk=True),
         Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",
@@ -155,6 +159,9 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 choices=("continue", "hold", "fail"), file="user", default="continue", sdk=True),
     ),
     "Terminal": (
+        Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
+                file="user", default="terminal"),
+        Setting("vi", "switch", "vi's keys in the editor", file="user", default=False),
         Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (

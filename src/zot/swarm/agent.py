@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from zot.ledger import Amount
 from zot.observe import Observer, OpenQuestion
 from zot.swarm.task import (
     AnySwarmRow,
@@ -124,6 +125,7 @@ class SwarmAgent:
                 self.attempt = row.attempt
                 self.alive, self.kept = True, False
                 self._did_something = False
+                self._observer.end("its process was cut off")
             case RunOver():
                 self.waiting.pop(row.run, None)
                 self._outcome, self._error = row.outcome, row.error
@@ -157,6 +159,11 @@ class SwarmAgent:
         """How the run that has just ended did so, and why."""
         status = self._observer.status()
         return status.outcome or "answered", status.error
+
+    def spent(self) -> Amount:
+        status = self._observer.status()
+        tokens = status.input_tokens + status.output_tokens + status.cache_read_tokens
+        return Amount(status.cost_usd, tokens)
 
     @property
     def stage(self) -> Stage:

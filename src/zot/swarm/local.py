@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.files import ensure_dir
+from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm.agent import AgentSummary, SwarmAgent
 from zot.swarm.commands import (
@@ -42,6 +43,7 @@ from zot.swarm.commands import (
     SwarmReply,
 )
 from zot.swarm.log import AgentFolder, agent_folders, read_log
+from zot.swarm.runner import LEDGER
 from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
 
 START_SECONDS = 20.0
@@ -68,6 +70,7 @@ class LocalSwarm:
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._swarm = home / "swarm"
         self._environment = dict(environment)
+        self._ledger = Ledger(str(self._swarm / LEDGER))
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -125,6 +128,15 @@ class LocalSwarm:
                     agent.take(row)
                 agents.append(agent)
         return agents
+
+    def spending(self) -> Spending:
+        """What all agents together have spent, and may."""
+        return self._ledger.read()
+
+    def budget(self, max_usd: float | None = None, max_tokens: int | None = None) -> None:
+        """Limit what all agents together may spend; None: no limit."""
+        ensure_dir(self._swarm)
+        self._ledger.limit(max_usd, max_tokens)
 
     # --- changing ----------------------------------------------------------------------------
 

@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from zot.errors import ZotError
+from zot.ledger import Ledger
 from zot.swarm.agent import CRASHES, SwarmAgent
 from zot.swarm.child import AgentChild, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
@@ -27,6 +30,8 @@ from zot.swarm.task import (
 )
 from zot.swarm.worktrees import Worktree, Worktrees
 
+LEDGER = "ledger.json"
+"""What all agents together have spent, in the folder of the swarm."""
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
@@ -49,6 +54,8 @@ class Supervised:
         self.child: AgentChild | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
+        self.held_back: list[tuple[bytes, dict[str, Any]]] | None = None
+        """Frames that came before those of the time without a supervisor were read."""
         self.held = ""
         """Why its run waits for a person to say that it may go on."""
         self.resume_held = False
@@ -68,6 +75,8 @@ class AgentRunner:
         self.trees = Worktrees(environment)
         self._environment = dict(environment)
         self._slots = slots
+        self.ledger = Ledger(str(swarm / LEDGER))
+        self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
         self._stopping = False
         for folder in agent_folders(swarm):
             try:
@@ -167,10 +176,12 @@ class AgentRunner:
         environment = {**self._environment, **supervised.environment}
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
+        supervised.held_back = []
         supervised.note(Started(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             await child.request("hello", features=(*FEATURES, *asks))
+            await self._catch_up(supervised, child)
             while agent.waiting:
                 await self._run_message(supervised, child, next(iter(agent.waiting)))
             code = await child.stop()
@@ -185,9 +196,22 @@ class AgentRunner:
         except SwarmError:
             await child.stop()
             raise
+        self.ledger.release(self._pids() - {str(child.pid)})
         if not agent.waiting:
             await self._keep(supervised, tree)
         supervised.note(Exited(code, child.said() if agent.waiting else ""))
+
+    async def _catch_up(self, supervised: Supervised, child: AgentChild) -> None:
+        """Keep the frames that were sent while no supervisor was there to hear them."""
+        more = supervised.agent.attempt > 1
+        while more:
+            data = await child.request("events", **{"from": supervised.agent.last_seq})
+            for event in data.get("events", ()):
+                self._keep_frame(supervised, msgspec.json.encode(event), event)
+            more = data.get("more") is True
+        held, supervised.held_back = supervised.held_back, None
+        for line, fields in held or ():
+            self._keep_frame(supervised, line, fields)
 
     async def _run_message(self, supervised: Supervised, child: AgentChild, run: str) -> None:
         text = supervised.agent.waiting[run]
@@ -212,11 +236,23 @@ class AgentRunner:
         supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
 
     def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
+        if supervised.held_back is not None:
+            supervised.held_back.append((line, fields))
+        else:
+            self._keep_frame(supervised, line, fields)
+
+    def _keep_frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
+        seq = fields.get("seq")
+        if isinstance(seq, int) and seq <= supervised.agent.last_seq:
+            return  # it was told before
         row = supervised.log.frame(line)
         if row is not None:
             supervised.agent.take(row)
         match fields.get("type"):
+            case "usage":
+                self._book(supervised)
             case "done":
+                self._book(supervised)
                 supervised.run_over.set()
             case "run_held" if supervised.resume_held:
                 supervised.resume_held = False
@@ -227,6 +263,11 @@ class AgentRunner:
             case "run_resumed" if fields.get("run") not in supervised.agent.waiting:
                 # It was cancelled, and the process died before it knew.
                 self._tell(supervised, "abort")
+
+    def _book(self, supervised: Supervised) -> None:
+        if supervised.child is not None:
+            pid, id = str(supervised.child.pid), supervised.folder.id
+            self.ledger.book(pid, id, supervised.agent.spent())
 
     def _tell(self, supervised: Supervised, command: str, **fields: Any) -> None:
         """Send a command from where nothing can be awaited."""
@@ -239,6 +280,10 @@ class AgentRunner:
         told = asyncio.create_task(tell())
         supervised.told.add(told)
         told.add_done_callback(supervised.told.discard)
+
+    def _pids(self) -> frozenset[str]:
+        children = (supervised.child for supervised in self.agents.values())
+        return frozenset(str(child.pid) for child in children if child is not None)
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
@@ -264,10 +309,12 @@ def _pause(crashes: int) -> float:
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),
         ("--model", task.model),
         ("--approve", ",".join(task.approve)),
+        ("--approval-timeout", "none" if task.approve else ""),  # it waits until you look
         ("--max-cost", task.max_cost),
         ("--max-tokens", task.max_tokens),
         ("--max-seconds", task.max_seconds),

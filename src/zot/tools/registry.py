@@ -89,6 +89,7 @@ REPLAY: dict[str, Replay] = {
     **dict.fromkeys(("write", "edit"), "reconcile"),
 }
 """What only looks may run again; what writes a file can look whether it did."""
+ONLY_READ = ("read", "glob", "grep")
 BACKGROUND = {
     "bash_output": "See what a background command printed since the last look, and if it runs.",
     "bash_kill": "End a background command.",
@@ -213,6 +214,7 @@ class Builtin:
             "required": required,
         }
         self.replay: Replay = REPLAY.get(name, "never")
+        self.side_by_side = name in ONLY_READ
         self._parts = parts
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:

@@ -69,7 +69,7 @@ class UserBlock(WholeBlock):
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         return wrap(
-            [("user", clean(self.text))], width, first=(("prompt", "❯ "),), rest=(("", "  "),)
+            [("user", clean(self.text))], width, first=(("prompt turn", "❯ "),), rest=(("", "  "),)
         )
 
 

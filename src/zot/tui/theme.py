@@ -9,6 +9,8 @@ from msgspec import Struct, field
 from zot.tui.cells import Line
 
 RESET = "\x1b[m"
+PROMPT_MARK = "\x1b]133;A\x1b\\"
+"""Lets a terminal jump from turn to turn (OSC 133); written for the word `turn` of a style."""
 
 # The terminal's own sixteen colours, which its user chose: right on light and on dark.
 PLAIN: dict[str, str] = {
@@ -61,12 +63,22 @@ class Theme(Struct, frozen=True):
         """The parameters for a style; empty for the terminal's default."""
         parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] != "href:"]
         numbers = [number for part in parts for number in part.split(";") if number]
-        if not self.colour:
-            numbers = [number for number in numbers if number in _WITHOUT_COLOUR]
-        return ";".join(numbers)
+        return ";".join(numbers if self.colour else _without_colour(numbers))
 
 
-_WITHOUT_COLOUR = frozenset("123479")
+_ATTRIBUTES = frozenset("123479")
+
+
+def _without_colour(numbers: list[str]) -> list[str]:
+    kept = []
+    rest = iter(numbers)
+    for number in rest:
+        if number in ("38", "48"):  # a colour follows: 5 and one number, or 2 and three
+            for _ in range(1 if next(rest, "") == "5" else 3):
+                next(rest, None)
+        elif number in _ATTRIBUTES:
+            kept.append(number)
+    return kept
 
 
 class Painter:
@@ -87,6 +99,8 @@ class Painter:
     def _learn(self, style: str) -> tuple[str, str]:
         sgr = self.theme.sgr(style)
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
+        if "turn" in style.split(" "):
+            before = f"{PROMPT_MARK}{before}"
         address = next((word[5:] for word in style.split(" ") if word[:5] == "href:"), "")
         if address:
             if self.theme.links:

@@ -162,6 +162,15 @@ class PanelKey(Command, frozen=True, tag="panel_key"):
     text: str = ""
 
 
+class PanelResize(Command, frozen=True, tag="panel_resize"):
+    """How many columns and rows a panel of an extension has now."""
+
+    extension: str
+    panel_id: str
+    width: Whole
+    height: Whole
+
+
 class PanelClose(Command, frozen=True, tag="panel_close"):
     extension: str
     panel_id: str
@@ -371,6 +380,7 @@ AnyCommand = (
     | RunCommand
     | ReloadExt
     | PanelKey
+    | PanelResize
     | PanelClose
     | RunShell
     | AbortShell

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
@@ -493,6 +493,8 @@ class AgentShape(Struct, frozen=True, omit_defaults=True):
     usage: UsageShape
     questions: tuple[str, ...] = ()
     """The `request_id` of each question that is open."""
+    parent: str | UnsetType = UNSET
+    """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
 
 
 class AgentList(Struct, frozen=True):
@@ -510,7 +512,8 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
 class EventsRead(Struct, frozen=True, omit_defaults=True):
     """Frames that were sent before, oldest first, each with its `seq`."""
 
-    events: tuple[Raw, ...]
+    events: tuple[Any, ...]
+    """The frames as they are: objects with a `type`."""
     last: int
     """What to ask from next."""
     more: bool = False

@@ -27,6 +27,7 @@ SEQ: Schema = {
 
 AGENT: Schema = {
     "agent": {"type": "string", "description": "Feature `agents`: whose it is, or for whom."},
+    "parent": {"type": "string", "description": "Feature `agents`: whose tool opened that agent."},
 }
 
 DATA: dict[type, Any] = {
@@ -50,6 +51,7 @@ DATA: dict[type, Any] = {
     commands.RunCommand: frames.CommandRan,
     commands.ReloadExt: frames.Reloaded,
     commands.PanelKey: None,
+    commands.PanelResize: None,
     commands.PanelClose: None,
     commands.Answer: None,
     commands.RunShell: frames.ShellRan,

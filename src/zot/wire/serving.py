@@ -5,9 +5,9 @@ It knows nothing of what a line means; `serve/rpc.py` and `pi/rpc.py` do.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
-import signal
 import threading
 import time
 from typing import TYPE_CHECKING

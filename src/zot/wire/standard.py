@@ -4,10 +4,10 @@ stderr never makes anyone wait.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import io
 import os
 import select
-import signal
 import sys
 import threading
 

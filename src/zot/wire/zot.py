@@ -228,9 +228,9 @@ def signed(line: bytes, signature: bytes) -> bytes:
     return line[:-2] + signature + b"}\n"
 
 
-def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType) -> bytes:
-    """The line with the fields of the feature `seq` added."""
+def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType | None) -> bytes:
+    """The line with the fields of the feature `seq` added; a run that no client began has no id."""
     extra = b',"seq":%d' % seq
-    if prompt_id is not UNSET:
+    if isinstance(prompt_id, Raw):
         extra += b',"prompt_id":' + bytes(prompt_id)
     return line[:-2] + extra + b"}\n"

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from support.extension import write_extension
 from support.terminal import AtTerminal, environment, zot
 
 from zot.testing.fakeserver import FakeServer
@@ -214,6 +215,7 @@ def test_small_commands(at_terminal, tmp_path):
     program.type("\x03")
     send(program, "/reload-ext", "there are no extensions")
     send(program, "/approvals", "nothing is allowed for good")
+    send(program, "/mcp", "no MCP server is configured")
     send(program, "/study", "Hello")
     send(program, "/settings", "Settings")
     program.type("idle_timeout\r")
@@ -295,3 +297,56 @@ def test_a_prompt_that_failed_goes_on_with_another_model(with_server, server):
     assert len(said) == 1
     send(program, "/model claude-sonnet-4-5", "claude-sonnet-4-5")
     send(program, "/reasoning high", "reasoning: high")
+
+
+# --- extensions ------------------------------------------------------------------------------
+
+BOARD = """
+hello()
+emit("register_command", name="Board")
+emit("register_command", name="again")
+emit("register_command", name="typed")
+emit("ready")
+def draw(text):
+    emit("panel_render", panel_id="b", title="Board", lines=[text, "second line"])
+for frame in frames():
+    kind = frame["type"]
+    if kind == "command_invoked" and frame["name"] == "Board":
+        panel = {"id": "b", "title": "Board", "lines": ["empty"]}
+        emit("command_response", id=frame["id"], action="open_panel", open_panel=panel)
+    elif kind == "command_invoked" and frame["name"] == "typed":
+        emit("command_response", id=frame["id"], action="insert", insert="put here")
+    elif kind == "command_invoked":
+        emit("command_response", id=frame["id"], action="noop")
+        emit("submit_slash", text="/tools")
+        emit("submit", text="from the extension")
+    elif kind == "panel_resize":
+        draw(f"{frame['width']} columns")
+    elif kind == "panel_key" and frame["key"] == "esc":
+        emit("panel_close", panel_id="b")
+    elif kind == "panel_key":
+        draw("key " + frame["key"] + frame.get("text", ""))
+"""
+
+
+def test_an_extension_draws_a_panel_and_types(at_terminal, tmp_path):
+    folder = write_extension(tmp_path / "extensions", "friend", BOARD)
+    program = at_terminal(HELLO, "--ext", str(folder))
+    program.until("scripted")
+    send(program, "/board", "80 columns")
+    program.type("x")
+    program.until("key runex")
+    program.type("\x1b[A")
+    program.until("key up")
+    program.resize(70, 24)
+    program.until("70 columns")
+    leave(program, "second line")  # the extension closes it on esc
+    send(program, "/board", "second line")
+    program.type("\x03")
+    program.until(lambda shown: "second line" not in shown.text)
+    send(program, "/typed", "❯ put here")
+    program.type("\x03")
+    send(program, "/again", "Hello")
+    text = everything(program)
+    assert "❯ from the extension" in text
+    assert "Search file contents" in text

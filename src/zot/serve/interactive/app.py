@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.home import Surroundings
-    from zot.provider.types import Message
+    from zot.provider.types import Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
+    from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
+    from zot.tui.vi import ViKeys
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
@@ -98,7 +100,9 @@ class App(RuntimeClient):
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
+        self.completion = Completion(self)
         self._actions: dict[str, Callable[[], object]] = {
+            "complete": self.completion.reopen,
             "take-back": self._take_back,
             "stop": self._stop,
             "interrupt": self._interrupt,
@@ -106,12 +110,14 @@ class App(RuntimeClient):
             "suspend": loop.suspend,
             "redraw": loop.redraw,
         }
+        self._themes: ThemeChoice | None = None
+        self.vi: ViKeys | None = None
+        """Set where the person wants vi's keys."""
         self.history: History | None = None
         self.draft: Draft | None = None
         self._draft_due = 0.0
         """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
-        self.completion = Completion(self)
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -132,6 +138,13 @@ class App(RuntimeClient):
         return len(self._events) > 4 * MAX_WAITING
 
     def can_answer(self, what: Question) -> bool:
+        return True
+
+    def submit(self, text: str, slash: bool) -> bool:
+        if slash:
+            self.loop.post(lambda: self._command(text))
+        else:
+            self.loop.post(lambda: self.guarded(lambda: self.send(text)))
         return True
 
     # --- for commands and questions ----------------------------------------------------------
@@ -218,15 +231,15 @@ class App(RuntimeClient):
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
 
-    def send(self, text: str) -> None:
-        """Send a prompt, or queue it while the agent works."""
+    def send(self, text: str, call: ToolCall | None = None) -> None:
+        """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text)
+        elif call is not None or not (runtime.busy and runtime.follow(text)):
+            runtime.prompt(text, call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
@@ -364,7 +377,8 @@ class App(RuntimeClient):
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         layout = self.editor.layout(max(2, columns - 3), height)
-        marks: list[Line] = [(("prompt", "❯ "),), *[(("", "  "),)] * (len(layout.rows) - 1)]
+        mark = ("dim", ": ") if self.vi is not None and not self.vi.inserts else ("prompt", "❯ ")
+        marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
         lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
         return lines, (layout.row, 2 + layout.column)
 
@@ -385,7 +399,7 @@ class App(RuntimeClient):
             case "focus" | "blur":
                 self.focused = key.name == "focus"
             case "reply":
-                pass
+                self._told(key.text)
             case _ if self.loop.full is not None:
                 self.guarded(partial(self.loop.full.key, key))
             case _ if self.overlays and not self._still_typing(key):
@@ -393,7 +407,8 @@ class App(RuntimeClient):
             case name if self.completion.is_open and self.completion.key(name):
                 pass
             case _:
-                self._type(key)
+                if self.vi is None or not self.vi.key(key, self.editor):
+                    self._type(key)
                 self.completion.update()
                 self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
 
@@ -406,6 +421,25 @@ class App(RuntimeClient):
                 self.editor.paste(key.text)
             case name:
                 self._act(self.keymap.get(name, ""))
+
+    def dress(self, choice: ThemeChoice) -> None:
+        """Use a theme; the terminal is asked for its background where that makes a difference."""
+        self._themes = choice
+        self._wear(choice.dark)
+        if choice.depends:
+            self.loop.terminal.write("\x1b]11;?\x1b\\")
+
+    def _wear(self, theme: Theme) -> None:
+        self.theme = theme
+        self.loop.use_theme(theme)
+
+    def _told(self, reply: str) -> None:
+        """An answer of the terminal."""
+        if self._themes is not None:
+            from zot.tui.palette import is_light
+
+            if is_light(reply):
+                self._wear(self._themes.light)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""
@@ -443,7 +477,7 @@ class App(RuntimeClient):
             case "pager" | "unfold":
                 screens.open_pager(self, unfold=action == "unfold")
             case _:
-                pass  # completion and pasting have no meaning here
+                pass  # a key of a later version's file
 
     def _stop(self) -> bool:
         return self.built is not None and self.built.abort()
@@ -465,6 +499,8 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.vi is not None:
+            self.vi.sent()
         if self.history is not None:
             self.history.add(text)
         if self.draft is not None:

@@ -110,6 +110,7 @@ COMMANDS = {
         SlashCommand("cost", "tokens and money of this session", work.cost),
         SlashCommand("tools", "what the model can use", work.tools),
         SlashCommand("skills", "use a skill", work.skills),
+        SlashCommand("mcp", "MCP servers and how they are", work.mcp),
         SlashCommand("approvals", "what runs without a question", work.approvals),
         SlashCommand("jail", "keep tools inside this directory", work.jail, stops=True),
         SlashCommand("unjail", "let them out", work.unjail, stops=True),
@@ -156,7 +157,7 @@ def run_other(app: App, text: str) -> None:
             return
         match result.action:
             case "prompt":
-                app.send(result.text)
+                app.send(result.text, result.call)
             case "insert":
                 app.editor.insert(result.text)
             case "error":

@@ -93,6 +93,9 @@ class LinearLoop(Loop):
         for line in lines:
             app.take_line(line.decode("utf-8", "replace"))
 
+    def use_theme(self, theme: Theme) -> None:
+        """There are no colours."""
+
     def open_full(self, overlay: Overlay, theme: Theme) -> None:
         for line in overlay.spoken():
             say(line)

@@ -21,7 +21,8 @@ from zot.tui.screen import FullScreen, LiveScreen, Reflow
 from zot.tui.terminal import Terminal
 from zot.tui.theme import Theme
 
-FRAME_SECONDS = 1 / 60
+FRAME_SECONDS = 1 / 30
+"""Between two frames of what streams in; keys are echoed at once."""
 ENDING = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "HUP", "INT", "QUIT"))
 """Signals that end the program in an orderly way; keys do not send them."""
 
@@ -225,6 +226,12 @@ class Loop:
     def redraw(self) -> None:
         """Draw the live area anew where it stands, over whatever somebody else wrote there."""
         self.terminal.write(self.screen.leave())
+        self._stale = True
+
+    def use_theme(self, theme: Theme) -> None:
+        """What is seen of the live area gets the new colours; what is settled keeps its own."""
+        self.terminal.write(self.screen.leave())
+        self.screen.use_theme(theme)
         self._stale = True
 
     def suspend(self) -> None:

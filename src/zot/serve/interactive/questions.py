@@ -11,6 +11,7 @@ from zot.core import events
 from zot.errors import CommandError
 from zot.runtime.approval import Decision
 from zot.serve.interactive.model_commands import RESCUED, rescue
+from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, visible, wrap
 from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
@@ -32,6 +33,8 @@ def take(app: App, event: Event) -> None:
         case events.ExtensionAsk():
             app.call_back(f"{event.extension} asks: {event.title}")
             ask_for_extension(app, event)
+        case events.ExtensionPanel():
+            take_panel(app, event)
         case events.TurnStart():
             app.failure = ""
         case events.ErrorRaised(_, code):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zot.serve.interactive.external import edit_text
+from zot.serve.interactive.work_commands import copy_text
 from zot.tui.blocks import ToolBlock, UserBlock
 from zot.tui.menu import MenuItem
 from zot.tui.pager import Pager
@@ -57,6 +58,7 @@ def open_pager(app: App, *, unfold: bool = False) -> None:
         sections,
         lambda section: isinstance(section, UserBlock),
         leave=app.loop.close_full,
+        copy=lambda text: copy_text(app, text, "it"),
         at=at,
         folded=not unfold,
     )

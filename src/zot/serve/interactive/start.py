@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
-from zot.errors import ZotError
+from zot.errors import ConfigError, ZotError
 from zot.serve.interactive.app import App
 from zot.serve.interactive.kept import Draft, History
 from zot.serve.interactive.loop import Loop
@@ -100,6 +100,11 @@ def load(app: App, cwd: str = "") -> None:
         plan = app.find_plan(cwd)
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
+        _dress(app, options.theme or "terminal", plan.setup.cwd)
+        if options.vi:
+            from zot.tui.vi import ViKeys  # few want it
+
+            app.vi = app.vi or ViKeys()
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
         approval = None
@@ -110,6 +115,7 @@ def load(app: App, cwd: str = "") -> None:
             app,
             keep=True,
             approval=approval,
+            tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )
@@ -136,6 +142,24 @@ def _remember(app: App, cwd: str) -> None:
     history, draft = History(home), Draft(home, cwd)
     texts, left = history.load(), draft.recover()
     app.loop.post(lambda: app.remember(history, draft, texts, left))
+
+
+def _dress(app: App, theme: str, cwd: str) -> None:
+    """Theme and keys of the user's choice; what cannot be used is told."""
+    from zot.serve.interactive import look  # with the agent
+
+    home, environ = app.around.home, app.around.environ
+    app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
+    try:
+        if theme != "terminal":
+            choice = look.find_theme(theme, home, environ)
+            app.loop.post(lambda: app.dress(choice))
+    except ConfigError as error:
+        app.loop.post(partial(app.note, str(error), "warning"))
+    try:
+        app.keymap = look.find_keymap(home)
+    except ConfigError as error:
+        app.loop.post(partial(app.note, str(error), "warning"))
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from zot.core import events
 from zot.core.events import Event
-from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 from zot.tui.blocks import (
     Level,
     LiveBlock,
@@ -123,6 +123,10 @@ class View:
             case events.Done():
                 self._end_everything()
                 self.activity = ""
+            case events.ApprovalRequest():
+                self._does("waiting for you")
+            case events.ApprovalResolved():
+                self._does("working")
             case events.CompactStart():
                 self._does("compacting")
             case events.CompactDone(tokens_before=before, tokens_after=after):
@@ -151,8 +155,8 @@ class View:
                     self.note(f"MCP server {name}: {error}", "warning")
             case (
                 events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
-                | events.AssistantMessage() | events.QueueUpdate() | events.ApprovalRequest()
-                | events.ApprovalResolved() | events.ExtensionPanel() | events.ExtensionAsk()
+                | events.AssistantMessage() | events.QueueUpdate()
+                | events.ExtensionPanel() | events.ExtensionAsk()
                 | events.ToolStarted()
             ):  # fmt: skip
                 pass  # the program's own business, or told by another event
@@ -201,7 +205,9 @@ class View:
         tool.exit_code = code if isinstance(code, int) else None
         if isinstance(diff, str) and not result.is_error:
             tool.diff, tool.diff_line = diff, int(details.get("first_changed_line") or 0)
-        texts = [part.text if isinstance(part, Text) else "[image]" for part in result.content]
+        texts = [
+            part.text if isinstance(part, Text) else image_line(part) for part in result.content
+        ]
         tool.finish("\n".join(texts), failed=result.is_error, seconds=seconds)
 
     def _turn_ended(self, stop: str, error: str | None) -> None:
@@ -226,6 +232,10 @@ class View:
         for tool in self._tools.values():
             tool.give_up()
         self._tools.clear()
+
+
+def image_line(image: Image) -> str:
+    return f"[{image.mime_type}, {len(image.data) / 1000:.0f} kB]"
 
 
 def shown_text(message: Message) -> str:

@@ -40,18 +40,18 @@ def copy(app: App, args: str) -> None:
     blocks = [match[2] for match in CODE.finditer(answer)]
     match args:
         case "answer" | "message":
-            _copy(app, answer, "the answer")
+            copy_text(app, answer, "the answer")
         case "code":
-            _copy(app, blocks[-1] if blocks else "", "the last code block")
+            copy_text(app, blocks[-1] if blocks else "", "the last code block")
         case "diff":
-            app.work(lambda: _diff_text(app), lambda text: _copy(app, text, "the diff"))
+            app.work(lambda: _diff_text(app), lambda text: copy_text(app, text, "the diff"))
         case "":
             items = [MenuItem("the answer", _first_line(answer), answer)]
             items += [
                 MenuItem(f"code block {number}", _first_line(block), block)
                 for number, block in enumerate(blocks, 1)
             ]
-            app.choose("Copy", items, lambda text: _copy(app, str(text), "it"))
+            app.choose("Copy", items, lambda text: copy_text(app, str(text), "it"))
         case _:
             raise CommandError("/copy, /copy answer, /copy code, /copy diff")
 
@@ -64,7 +64,7 @@ def last_answer(messages: Sequence[Message]) -> str:
     return ""
 
 
-def _copy(app: App, text: str, what: str) -> None:
+def copy_text(app: App, text: str, what: str) -> None:
     if not text:
         raise CommandError(f"there is nothing to copy: {what} is empty")
     environ = app.around.environ
@@ -110,6 +110,21 @@ def cost(app: App, args: str) -> None:
 def tools(app: App, args: str) -> None:
     specs = app.runtime.agent.toolbox.specs
     _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
+
+
+def mcp(app: App, args: str) -> None:
+    servers = app.runtime.servers()
+    if not servers:
+        app.note("no MCP server is configured; docs/mcp.md says where they go")
+        return
+    rows = [
+        (
+            server.name,
+            ", ".join(filter(None, (server.state, f"{server.tools} tools", server.error))),
+        )
+        for server in servers
+    ]
+    _table(app, "MCP servers", rows)
 
 
 def _table(app: App, title: str, rows: Sequence[tuple[str, str]]) -> None:

@@ -1,0 +1,133 @@
+"""Makes the pictures of docs/terminal.md: the real program in a pty, the emulator's cells as SVG.
+
+    .venv/bin/python scripts/terminal_pictures.py --write
+
+Needs node and npm, as the tests of the terminal do.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+
+from support.npm import unpacked  # noqa: E402
+from support.picture import svg  # noqa: E402
+from support.terminal import XTERM, AtTerminal, Emulator, environment, zot  # noqa: E402
+
+TARGET = ROOT / "docs" / "pictures"
+ANSWER = """The budget is **1 ms** from a key to its echo. Three things keep it:
+
+- settled lines are *never* drawn again
+- only the changed part of a line is written
+- no timer runs while nothing happens
+
+| part | file | lines |
+| --- | --- | --- |
+| keys | `tui/keys.py` | 230 |
+| the screen | `tui/screen.py` | 150 |
+
+```python
+def frame(self, settled: Sequence[Line], live: Sequence[Line]) -> str:
+    \"\"\"What brings the terminal up to date; empty when nothing changed.\"\"\"
+    lines = [*settled, *live]
+    return "".join(self._changes(lines))  # one write
+```
+"""
+CODE = "def greet(name):\n    print('Hello ' + name)\n\n\ngreet('you')\n"
+
+
+def call(name: str, **args: object) -> dict[str, object]:
+    return {"tools": [{"name": name, "args": args}]}
+
+
+EDIT = call(
+    "edit",
+    path="greet.py",
+    edits=[{"oldText": "    print('Hello ' + name)", "newText": "    print(f'Hello {name}!')"}],
+)
+Scene = Callable[[AtTerminal], None]
+
+
+def answer(program: AtTerminal) -> None:
+    program.until("one write")
+    program.pump(0.5)
+
+
+def question(program: AtTerminal) -> None:
+    program.until("May zot use edit?")
+    program.pump(0.3)
+
+
+def tools(program: AtTerminal) -> None:
+    program.until("It greets with")
+    program.pump(0.5)
+
+
+def pager(program: AtTerminal) -> None:
+    program.until("It greets with")
+    program.type("\x0f")
+    program.until("turn 1 of 1")
+    program.pump(0.3)
+
+
+LAST = {"text": "It greets with an exclamation mark now; `python greet.py` says so."}
+TOOLS = [{"thinking": "Read it first.", **call("read", path="greet.py")}, EDIT]
+TOOLS += [call("bash", command="python3 greet.py; seq 1 40"), LAST]
+SCENES: dict[str, tuple[list[dict[str, object]], tuple[str, ...], Scene]] = {
+    "answer": ([{"text": ANSWER}], ("how is the screen so quick?",), answer),
+    "question": (TOOLS, ("make the greeting livelier",), question),
+    "tools": (TOOLS, ("make the greeting livelier", "--yolo"), tools),
+    "pager": (TOOLS, ("make the greeting livelier", "--yolo"), pager),
+}
+
+
+def picture(emulator: Emulator, folder: Path, name: str) -> str:
+    """The scene as the emulator shows it."""
+    turns, words, scene = SCENES[name]
+    home = folder / name
+    work = home / "greeting"
+    work.mkdir(parents=True)
+    (work / "greet.py").write_text(CODE)
+    script = home / "script.json"
+    script.write_text(json.dumps({"turns": turns}))
+    command = zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
+    program = AtTerminal(emulator, command, environment(home), work, (92, 34))
+    try:
+        scene(program)
+        return svg(program.pump(0.1, cells=True).cells)
+    finally:
+        program.close()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        package = unpacked(XTERM, folder) / "lib-headless" / "xterm-headless.js"
+        emulator = Emulator(package)
+        try:
+            for scene in SCENES:
+                drawn = picture(emulator, folder, scene)
+                if "--write" in sys.argv:
+                    TARGET.mkdir(exist_ok=True)
+                    (TARGET / f"terminal-{scene}.svg").write_text(drawn, encoding="utf-8")
+        finally:
+            emulator.close()
+    if "--png" in sys.argv and (chromium := shutil.which("chromium")):
+        for path in TARGET.glob("terminal-*.svg"):
+            subprocess.run(
+                [chromium, "--headless", "--no-sandbox", "--window-size=820,680",
+                 f"--screenshot={path.with_suffix('.png')}", path.as_uri()],
+                check=True, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

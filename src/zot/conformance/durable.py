@@ -1,0 +1,45 @@
+"""Scenarios of runs that survive the process. An implementation need not have them: it is asked."""
+
+from __future__ import annotations
+
+import signal
+
+from zot.conformance.kit import Kit, last_of, of_type
+from zot.conformance.peer import Unfinished, count_of
+
+COMMAND = "tool:bash:echo begun >> log; echo begun; sleep 60\nthen\nsay:ended"
+
+
+def killed(kit: Kit) -> None:
+    """A run whose process is killed in a tool goes on with the next start, and ends once."""
+    flags = ("--session", f"{kit.cwd}/s.jsonl", "--durable")
+    hello = {"id": "h", "type": "hello", "features": ["seq"]}
+    prompt = {"id": "p", "type": "prompt", "message": COMMAND, "run": "job"}
+    with kit.peer(flags=flags) as peer:
+        peer.send(hello, prompt)
+        try:
+            peer.wait("output of the tool", lambda frames: count_of(frames, "tool_progress") > 0)
+        except Unfinished as error:
+            kit.check("known", "durable runs are known (--durable)", False, error, "should")
+            return
+        before = [frame for frame in peer.frames if frame["type"] != "response"]
+        peer.signal(signal.SIGKILL)
+    with kit.peer(flags=flags) as peer:
+        peer.send(hello)
+        frames = peer.events_until_done()
+        kit.equal("resumed", "the run goes on", len(of_type(frames, "run_resumed")), 1, "should")
+        told = str(last_of(frames, "tool_result").get("content"))
+        kit.check(
+            "told", "and is told of the call", "may have taken effect" in told, told, "should"
+        )
+        peer.send({"id": "again", "type": "prompt", "message": "x", "run": "job"})
+        data = peer.response("again").get("data") or {}
+        text = "a prompt of the same name is not run again"
+        kit.equal("once", text, data.get("already_done"), True, "should")
+        peer.send({"id": "e", "type": "events"})
+        events = (peer.response("e").get("data") or {}).get("events") or []
+        text = "what was heard before is sent again"
+        kit.equal("events", text, events[: len(before)], before, "should")
+
+
+DURABLE = (killed,)

@@ -1,0 +1,130 @@
+"""A spending limit that several processes share: a file with what was spent and what is reserved.
+
+Before a model call its worst case is reserved, and afterwards what it did cost is booked. A call
+is let through when everything spent and reserved stays within the limit; when nobody else has a
+reservation and something is left, it is let through too, so the limit is passed by one call at
+most. Who does not fit waits for the others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ConfigError, LimitError
+from zot.files import locked, read_bytes, write_atomic
+
+LOOK_SECONDS = 0.2
+
+
+class Amount(Struct, frozen=True):
+    usd: float = 0.0
+    tokens: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.usd + other.usd, self.tokens + other.tokens)
+
+
+class Spending(Struct, frozen=True):
+    """What the file holds."""
+
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    spent: dict[str, Amount] = {}
+    """By the name of who spent it."""
+    reserved: dict[str, Amount] = {}
+    """By the process that may be spending it now."""
+
+    def total(self) -> Amount:
+        return sum(self.spent.values(), Amount())
+
+    def is_used_up(self) -> bool:
+        return self._exceeds(self.total(), at_least=True)
+
+    def has_room(self, who: str, amount: Amount) -> bool:
+        others = [held for name, held in self.reserved.items() if name != who]
+        wanted = sum(others, self.total() + amount)
+        return not self._exceeds(wanted) or (not others and not self.is_used_up())
+
+    def _exceeds(self, amount: Amount, *, at_least: bool = False) -> bool:
+        for limit, value in ((self.max_usd, amount.usd), (self.max_tokens, amount.tokens)):
+            if limit is not None and (value > limit or (at_least and value >= limit)):
+                return True
+        return False
+
+    def said(self) -> str:
+        total = self.total()
+        parts = [f"${total.usd:.4f} of ${self.max_usd:g}"] if self.max_usd is not None else []
+        if self.max_tokens is not None:
+            parts.append(f"{total.tokens} of {self.max_tokens} tokens")
+        return " and ".join(parts)
+
+
+class Ledger:
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def read(self) -> Spending:
+        data = read_bytes(self._path)
+        try:
+            return msgspec.json.decode(data, type=Spending) if data else Spending()
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"the ledger {self._path!r} cannot be read: {error}") from error
+
+    def limit(self, max_usd: float | None, max_tokens: int | None) -> None:
+        with locked(self._path):
+            self._write(
+                msgspec.structs.replace(self.read(), max_usd=max_usd, max_tokens=max_tokens)
+            )
+
+    def reserve(self, who: str, amount: Amount, cancel: Cancel) -> None:
+        """Wait until the amount fits. Raises LimitError when nothing is left."""
+        while True:
+            with locked(self._path):
+                spending = self.read()
+                if spending.is_used_up():
+                    raise LimitError(f"the shared limit is used up: {spending.said()}")
+                if spending.has_room(who, amount):
+                    reserved = {**spending.reserved, who: amount}
+                    self._write(msgspec.structs.replace(spending, reserved=reserved))
+                    return
+            cancel.sleep(LOOK_SECONDS)
+
+    def book(self, who: str, name: str, spent: Amount) -> None:
+        """What `name` has spent altogether; its process `who` reserves nothing more for it."""
+        with locked(self._path):
+            spending = self.read()
+            self._write(
+                msgspec.structs.replace(
+                    spending,
+                    spent={**spending.spent, name: spent},
+                    reserved={key: held for key, held in spending.reserved.items() if key != who},
+                )
+            )
+
+    def release(self, alive: frozenset[str], *, lost: bool = True) -> None:
+        """Reservations of processes that are gone: with `lost` they count as spent, since what a
+        call that was cut off did cost is not known."""
+        with locked(self._path):
+            spending = self.read()
+            gone = {key: held for key, held in spending.reserved.items() if key not in alive}
+            if not gone:
+                return
+            spent = dict(spending.spent)
+            for key, held in gone.items():
+                if lost:
+                    name = f"cut off {key} {time.time_ns()}"
+                    spent[name] = held
+            kept = {key: held for key, held in spending.reserved.items() if key in alive}
+            self._write(msgspec.structs.replace(spending, spent=spent, reserved=kept))
+
+    def _write(self, spending: Spending) -> None:
+        write_atomic(self._path, msgspec.json.encode(spending))
+
+
+def process_name() -> str:
+    return str(os.getpid())

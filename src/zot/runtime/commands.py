@@ -1,0 +1,104 @@
+"""What a person types beside prompts: commands of sources, keys for their panels, questions on the
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zot.cancel import Cancel
+from zot.core.cost import add
+from zot.core.source import CommandInfo, CommandResult, ExtensionState
+from zot.errors import CommandError
+from zot.provider.models import Models
+from zot.runtime.sources import Sources
+from zot.runtime.workplace import Workplace
+
+RELOAD = "reload-ext"
+"""The one command that is zot's own."""
+
+
+class CommandedRuns(Workplace):
+    _sources: Sources
+    models: Models
+
+    def start(self) -> None:
+        """Let extensions start; given by the Runtime."""
+
+    def ask_aside(
+        self,
+        question: str,
+        show: Callable[[str], None] = lambda text: None,
+        cancel: Cancel | None = None,
+    ) -> str:
+        """Ask the model about the conversation without adding to it, also while a run is in
+        flight; the answer, which `show` gets as it comes.
+
+        Raises:
+            CommandError: nothing is asked.
+            ProviderError: the model failed.
+            Cancelled: the caller gave up.
+        """
+        if not question.strip():
+            raise CommandError("there is no question")
+        from zot.core.aside import ask_aside  # few ask one
+
+        provider = self.models.connect(self.agent.model)  # its own connection
+        try:
+            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+        finally:
+            provider.close()
+        with self._lock:
+            self.agent.cumulative = add(self.agent.cumulative, usage)
+        return answer
+
+    def expand(self, text: str) -> str:
+        return self._sources.expand(text)
+
+    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
+        """What a person can type after a slash. Waits until extensions are ready."""
+        self.start()
+        return self._sources.commands(cancel)
+
+    def run_command(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
+        """Run a command of an extension, a skill or a prompt file, and wait for its result.
+
+        Raises:
+            CommandError: there is no such command.
+            BusyError: it is `reload-ext`, and a run is in flight.
+            Cancelled: the caller gave up.
+        """
+        self.start()
+        if name.removeprefix("/").casefold() == RELOAD:
+            names = ", ".join(state.name for state in self.reload_extensions()) or "none"
+            return CommandResult("zot", "display", f"reloaded extensions: {names}")
+        return self._sources.run_command(name, args, cancel)
+
+    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
+        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
+        if not text.startswith("/"):
+            return None
+        self.start()
+        return self._sources.run_typed(text, cancel)
+
+    def reload_extensions(self) -> list[ExtensionState]:
+        """Stop all extensions and start those that are there now. Raises BusyError."""
+        self._check_idle("reload_ext")
+        self.start()
+        return self._sources.reload()
+
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
+        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
+        """Say how many columns and rows a panel has now."""
+        _check_sent(extension, self._sources.panel_resize(extension, panel_id, width, height))
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        _check_sent(extension, self._sources.panel_close(extension, panel_id))
+
+
+def _check_sent(extension: str, sent: bool) -> None:
+    if not sent:
+        raise CommandError(f"extension {extension!r} is not running", code="not_found")

@@ -1,0 +1,52 @@
+"""Stands between an agent that a tool opened and the client of the one that has the tool, where the
+client cannot tell several agents apart: questions are asked in the other's name, and what the
+agent does is shown as progress of the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from zot.core import events
+from zot.core.events import Event
+from zot.errors import Cancelled
+from zot.runtime.client import BETWEEN, RuntimeClient
+
+if TYPE_CHECKING:
+    from zot.cancel import Cancel
+    from zot.core.source import Question
+    from zot.runtime.run import Run
+    from zot.runtime.runtime import Runtime
+
+
+class Relay(RuntimeClient):
+    def __init__(self, parent: Runtime, name: str, progress: Callable[[str], None]) -> None:
+        self._parent = parent
+        self._name = name
+        self._progress = progress
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        match event:
+            case events.ApprovalRequest() | events.ApprovalResolved():
+                named = replace(event, id=f"{self._name}{BETWEEN}{event.id}")
+                self._parent.tell(named, self._parent.running)
+            case events.ToolCalled(call):
+                try:
+                    self._progress(f"[{self._name}] {call.name}\n")
+                except Cancelled:
+                    pass  # nobody hears of it any more
+            case _:
+                pass
+
+    def wait(self, cancel: Cancel) -> None:
+        self._parent.client.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self._parent.client.overfull()
+
+    def can_answer(self, what: Question) -> bool:
+        """Questions of extensions are not passed on: they know no agent."""
+        return what == "approval" and self._parent.client.can_answer(what)

@@ -1,0 +1,241 @@
+"""Sub-agents as a tool: the model hands a piece of work to a fresh agent, which has its own
+context, tools and limits, and answers with one message. Off where no setting asks for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zot.core.agent import Limits
+from zot.core.check import Checker
+from zot.core.source import ReadySource
+from zot.core.tool import Tool, ToolContext
+from zot.errors import CommandError, ConfigError, SessionError, ToolError
+from zot.provider.types import Json, Text
+from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.relay import Relay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zot.cancel import Cancel
+    from zot.runtime.client import RuntimeClient
+    from zot.runtime.runtime import Runtime
+
+NAME = "task"
+MAX_DEPTH = 2
+"""Levels of agents below the first one."""
+AT_ONCE = 4
+MAX_TASKS = 32
+"""For one prompt."""
+SHARE = 1 / AT_ONCE
+"""Of what the budget of the run has left when a task starts: all of them together stay inside."""
+MAX_STEPS = 50
+SCHEMA_ROUNDS = 2
+DESCRIPTION = (
+    "Hand a piece of work to a fresh agent that sees nothing of this conversation, and get its last"
+    " message. Say all it must know. Several calls in one turn run side by side. Good for searches"
+    " and reviews whose details you do not need; two that change the same files get in each"
+    " other's way."
+)
+SCHEMA: dict[str, Json] = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "the whole task"},
+        "tools": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "only these tools, e.g. read, grep, glob; default all",
+        },
+        "model": {"type": "string", "description": "another model of this provider"},
+        "cwd": {"type": "string", "description": "work in this directory"},
+        "max_steps": {"type": "integer", "minimum": 1},
+        "schema": {
+            "type": "object",
+            "description": "JSON Schema of an object: the answer is such an object",
+        },
+    },
+    "required": ["prompt"],
+}
+
+
+class TaskSource(ReadySource):
+    """The tool `task` of one runtime."""
+
+    name = "tasks"
+
+    def __init__(self, agents: Agents, depth: int) -> None:
+        """`depth`: levels of agents that may be below this one."""
+        self._tool = TaskTool(agents, depth)
+        self._tools: tuple[Tool, ...] = (self._tool,)
+
+    def use(self, runtime: Runtime) -> None:
+        self._tool.parent = runtime
+
+    def prepare(self, cancel: Cancel) -> None:
+        self._tool.count = 0
+
+    def tools(self) -> Sequence[Tool]:
+        return self._tools
+
+
+class TaskTool:
+    name = NAME
+    description = DESCRIPTION
+    schema = SCHEMA
+    side_by_side = True
+
+    def __init__(self, agents: Agents, depth: int) -> None:
+        self._agents = agents
+        self._depth = depth
+        self._changed = threading.Condition()
+        self._running = 0
+        self.parent: Runtime | None = None
+        """Whose tool it is."""
+        self.count = 0
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> str:
+        with self._changed:
+            self.count += 1
+            if self.count > MAX_TASKS:
+                raise ToolError(f"{MAX_TASKS} tasks were started for this prompt; no more can be")
+        checker = _checker(args)
+        with self._a_place(context.cancel), self._opened(args, context) as child:
+            text = str(args["prompt"])
+            if checker is None:
+                return self._answer(child, text, context)
+            text += f"\n\nAnswer with one JSON object and nothing else. {_fits(checker)}"
+            problem: str | None = None
+            for _ in range(SCHEMA_ROUNDS):
+                answer = _json_in(self._answer(child, text, context))
+                problem = _problem(checker, answer)
+                if problem is None:
+                    return answer
+                text = f"That does not fit: {problem}. Answer again. {_fits(checker)}"
+            raise ToolError(f"the answer of the task does not fit the schema: {problem}")
+
+    @contextmanager
+    def _a_place(self, cancel: Cancel) -> Iterator[None]:
+        """One of those that run side by side. Raises Cancelled."""
+        with cancel.calling(self._wake), self._changed:
+            while self._running >= AT_ONCE and not cancel.is_set():
+                self._changed.wait()
+            cancel.check()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    @contextmanager
+    def _opened(self, args: dict[str, Json], context: ToolContext) -> Iterator[Runtime]:
+        parent = self.parent
+        assert parent is not None  # whoever runs a tool was built
+
+        def client(name: str) -> RuntimeClient:
+            own = parent.client.for_agent(name, parent.name)
+            return own or Relay(parent, name, context.progress)
+
+        try:
+            name, child = self._agents.open(
+                "", _request(args, parent, self._depth), client, made_up=NAME, parent=parent.name
+            )
+        except (CommandError, ConfigError, SessionError) as error:
+            raise ToolError(f"the task cannot be started: {error}") from error
+        try:
+            yield child
+        finally:
+            context.spend(child.state().usage)
+            self._agents.close(name)
+
+    def _answer(self, child: Runtime, text: str, context: ToolContext) -> str:
+        """The last message of the child.
+
+        Raises:
+            ToolError: it failed.
+            Cancelled: the turn was aborted, and the child with it.
+        """
+        context.cancel.check()
+        run = child.prompt(text)
+        with context.cancel.calling(run.cancel.set):
+            run.ended.wait()
+        context.cancel.check()
+        if run.error is not None:
+            raise ToolError(f"the task failed: {run.error}")
+        if run.stop == "aborted":
+            raise ToolError("the task was aborted")
+        return _last_text(child) or "(the task ended without a word)"
+
+
+def _request(args: dict[str, Any], parent: Runtime, depth: int) -> AgentRequest:
+    tools = args.get("tools")
+    left = parent.agent.left()
+    steps = min(int(args.get("max_steps") or MAX_STEPS), left.max_steps or MAX_STEPS)
+    limits = Limits(
+        max_steps=steps,
+        max_cost=_part(left.max_cost),
+        max_tokens=None if left.max_tokens is None else int(max(1, left.max_tokens * SHARE)),
+        max_seconds=left.max_seconds,
+    )
+    return AgentRequest(
+        cwd=args.get("cwd") or parent.cwd,
+        provider=parent.model.provider,
+        model=args.get("model") or parent.model.id,
+        tools=None if tools is None else tuple(tools),
+        limits=limits,
+        jail=parent.state().jail,
+        depth=depth - 1,
+    )
+
+
+def _part(amount: float | None) -> float | None:
+    return None if amount is None else max(amount * SHARE, 1e-9)
+
+
+def _last_text(child: Runtime) -> str:
+    for message in reversed(child.session.messages()):
+        if message.role == "assistant":
+            return "".join(block.text for block in message.content if isinstance(block, Text))
+    return ""
+
+
+def _checker(args: dict[str, Json]) -> Checker | None:
+    schema = args.get("schema")
+    if schema is None:
+        return None
+    assert isinstance(schema, dict)  # as the tool's own schema says
+    checker = Checker(schema)
+    try:
+        checker.problem({})
+    except Exception as error:
+        raise ToolError(f"the schema cannot be used: {error}") from error
+    return checker
+
+
+def _fits(checker: Checker) -> str:
+    return f"It must fit this JSON Schema: {msgspec.json.encode(checker.schema).decode()}"
+
+
+def _json_in(text: str) -> str:
+    """The object in an answer; models like to put it between other words."""
+    start, end = text.find("{"), text.rfind("}")
+    return text[start : end + 1] if 0 <= start < end else text
+
+
+def _problem(checker: Checker, answer: str) -> str | None:
+    try:
+        value = msgspec.json.decode(answer, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return f"it is no JSON object ({error})"
+    return checker.problem(value)

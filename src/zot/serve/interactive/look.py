@@ -1,0 +1,98 @@
+"""How the terminal is used: theme, keys, title, and marks for the terminal itself. The files are
+`themes/NAME.json` and `keys.json` in zot's own directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ConfigError
+from zot.text import printable
+from zot.tui.keymap import keymap_with
+from zot.tui.palette import DARK, LIGHT, theme_of
+from zot.tui.theme import Theme
+
+MAX_FILE = 1_000_000
+BUILT_IN: dict[str, dict[str, object]] = {
+    "terminal": {},
+    "dark": {"styles": DARK},
+    "light": {"styles": LIGHT},
+    "auto": {"dark": DARK, "light": LIGHT},
+}
+
+
+class ThemeChoice(Struct, frozen=True):
+    """What a theme looks like on a dark and on a light background."""
+
+    dark: Theme
+    light: Theme
+
+    @property
+    def depends(self) -> bool:
+        return self.dark != self.light
+
+
+def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:
+    """The theme of that name.
+
+    Raises:
+        ConfigError: there is none, or its file cannot be used.
+    """
+    table = BUILT_IN.get(name)
+    if table is None:
+        path = Path(home) / "themes" / f"{name}.json"
+        if "/" in name or not path.is_file():
+            known = ", ".join([*BUILT_IN, *sorted(p.stem for p in path.parent.glob("*.json"))])
+            raise ConfigError(f"there is no theme {name!r}; there is: {known}")
+        table = _table(path)
+    styles = _part(table, "styles", name)
+    depth = colours_of(environ)
+    colour = not environ.get("NO_COLOR")
+
+    def made(part: str) -> Theme:
+        return theme_of({**styles, **_part(table, part, name)}, colours=depth, colour=colour)
+
+    return ThemeChoice(made("dark"), made("light"))
+
+
+def _part(table: Mapping[str, object], part: str, name: str) -> Mapping[str, object]:
+    value = table.get(part, {})
+    if not isinstance(value, dict):
+        raise ConfigError(f"the theme {name!r}: {part!r} must be an object")
+    return value
+
+
+def colours_of(environ: Mapping[str, str]) -> int:
+    """How many colours the terminal can show."""
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return 1 << 24
+    return 256
+
+
+def find_keymap(home: str) -> dict[str, str]:
+    """The keys with the user's changes.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    path = Path(home) / "keys.json"
+    return keymap_with(_table(path) if path.is_file() else {})
+
+
+def _table(path: Path) -> dict[str, object]:
+    try:
+        data = path.read_bytes()[:MAX_FILE]
+        return msgspec.json.decode(data, type=dict[str, object])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{str(path)!r} cannot be used: {error}") from error
+
+
+def place(cwd: str) -> str:
+    """Tells the terminal where one is: its title, and the directory for new tabs."""
+    name = printable(Path(cwd).name or "/").replace("\n", " ")
+    return f"\x1b]2;zot - {name}\x1b\\\x1b]7;file://{quote(cwd, safe='/')}\x1b\\"

@@ -1,0 +1,68 @@
+import pytest
+
+from zot.errors import ConfigError
+from zot.tui.keymap import keymap_with
+from zot.tui.palette import is_light, theme_of
+from zot.tui.theme import Painter, Theme
+
+
+@pytest.mark.parametrize(
+    ("words", "colours", "sgr"),
+    [
+        ("bold cyan", 256, "1;36"),
+        ("bright-red on blue", 256, "91;44"),
+        ("208", 256, "38;5;208"),
+        ("#ff8000", 1 << 24, "38;2;255;128;0"),
+        ("#ff8000 on #000000", 256, "38;5;208;48;5;16"),
+        ("plain", 256, ""),
+        ("default underline", 256, "39;4"),
+    ],
+)
+def test_colours_in_words(words, colours, sgr):
+    assert theme_of({"code": words}, colours=colours).sgr("code") == sgr
+
+
+@pytest.mark.parametrize(
+    "styles", [{"cude": "red"}, {"code": "rde"}, {"code": 3}, {"code": "#12345"}]
+)
+def test_a_style_that_cannot_be_is_named(styles):
+    with pytest.raises(ConfigError):
+        theme_of(styles, colours=256)
+
+
+def test_without_colour_bold_and_underlines_stay():
+    theme = Theme(colour=False)
+    assert theme.sgr("prompt") == "1"
+    assert theme.sgr("link") == "4"
+    assert theme.sgr("code") == ""
+    assert theme_of({"code": "bold 1 on 4"}, colours=256, colour=False).sgr("code") == "1"
+
+
+def test_a_link_is_closed_where_it_ends_and_can_be_left_out():
+    line = (("link href:https://a.b/c", "text"),)
+    assert Painter(Theme()).line(line).count("\x1b]8;;") == 2
+    assert "\x1b]8" not in Painter(Theme(links=False)).line(line)
+
+
+@pytest.mark.parametrize(
+    ("reply", "light"),
+    [
+        ("]11;rgb:ffff/ffff/ffff", True),
+        ("]11;rgb:1a/1b/26", False),
+        ("]11;rgb:x/y/z", None),
+        ("]11;rgb:1/2", None),
+        ("[?62c", None),
+    ],
+)
+def test_the_background_is_light_or_dark(reply, light):
+    assert is_light(reply) is light
+
+
+def test_keys_are_changed_freed_and_bound_to_commands():
+    keymap = keymap_with({"ctrl+x": "submit", "ctrl+s": "", "f5": "/compact"})
+    assert keymap["ctrl+x"] == "submit"
+    assert "ctrl+s" not in keymap
+    assert keymap["f5"] == "/compact"
+    assert keymap["enter"] == "submit"
+    with pytest.raises(ConfigError, match="did you mean submit"):
+        keymap_with({"ctrl+x": "sumbit"})

@@ -153,7 +153,9 @@ def matching(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
 
 
 def trailing_added(hunk: Hunk, chance: random.Random) -> Sent | None:
-    if any(line != line.rstrip() for line in hunk.new.split("\n")):
+    news = hunk.new.split("\n")
+    bare = {line.rstrip() for line in hunk.old.split("\n") if line != line.rstrip()}
+    if any(line != line.rstrip() for line in news) or bare.intersection(news):
         return None  # what it changes could not be told from what was spoilt
     pad = chance.choice((" ", "  ", "\t"))
     everywhere = chance.random() < 0.5
@@ -235,7 +237,8 @@ def deeper(hunk: Hunk, chance: random.Random) -> Sent:
 def inner_blanks(hunk: Hunk, chance: random.Random) -> Sent | None:
     """Aligned columns lose their alignment."""
     wide = [Counter(re.findall(r"(?<=\S)\s\s+(?=\S)", text)) for text in (hunk.old, hunk.new)]
-    if wide[0] - wide[1]:
+    pairs = re.findall(r"(?=(\S+)[ \t]{2,}(\S+))", hunk.old)
+    if wide[0] - wide[1] or any(f"{left} {right}" in hunk.new for left, right in pairs):
         return None  # the commit did the same
 
     def change(line: str) -> str:
@@ -266,6 +269,8 @@ def blank_line(hunk: Hunk, chance: random.Random, *, drop: bool) -> Sent | None:
         # The commit must not itself change how many blank lines there are: with one wrong in both
         # texts, the new one may say what the file has already.
         if blank_run(old, a + step) == blank_run(new, b + step)
+        # Nor must the line it stands beside be there twice: then nobody knows where it was.
+        if old.count(old[a + step - 1]) == new.count(old[a + step - 1]) == 1
     ]
     if not places:
         return None
@@ -364,7 +369,8 @@ def main() -> None:
                 counts[name]["still exact"] += 1
                 continue
             started = time.perf_counter()
-            verdict, said = outcome(hunk, sent, crlf=number % 5 == 0)
+            # A file without a line end does not say which one it has.
+            verdict, said = outcome(hunk, sent, crlf=number % 5 == 0 and "\n" in hunk.file)
             slowest = max(slowest, time.perf_counter() - started)
             counts[name][verdict] += 1
             wanted = name == options.refused if verdict == "refused" else verdict == "wrong"

@@ -12,7 +12,7 @@ from zot.mcp import protocol
 from zot.mcp.connection import argument_headers, header_value, progress_text
 from zot.mcp.content import output_of, resource_of
 from zot.mcp.prompts import arguments, text_of
-from zot.mcp.protocol import PromptInfo, ToolInfo, Unusable, read_prompt, read_tool, tool_name
+from zot.mcp.protocol import McpToolInfo, PromptInfo, Unusable, read_prompt, read_tool, tool_name
 from zot.provider.types import Image, Text
 
 JSON = st.recursive(
@@ -72,14 +72,14 @@ def test_characters_that_cannot_be_seen_are_written_out():
 
 
 def test_any_change_that_can_be_seen_changes_the_face():
-    plain = ToolInfo("x", "about", {"type": "object"})
+    plain = McpToolInfo("x", "about", {"type": "object"})
     others = [
-        ToolInfo("x", "other", {"type": "object"}),
-        ToolInfo("x", "about", {"type": "object", "properties": {}}),
-        ToolInfo("x", "about", {"type": "object"}, reads_only=True),
+        McpToolInfo("x", "other", {"type": "object"}),
+        McpToolInfo("x", "about", {"type": "object", "properties": {}}),
+        McpToolInfo("x", "about", {"type": "object"}, reads_only=True),
     ]
     assert plain.face not in {tool.face for tool in others}
-    assert plain.face == ToolInfo("x", "about", {"type": "object"}).face
+    assert plain.face == McpToolInfo("x", "about", {"type": "object"}).face
 
 
 # --- names -----------------------------------------------------------------------------------

@@ -167,9 +167,9 @@ def test_a_server_of_another_version_is_refused(tmp_path):
 def test_the_era_is_remembered(tmp_path):
     with alone(tmp_path, entry=entry(era="silent")) as test:
         # As if an earlier run had found out: the server would not answer the probe.
-        from zot.mcp.protocol import Listed
+        from zot.mcp.protocol import ServerLists
 
-        test.server.listed = Listed(era="legacy")
+        test.server.listed = ServerLists(era="legacy")
         began = time.monotonic()
         test.listed()
         assert time.monotonic() - began < 3
@@ -177,9 +177,9 @@ def test_the_era_is_remembered(tmp_path):
 
 def test_a_server_that_changed_its_era_is_found_out(tmp_path):
     with alone(tmp_path, entry=entry(era="modern")) as test:
-        from zot.mcp.protocol import Listed
+        from zot.mcp.protocol import ServerLists
 
-        test.server.listed = Listed(era="legacy")
+        test.server.listed = ServerLists(era="legacy")
         assert "echo" in test.listed()
         assert test.server.listed.era == "modern"
 

@@ -114,6 +114,18 @@ def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: 
         ("\t\t        a\n", " " * 24 + "a", " " * 24 + "a\n" + " " * 32 + "b", "indent of newText"),
         # a line that is there twice, and a blank line fewer beside one of them
         ("}\nif a {\nb\n}\n\nreturn\n", "}\nif a {\nb\n}\nreturn", "b\n}\nc\nd", "blank lines"),
+        # blanks in a blank line, beside a change: which of the new blank lines is it?
+        ("a\n  \nb\n", "a\n\nb", "a\n\nc\n\nb", "beside a change"),
+        ("a\n  \nb\n", "a\n\nb", "c\n\nd", "beside a change"),
+        # a wide gap beside words that bring gaps of their own
+        ("x.  Per default y\n", "x. Per default y", "x.  When z. Per default y", "beside a change"),
+        # blanks in the indent of the new text that the old one has not
+        ("    run()\nx\n", "    run() \nx", "\u00a0   go() \nx", "typographic blanks"),
+        # as many blank lines above as below what is added
+        ("f()\ng()\n", "f()\n\ng()", "f()\n\nh()\n\ng()", "lines are added"),
+        ("f()\n\ng()\n", "f()\ng()", "f()\nh()\n\ng()", "lines are added"),
+        # a bracket that is there twice says nothing about the blank lines beside it
+        ("}\nif a {\nb\n}\n\nend\n", "}\nif a {\nb\n}\nend", "b\n}\nc\n}\n\nd", "blank lines"),
         # a string of several lines, whose blanks are its own
         ("\tx := 1\n", "  x := 1\n", "  x := `\n  usage\n`\n", "inside a string"),
     ],
@@ -121,6 +133,36 @@ def test_what_cannot_be_known_is_refused_with_the_text(old: str, new: str, why: 
 def test_what_only_guessing_could_tell_is_refused(file: str, old: str, new: str, why: str) -> None:
     with pytest.raises(ToolError, match=why):
         edited(file, old, new)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "after"),
+    [
+        # it begins a line, so it is not the end of another one
+        ("- pip install x\n\n    x\n", "\nx\n", "\nx y\n", "- pip install x\n\n    x y\n"),
+        # lines are added, and the blank lines below them are not those of the old text
+        ("f()\n\ng()\n", "f()\ng()", "f()\nh()\n\n\ng()", "f()\n\nh()\n\n\ng()\n"),
+        ("f()\n\ng()\n", "f()\ng()", "f()\n\nh()\n\ng()", "f()\n\nh()\n\ng()\n"),
+        # the line on the other side is replaced by two
+        ("# t\n\n- a\n", "# t\n\n\n- a", "# t\n\n\n* a\n* b", "# t\n\n* a\n* b\n"),
+        # the other kind of quotes, which the old text does not have
+        ('say("a")\n', "say(\u201ca\u201d)", "say(\u201cit\u2019s\u201d)", 'say("it\'s")\n'),
+        # what follows the last line end is no blank line
+        ("a\nb()\n\n", "a\nb( )\n\n\n", "a\nc()\n\n", None),
+    ],
+)
+def test_what_can_be_told_is_applied(file: str, old: str, new: str, after: str | None) -> None:
+    if after is None:
+        with pytest.raises(ToolError):
+            edited(file, old, new)
+    else:
+        assert edited(file, old, new) == after
+
+
+def test_a_place_with_fewer_blank_lines_than_the_old_text_is_not_the_better_one() -> None:
+    file = "    })\n  })\n\n  x\n  })\n})\n"
+    with pytest.raises(ToolError, match="2 places"):
+        edited(file, "  })\n})\n\n", "  })\n  y\n})\n\n")
 
 
 def test_crlf_a_byte_order_mark_and_odd_bytes_survive() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import webbrowser
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -74,6 +75,8 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         help="believe it which of its tools only read: those run unasked",
     )
+    add("login", _login, "log in to a server that is reached by HTTP, with a browser")
+    add("logout", _logout, "forget the login to a server")
     action = add("remove", _remove, "remove a server from the configuration")
     action.add_argument("--project", action="store_true", help=f"from {PROJECT_FILE}")
     return parser
@@ -189,6 +192,28 @@ def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) 
             f"there is no MCP server {arguments.name!r} of yours, and this project's "
             f"{PROJECT_FILE} is not used before you trust the directory: zot config trust"
         )
+
+
+def _login(arguments: argparse.Namespace) -> int:
+    shown: list[str] = []
+
+    def show(url: str) -> None:
+        shown.append(url)
+        _say(f"open this address if your browser does not:\n\n  {url}\n")
+        sys.stdout.flush()
+        webbrowser.open(url)
+
+    seen = _servers(arguments).log_in(arguments.name, show)
+    said = f"logged in to {arguments.name}" if shown else f"{arguments.name} wants no login"
+    _say(f"{said}: {len(seen.listed.tools)} tools")
+    return 0
+
+
+def _logout(arguments: argparse.Namespace) -> int:
+    if not _servers(arguments).log_out(arguments.name):
+        raise ConfigError(f"there is no login to {arguments.name!r}")
+    _say(f"logged out of {arguments.name}")
+    return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:

@@ -16,14 +16,14 @@ from zot.cancel import Cancel
 from zot.errors import McpError
 from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
 from zot.mcp import protocol
-from zot.mcp.link import Ask, Link, McpFault, McpTimeout, Patience
+from zot.mcp.link import Link, LinkRequest, McpFault, McpSessionLost, McpTimeout, Patience
 from zot.mcp.protocol import (
     LEGACY,
     MODERN,
     Era,
-    Listed,
+    McpToolInfo,
     PromptInfo,
-    ToolInfo,
+    ServerLists,
     Unusable,
     decoded,
 )
@@ -39,7 +39,7 @@ TakeProgress = Callable[[str], None]
 MakeLink = Callable[["McpConnection"], Link]
 
 
-class Asker(Protocol):
+class ServerAsker(Protocol):
     """Puts a server's questions to the person in front of zot."""
 
     def can_ask(self) -> bool: ...
@@ -52,7 +52,9 @@ class Asker(Protocol):
 class McpConnection:
     """Open after `open`. Safe for several threads: each request waits for itself."""
 
-    def __init__(self, make_link: MakeLink, asker: Asker, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, make_link: MakeLink, asker: ServerAsker, changed: Callable[[], None]
+    ) -> None:
         """`changed` is called when the server says that its lists did."""
         self._asker = asker
         self._changed = changed
@@ -83,9 +85,9 @@ class McpConnection:
             except McpTimeout:
                 silent = True
             except McpFault as error:
-                version = self._offered(error)
-                if version == MODERN:
-                    raise
+                if self._offered(error) == MODERN:
+                    self._discover(patience, cancel)  # it wants to be asked once more
+                    return
         try:
             self._initialize(patience, cancel)
         except McpFault:
@@ -110,10 +112,11 @@ class McpConnection:
     def _discover(self, patience: Patience, cancel: Cancel) -> None:
         self.version = MODERN
         result = decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
-        version = protocol.common_version(result.get("supportedVersions"))
-        if version is None:
+        offered = result.get("supportedVersions")
+        version = protocol.common_version(offered)
+        if version is None and isinstance(offered, list):
             raise McpError("it speaks no version of MCP that zot does")
-        if version != MODERN:
+        if version != MODERN:  # some answer what they do not know with an empty result
             self._initialize(patience, cancel)
             return
         self._learn(result)
@@ -135,6 +138,7 @@ class McpConnection:
         self.version = version
         self._learn(result)
         self.link.notify("notifications/initialized", {})
+        self.link.listen("", {})
 
     def _learn(self, result: dict[str, Json]) -> None:
         offered = result.get("capabilities")
@@ -149,9 +153,9 @@ class McpConnection:
 
     # --- lists -------------------------------------------------------------------------------
 
-    def list_all(self, patience: Patience, cancel: Cancel) -> Listed:
+    def list_all(self, patience: Patience, cancel: Cancel) -> ServerLists:
         """All that the server brings. Raises McpError, Cancelled."""
-        tools: dict[str, ToolInfo] = {}
+        tools: dict[str, McpToolInfo] = {}
         dropped: list[str] = []
         if "tools" in self._capabilities:
             for raw in self._pages("tools/list", "tools", patience, cancel):
@@ -161,7 +165,7 @@ class McpConnection:
                 except Unusable as error:
                     name = raw.get("name") if isinstance(raw, dict) else None
                     dropped.append(f"{name!r:.80}: {error}")
-        return Listed(
+        return ServerLists(
             tuple(tools.values()),
             tuple(self._prompts(patience, cancel)),
             "resources" in self._capabilities,
@@ -220,7 +224,7 @@ class McpConnection:
 
     def call_tool(
         self,
-        tool: ToolInfo,
+        tool: McpToolInfo,
         args: dict[str, Json],
         patience: Patience,
         cancel: Cancel,
@@ -286,8 +290,9 @@ class McpConnection:
     ) -> Raw:
         token = f"zot-{next(self._tokens)}" if progress is not None else None
         show = progress or (lambda text: None)
-        return self.link.request(
-            Ask(
+
+        def ask() -> LinkRequest:
+            return LinkRequest(
                 method,
                 self._with_meta(params, token),
                 cancel,
@@ -295,9 +300,15 @@ class McpConnection:
                 token,
                 lambda raw: show(progress_text(raw)),
                 headers or {},
+                self.version,
                 quiet,
             )
-        )
+
+        try:
+            return self.link.request(ask())
+        except McpSessionLost:
+            self._initialize(patience, cancel)
+            return self.link.request(ask())
 
     def _with_meta(self, params: dict[str, Json], token: str | None) -> dict[str, Json]:
         dialogs = self._asker.can_ask()
@@ -355,7 +366,7 @@ def progress_text(params: Raw) -> str:
     return f"{done} {protocol.visible_text(told.message[:500])}\n" if told.message else f"{done}\n"
 
 
-def argument_headers(tool: ToolInfo, args: dict[str, Json]) -> dict[str, str]:
+def argument_headers(tool: McpToolInfo, args: dict[str, Json]) -> dict[str, str]:
     """The arguments that a server wants as headers too (HTTP, see `x-mcp-header`)."""
     headers = {}
     for path, name in tool.headers.items():

@@ -123,7 +123,7 @@ class McpDialogs:
 
 
 class ServerDialogs:
-    """The questions of one server (connection.Asker)."""
+    """The questions of one server (connection.ServerAsker)."""
 
     def __init__(self, dialogs: McpDialogs, server: str) -> None:
         self._dialogs = dialogs
@@ -157,7 +157,7 @@ class ServerDialogs:
     ) -> dict[str, Json]:
         content: dict[str, Json] = {}
         for name, raw in list(properties.items())[:MAX_FIELDS]:
-            field = Field(name, raw if isinstance(raw, dict) else {}, name in required)
+            field = FormField(name, raw if isinstance(raw, dict) else {}, name in required)
             try:
                 value = self._field(message, field, cancel)
             except ValueError:
@@ -166,7 +166,7 @@ class ServerDialogs:
                 content[name] = value
         return {"action": "accept", "content": content}
 
-    def _field(self, message: str, field: Field, cancel: Cancel) -> Json:
+    def _field(self, message: str, field: FormField, cancel: Cancel) -> Json:
         """The value of one field, asked again when it is wrong. Raises ValueError for none."""
         question = f"{message}\n{field.label}"
         for _ in range(MAX_TRIES):
@@ -204,7 +204,7 @@ def _action(answer: PersonAnswer, content: dict[str, Json] | None) -> dict[str, 
     return {"action": "accept"} if content is None else {"action": "accept", "content": content}
 
 
-class Field:
+class FormField:
     """One field of a form: how it is asked for, and what an answer means."""
 
     def __init__(self, name: str, schema: dict[str, Json], required: bool) -> None:

@@ -7,26 +7,31 @@ import time
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError, McpError
 from zot.files import locked, write_atomic
 from zot.home import Surroundings
 from zot.mcp import config
+from zot.mcp.config import expanded
 from zot.mcp.dialogs import McpDialogs
-from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.oauth import LoginFile, ShowPage
+from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
 from zot.provider.types import Json
+
+LOGIN_SECONDS = 600.0
 
 
 class Examined(Struct, frozen=True):
     """What a server said when it was started for a look."""
 
-    listed: Listed
+    listed: ServerLists
     version: str
     seconds: float
-    changed: tuple[ToolInfo, ...]
+    changed: tuple[McpToolInfo, ...]
 
 
 class ConfiguredServers:
@@ -56,7 +61,24 @@ class ConfiguredServers:
 
     def examine(self, name: str) -> Examined:
         """Start a server, and see what it brings. Raises ConfigError, McpError."""
-        server = self.find(name)
+        return self._examine(self.find(name))
+
+    def log_in(self, name: str, show: ShowPage) -> Examined:
+        """Let the user log in to a server anew, and see what it brings. Raises as above."""
+        self.log_out(name)
+        config = replace(self.find(name).config, startup_timeout=LOGIN_SECONDS)
+        return self._examine(McpServer(config, replace(self._parts, show_page=show)))
+
+    def log_out(self, name: str) -> bool:
+        """Forget the login to a server; False if there was none. Raises ConfigError."""
+        config = self.find(name).config
+        if not config.url:
+            raise ConfigError(f"the MCP server {name!r} is a program: it has no login of zot's")
+        filled = expanded(config, self._around.environ, self._parts.keys)
+        return LoginFile(self._around.home).remove(filled.url)
+
+    def _examine(self, server: McpServer) -> Examined:
+        name = server.name
         if not server.may_start:
             hint = f"; run `zot mcp trust {name}`" if server.config.enabled else ""
             raise ConfigError(f"the MCP server {name!r} is {server.state.state}{hint}")

@@ -39,6 +39,14 @@ class McpTimeout(McpError):
     """No answer in time."""
 
 
+class McpLogin(McpError):
+    """The user has to log in to the server first."""
+
+
+class McpSessionLost(McpError):
+    """The server does not know us any more: after another handshake it may be asked again."""
+
+
 class McpGone(McpError):
     """The server, or the connection to it, has ended."""
 
@@ -60,7 +68,7 @@ class Patience:
         return max(0.0, self.deadline - time.monotonic())
 
 
-class Ask(Struct, frozen=True):
+class LinkRequest(Struct, frozen=True):
     """A request on its way to a server."""
 
     method: str
@@ -72,6 +80,7 @@ class Ask(Struct, frozen=True):
     progress: Callable[[Raw], None] = lambda params: None
     headers: dict[str, str] = {}
     """What goes along beside the message (HTTP)."""
+    version: str = ""
     quiet: bool = False
     """A probe: the server is not told when nobody waits for it any more."""
 
@@ -96,7 +105,7 @@ class Link(Protocol):
         """Whether it can take another request, as far as anybody knows."""
         ...
 
-    def request(self, ask: Ask) -> Raw:
+    def request(self, ask: LinkRequest) -> Raw:
         """Send a request and wait for its result.
 
         Raises:
@@ -112,7 +121,8 @@ class Link(Protocol):
         ...
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
-        """Send a request whose answer is a stream of notifications, for as long as it lasts."""
+        """Send a request whose answer is a stream of notifications, for as long as it lasts;
+        without a method: what a server with sessions says unasked."""
         ...
 
     def last_words(self) -> str:
@@ -138,7 +148,7 @@ class Replies:
                 self._messages.append(message)
                 self._arrived.notify_all()
 
-    def wait(self, ask: Ask) -> Raw:
+    def wait(self, ask: LinkRequest) -> Raw:
         """See Link.request."""
         with self._woken_by(ask.cancel):
             while True:
@@ -148,7 +158,7 @@ class Replies:
                 ask.patience.extend()
                 ask.progress(message)
 
-    def _next(self, ask: Ask) -> RpcAnswer | Raw:
+    def _next(self, ask: LinkRequest) -> RpcAnswer | Raw:
         with self._arrived:
             while not self._messages:
                 ask.cancel.check()

@@ -43,7 +43,7 @@ _INVISIBLE = re.compile(
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-class ToolInfo(Struct, frozen=True, omit_defaults=True):
+class McpToolInfo(Struct, frozen=True, omit_defaults=True):
     """One tool as a server lists it."""
 
     name: str
@@ -68,10 +68,10 @@ class PromptInfo(Struct, frozen=True, omit_defaults=True):
     required: tuple[str, ...] = ()
 
 
-class Listed(Struct, frozen=True, omit_defaults=True):
+class ServerLists(Struct, frozen=True, omit_defaults=True):
     """What a server brings; kept on disk between runs."""
 
-    tools: tuple[ToolInfo, ...] = ()
+    tools: tuple[McpToolInfo, ...] = ()
     prompts: tuple[PromptInfo, ...] = ()
     has_resources: bool = False
     instructions: str = ""
@@ -143,7 +143,7 @@ class Unusable(ValueError):
     """Why something a server listed is left out."""
 
 
-def read_tool(raw: Json, *, http: bool) -> ToolInfo:
+def read_tool(raw: Json, *, http: bool) -> McpToolInfo:
     """A tool of a list. Raises Unusable."""
     try:
         tool = msgspec.convert(raw, _Tool)
@@ -158,7 +158,7 @@ def read_tool(raw: Json, *, http: bool) -> ToolInfo:
     except msgspec.ValidationError:
         hints = _Annotations()  # hints that make no sense are none
     text = visible_text((tool.description or tool.title or "")[:MAX_DESCRIPTION])
-    return ToolInfo(tool.name, text, schema, hints.readOnlyHint, headers)
+    return McpToolInfo(tool.name, text, schema, hints.readOnlyHint, headers)
 
 
 def read_prompt(raw: Json) -> PromptInfo:
@@ -278,5 +278,5 @@ def decoded(raw: Raw) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def names(tools: Sequence[ToolInfo]) -> list[str]:
+def names(tools: Sequence[McpToolInfo]) -> list[str]:
     return [tool.name for tool in tools]

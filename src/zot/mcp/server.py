@@ -17,8 +17,8 @@ from zot.errors import Cancelled, McpError, ZotError
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.connection import McpConnection
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
-from zot.mcp.link import Link, LinkHandler, McpGone, Patience
-from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
+from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.stdio import StdioLink, server_command, server_environment
 from zot.mcp.store import ServerStore, changed_tools
 from zot.provider.types import Json
@@ -43,6 +43,8 @@ class ServerParts(Struct, frozen=True):
     """Called when something about a server changed."""
     hide: Callable[[], None] = lambda: None
     """Called before a program is started."""
+    show_page: Callable[[str], None] | None = None
+    """Lets the user see an address in a browser; None: nobody can log in here."""
     jailed: Callable[[], bool] = lambda: False
     """Whether programs are kept in a jail now."""
 
@@ -62,6 +64,7 @@ class McpServer:
         self._connection: McpConnection | None = None
         self._starting = False
         self._failed_at = 0.0
+        self._needs_login = False
         self._stale = False
         self._closed = Cancel()
         self._threads: list[threading.Thread] = []
@@ -103,7 +106,7 @@ class McpServer:
         elif self._starting:
             word = "starting"
         else:
-            word = "failed" if self.error else "idle"
+            word = ("login" if self._needs_login else "failed") if self.error else "idle"
         changed = tuple(tool.name for tool in self.changed())
         return ServerState(
             self.name,
@@ -114,20 +117,20 @@ class McpServer:
             self.error,
         )
 
-    def tools(self) -> list[ToolInfo]:
+    def tools(self) -> list[McpToolInfo]:
         """Those that may be offered: wanted by the configuration, and agreed to."""
         if self.listed is None or not self.may_start:
             return []
         off = {tool.name for tool in self.changed()}
         return [tool for tool in self._wanted(self.listed) if tool.name not in off]
 
-    def changed(self) -> list[ToolInfo]:
+    def changed(self) -> list[McpToolInfo]:
         """Those that are not what the user agreed to."""
         if self.listed is None or not self._agreed.seen:
             return []
         return changed_tools(self._agreed, self._wanted(self.listed))
 
-    def _wanted(self, listed: Listed) -> list[ToolInfo]:
+    def _wanted(self, listed: ServerLists) -> list[McpToolInfo]:
         names = self.config.tools
         return [tool for tool in listed.tools if names is None or tool.name in names]
 
@@ -227,6 +230,7 @@ class McpServer:
     def _start(self) -> None:
         connection: McpConnection | None = None
         error = ""
+        self._needs_login = False
         try:
             connection = self._connect()
             with self._news:
@@ -236,6 +240,7 @@ class McpServer:
             self._list(connection)
         except ZotError as failure:
             error = str(failure)
+            self._needs_login = isinstance(failure, McpLogin)
         except Cancelled:
             error = "zot stopped it"
         if error or self._closed.is_set():
@@ -266,12 +271,19 @@ class McpServer:
 
     def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
         parts = self._parts
+        log = LogFile(self.log_path, LOG_BYTES)
+        if config.url:
+            from zot.mcp.http import HttpLink  # deferred: HTTP is loaded where it is used
+            from zot.mcp.oauth import McpAuth
+
+            auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
+            has_own = "authorization" in map(str.lower, config.headers)
+            return HttpLink(config, log, handler, None if has_own else auth)
         if parts.jailed():
             raise McpError("with --jail no program of an MCP server is started")
         env = server_environment(config, parts.environ)
         argv = server_command(config, env)
         parts.hide()
-        log = LogFile(self.log_path, LOG_BYTES)
         return StdioLink(config, argv, env, log, handler)
 
     # --- its lists ---------------------------------------------------------------------------

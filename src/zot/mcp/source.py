@@ -176,7 +176,7 @@ class McpServers:
                 dialogs,
                 told,
                 options.hide,
-                options.jailed,
+                jailed=options.jailed,
             )
 
         configured = read_all(

@@ -32,8 +32,8 @@ from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
 from zot.mcp.link import (
     PROGRESS,
-    Ask,
     LinkHandler,
+    LinkRequest,
     McpTimeout,
     Replies,
     gone,
@@ -116,7 +116,7 @@ class StdioLink:
     def is_alive(self) -> bool:
         return not self._peer.ended.is_set()
 
-    def request(self, ask: Ask) -> Raw:
+    def request(self, ask: LinkRequest) -> Raw:
         replies = Replies()
         id = self._begin(ask, replies)
         try:
@@ -135,6 +135,8 @@ class StdioLink:
         self._peer.send_line(notification_line(method, params))
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
+        if not method:
+            return  # all that it says is read anyway
         id = self._open.add(lambda answer: None)
         self._peer.send_line(request_line(id, method, params))
 
@@ -155,7 +157,7 @@ class StdioLink:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _begin(self, ask: Ask, replies: Replies) -> int:
+    def _begin(self, ask: LinkRequest, replies: Replies) -> int:
         id = self._open.add(replies.put)
         with self._lock:
             self._waiting[id] = replies

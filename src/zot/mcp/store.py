@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.mcp.protocol import Listed, ToolInfo
+from zot.mcp.protocol import McpToolInfo, ServerLists
 
 MAX_CACHE = 8 * 1024 * 1024
 
@@ -43,15 +43,15 @@ class ServerStore:
 
     # --- what servers bring ------------------------------------------------------------------
 
-    def listed(self, fingerprint: str) -> Listed | None:
+    def listed(self, fingerprint: str) -> ServerLists | None:
         """What the server brought the last time; None: nobody knows."""
         try:
             data = read_bytes(self._cache(fingerprint))
-            return None if data is None else msgspec.json.decode(data, type=Listed)
+            return None if data is None else msgspec.json.decode(data, type=ServerLists)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
-    def keep_listed(self, fingerprint: str, listed: Listed) -> None:
+    def keep_listed(self, fingerprint: str, listed: ServerLists) -> None:
         """Remember it; a cache that cannot be written is none."""
         data = msgspec.json.encode(listed)
         if len(data) > MAX_CACHE:
@@ -86,7 +86,7 @@ class ServerStore:
         hints = now.hints if hints is None else hints
         self._change(fingerprint, replace(now, name=name, start=True, hints=hints))
 
-    def accept_tools(self, fingerprint: str, name: str, tools: Sequence[ToolInfo]) -> None:
+    def accept_tools(self, fingerprint: str, name: str, tools: Sequence[McpToolInfo]) -> None:
         """From now on these are the tools that were agreed to."""
         faces = {tool.name: tool.face for tool in tools}
         now = self.agreed(fingerprint)
@@ -114,6 +114,6 @@ class ServerStore:
             raise ConfigError(f"cannot write {self._trust!r}: {error.strerror or error}") from error
 
 
-def changed_tools(agreed: Agreed, tools: Sequence[ToolInfo]) -> list[ToolInfo]:
+def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:
     """Those that are not what the user agreed to: other words, another schema, or new."""
     return [tool for tool in tools if agreed.tools.get(tool.name) != tool.face]

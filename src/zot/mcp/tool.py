@@ -13,7 +13,7 @@ from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import McpError, ToolError
 from zot.mcp import protocol
 from zot.mcp.content import Shorten, output_of, resource_of
-from zot.mcp.protocol import ToolInfo, first_line
+from zot.mcp.protocol import McpToolInfo, first_line
 from zot.mcp.server import McpServer
 from zot.provider.types import Json
 from zot.text import nearest
@@ -29,7 +29,7 @@ class ServerTool(Struct, frozen=True):
     """A tool, and whose it is."""
 
     server: McpServer
-    info: ToolInfo
+    info: McpToolInfo
 
     @property
     def name(self) -> str:

@@ -68,6 +68,7 @@ class Options(Struct, frozen=True):
     trust: bool = False
     skills: bool | None = None
     theme: str | None = None
+    vi: bool | None = None
     linear: bool = False
     record: str = ""
     replay: str = ""

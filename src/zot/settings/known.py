@@ -156,7 +156,7 @@ def stored_providers(home: str) -> Sequence[str]:
         return ()
     from zot.provider.auth.store import AuthFile  # start-up budget
 
-    return tuple(AuthFile(home).all())
+    return tuple(name for name in AuthFile(home).all() if not name.startswith("mcp:"))
 
 
 def _has_logged_in(home: str) -> bool:

@@ -161,6 +161,7 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Terminal": (
         Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
                 file="user", default="terminal"),
+        Setting("vi", "switch", "vi's keys in the editor", file="user", default=False),
         Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (

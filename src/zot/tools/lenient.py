@@ -130,7 +130,8 @@ class SearchedText:
 
     def find(self, old: str) -> list[Spot]:
         """The places with the same words; at most MAX_SPOTS."""
-        olds = [line for line in old.split("\n") if key(line)]
+        lines = old.split("\n")
+        olds = [line for line in lines if key(line)]
         wanted = "\n".join(map(key, olds))
         if not wanted:
             return []
@@ -147,8 +148,12 @@ class SearchedText:
                 last = end - (joined.rfind("\n", 0, end) + 1)
                 spots.append(self._spot(tuple(rows[row : row + len(olds)]), first, last, old))
             position = joined.find(wanted, position + 1)
-        whole = old.endswith("\n")
-        return [spot for spot in spots if spot.ends_line or not whole]
+        begins, ends = not key(lines[0]), not key(lines[-1])
+        return [
+            spot
+            for spot in spots
+            if (spot.begins_line or not begins) and (spot.ends_line or not ends)
+        ]
 
     def _spot(self, rows: tuple[int, ...], first: int, last: int, old: str) -> Spot:
         opening, closing = columns(self.lines[rows[0]]), columns(self.lines[rows[-1]])
@@ -173,8 +178,11 @@ class SearchedText:
         there = [b - a for a, b in zip(spot.rows, spot.rows[1:], strict=False)]
         last = spot.rows[-1] + 1
         above = self.lines[max(0, spot.rows[0] - numbers[0]) : spot.rows[0]]
-        below = self.lines[last : last + len(olds) - 1 - numbers[-1]]
-        if between != there or any(map(key, above)) or any(map(key, below[:-1])):
+        wanted = len(olds) - 1 - numbers[-1]
+        below = self.lines[last : last + wanted]
+        missing = numbers[0] > spot.rows[0] or wanted > len(below)
+        missing = missing or bool(below and not below[-1].startswith(olds[-1]))
+        if missing or between != there or any(map(key, above)) or any(map(key, below[:-1])):
             result.add(BLANK_LINES)
         return frozenset(result)
 

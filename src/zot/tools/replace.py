@@ -18,6 +18,7 @@ from zot.provider.types import Json
 from zot.text import whole_characters
 from zot.tools import lenient, rewrite
 from zot.tools.endings import BOM, Normalized
+from zot.tools.gaps import Unclear
 from zot.tools.lenient import SearchedText, Spot
 
 NEAREST_SECONDS = 0.4
@@ -165,7 +166,7 @@ def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -
     words = ", ".join(sorted(spot.overlooked | ({lenient.ESCAPES} if escaped else set())))
     try:
         changes = rewrite.changes(page, spot, *texts)
-    except rewrite.Unclear as error:
+    except Unclear as error:
         raise ToolError(
             f"{what} is not in {name} as it was sent; it is there with other {words}, but"
             f" {error}. Send it as it is:\n{_shown(page, [spot])}"

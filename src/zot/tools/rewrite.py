@@ -6,16 +6,16 @@ as it was sent, at the file's indent. What cannot be known is refused (`Unclear`
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 
 from msgspec import Struct
 
+from zot.tools.gaps import Gaps, Opcode, Unclear, opcodes
 from zot.tools.lenient import (
     FAMILIES,
     PLAIN,
@@ -28,18 +28,11 @@ from zot.tools.lenient import (
     plain,
 )
 
-MAX_COMPARED = 4_000_000
-"""Lines (or words) of one side times those of the other that are aligned; more count as all new."""
 TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 UNITS = ("\t", "  ", "    ", "        ", "   ")
 
 Change = tuple[int, int, str]
 """Start and end in the file's text, and what is written there."""
-Opcode = tuple[str, int, int, int, int]
-
-
-class Unclear(Exception):
-    """The place is known, but not what to write there; the text says why."""
 
 
 class LinePair(Struct, frozen=True):
@@ -113,7 +106,9 @@ def _edges(
             (spot.rows[0], spot.begins_line) if step == 1 else (spot.rows[-1], spot.ends_line)
         )
         there = [edge - step * (at + 1) for at in range(mine)]
-        inside = all(0 <= row < len(page.lines) and not key(page.lines[row]) for row in there)
+        # What follows the last newline of a file is no line.
+        count = len(page.lines) - (not page.lines[-1])
+        inside = all(0 <= row < count and not key(page.lines[row]) for row in there)
         if mine and not (inside and free):
             raise Unclear("the blank lines around it differ")
         counts.append(mine)
@@ -122,102 +117,6 @@ def _edges(
 
 def _leading_blank(lines: Sequence[str]) -> int:
     return next((at for at, line in enumerate(lines) if key(line)), len(lines))
-
-
-NOWHERE = -1
-
-
-class Gaps:
-    """Blank lines that the file has and the old text has not, or the other way round: carries
-    them over to the new text where it is clear which ones they are there."""
-
-    def __init__(self, olds: list[str], news: list[str]) -> None:
-        self._olds, self._news = olds, news
-        self._changed: dict[int, list[str]] = {}
-        """New blank lines, by the number of the new line before which they stand."""
-
-    def change(self, above: int, below: int, lines: list[str]) -> None:
-        """Between these two lines of the old text the file has the blank `lines`."""
-        where = {self._where(above, below, len(lines), links) for links in self._links}
-        if len(where) > 1:
-            raise Unclear("blank lines differ where lines were moved")
-        for at in where - {NOWHERE}:
-            self._changed[at] = lines
-
-    def _where(self, above: int, below: int, size: int, links: dict[int, int]) -> int:
-        """The new line whose blank lines before it are to be changed."""
-        start, end = links.get(above), links.get(below)
-        if start == end == NOWHERE:
-            # Both lines are gone, and what is between them too; or is one of them there again?
-            if {key(self._olds[at]) for at in (above, below)} & set(map(key, self._news)):
-                raise Unclear("blank lines differ beside a line that is there several times")
-            return NOWHERE
-        if start is None or end is None or NOWHERE in (start, end) or end <= start:
-            raise Unclear("blank lines differ where lines are added or taken away")
-        if any(map(key, self._news[start + 1 : end])):
-            raise Unclear("blank lines differ where lines are added")
-        there = end - start - 1
-        if there == below - above - 1:
-            return end
-        if there == size:
-            return NOWHERE
-        raise Unclear("old text, new text and file differ in their blank lines")
-
-    @cached_property
-    def _links(self) -> list[dict[int, int]]:
-        """The new line for each old one. Aligned in several ways, which must lead to the same:
-        with blank lines and without, from the beginning and from the end."""
-        olds = [at for at, line in enumerate(self._olds) if key(line)]
-        news = [at for at, line in enumerate(self._news) if key(line)]
-        everything = list(range(len(self._olds))), list(range(len(self._news)))
-        ways = [everything, (olds, news)]
-        return [self._linked(a[::step], b[::step]) for a, b in ways for step in (1, -1)]
-
-    def _linked(self, olds: list[int], news: list[int]) -> dict[int, int]:
-        links: dict[int, int] = {}
-        codes = _opcodes([self._olds[at] for at in olds], [self._news[at] for at in news])
-        for tag, i1, i2, j1, j2 in codes:
-            mine = [at for at in olds[i1:i2] if key(self._olds[at])]
-            theirs = [at for at in news[j1:j2] if key(self._news[at])]
-            if tag == "delete":
-                links |= dict.fromkeys(mine, NOWHERE)
-            elif len(mine) == len(theirs):
-                links |= zip(mine, theirs, strict=True)
-            elif mine and theirs:
-                links |= {mine[0]: theirs[0], mine[-1]: theirs[-1]}
-        return links
-
-    def lines(self) -> list[str]:
-        result: list[str] = []
-        for at, line in enumerate(self._news):
-            if at in self._changed:
-                while result and not key(result[-1]):
-                    result.pop()
-                result += self._changed[at]
-            result.append(line)
-        return result
-
-
-def _opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
-    """How to get from one to the other; lines that both ends share are not looked at twice."""
-    head, most = 0, min(len(old), len(new))
-    while head < most and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < most - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    a, b = old[head : len(old) - tail], new[head : len(new) - tail]
-    codes: list[Opcode] = [("equal", 0, head, 0, head)] if head else []
-    if not a or not b or len(a) * len(b) > MAX_COMPARED:
-        tag = "replace" if a and b else "delete" if a else "insert"
-        codes += [(tag, head, head + len(a), head, head + len(b))] if a or b else []
-    else:
-        matcher = difflib.SequenceMatcher(None, a, b, autojunk=len(a) * len(b) > 250_000)
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-            codes.append((tag, head + i1, head + i2, head + j1, head + j2))
-    if tail:
-        codes.append(("equal", len(old) - tail, len(old), len(new) - tail, len(new)))
-    return codes
 
 
 class Rewriter:
@@ -258,18 +157,60 @@ class Rewriter:
         return False, Indents(indents)
 
     def changes(self) -> list[Change]:
-        codes = _opcodes([row.old for row in self._rows], self._news)
+        codes = opcodes([row.old for row in self._rows], self._news)
         moved = ("insert", "delete")
         if codes and (
             (self._stripped and codes[0][0] in moved)
             or (not self._spot.ends_line and codes[-1][0] in moved)
         ):
             raise Unclear("it is a part of a line, and newText does not begin or end like it")
+        self._check(codes)
         return [
             self._change(i1, i2, self._block(i1, i2, j1, j2))
             for tag, i1, i2, j1, j2 in codes
             if tag != "equal"
         ]
+
+    def _check(self, codes: list[Opcode]) -> None:
+        """Raises Unclear where another way to get from old to new would give another file."""
+        for tag, i1, i2, j1, j2 in codes:
+            if tag in ("insert", "delete"):
+                self._check_sliding(i1, i2, j1, j2)
+            elif tag == "replace" and not all(map(key, self._news[j1:j2])):
+                self._check_blank(range(i1, i2))
+            elif tag == "equal":
+                # A blank line beside a change may be another one of the new text's.
+                last = [i2 - 1] if i2 < len(self._rows) else []
+                self._check_blank([i1, *last] if i1 else last)
+
+    def _check_blank(self, numbers: Iterable[int]) -> None:
+        """It matters which blank line it is where the file has other blanks in it."""
+        for row in (self._rows[at] for at in numbers):
+            if not key(row.old) and row.old != self._piece(row):
+                raise Unclear("the blanks in blank lines differ beside a change")
+
+    def _check_sliding(self, i1: int, i2: int, j1: int, j2: int) -> None:
+        """Where the same lines could as well have been added (or taken away) a line further up or
+        down, each line passed must be in the file as it would be written."""
+        taken = [row.old for row in self._rows[i1:i2]]
+        block = self._news[j1:j2] or taken
+        for step, first, last in ((1, i2, block), (-1, i1 - 1, block[::-1])):
+            row, at = first, 0
+            while 0 <= row < len(self._rows) and self._rows[row].old == last[at % len(last)]:
+                there = self._piece(self._rows[row])
+                if taken:
+                    same = there == self._piece(self._rows[row - step * len(taken)])
+                else:
+                    same = there == self._written(self._rows[row].old)
+                if not same:
+                    raise Unclear("lines beside it are alike, but not in the file")
+                row, at = row + step, at + 1
+
+    def _written(self, line: str) -> str:
+        new = parts(line)
+        trail = "" if self._padded else self._typed_in(new.trail)
+        text = self._typed_in(new.text)
+        return (self._indents.there(new.indent) if text else "") + text + trail
 
     def _change(self, i1: int, i2: int, lines: list[str]) -> Change:
         """Lines instead of the rows from i1 to i2, with the newline that has to go with them."""
@@ -331,13 +272,17 @@ class Rewriter:
         if mine == theirs or not news:
             return [self._typed_in(text) for text in news]
         old = [token for pair in zip(mine, theirs, strict=True) for token in _tokens(*pair)]
-        codes = _opcodes([token for token, _ in old], new)
+        codes = opcodes([token for token, _ in old], new)
         text = ""
         for at, (tag, a1, a2, b1, b2) in enumerate(codes):
             outer = at in (0, len(codes) - 1)
             words = "".join(new[b1:b2])
             # A blank or a bracket in the midst of new words is no sign that they are the same.
             if tag == "equal" and (outer or re.search(r"\w", words)):
+                ends = [old[a1]] if _has_blank(new, codes, at - 1) else []
+                ends += [old[a2 - 1]] if _has_blank(new, codes, at + 1) else []
+                if any(not token.strip() and plain(token) != plain(there) for token, there in ends):
+                    raise Unclear("the blanks beside a change differ")
                 text += "".join(there for _, there in old[a1:a2])
             else:
                 text += self._typed_in(words)
@@ -358,7 +303,14 @@ def _typed(pairs: list[tuple[LineParts, LineParts]]) -> set[str]:
     mine = {char for old, _ in pairs for char in old.indent + old.text + old.trail}
     theirs = {char for _, there in pairs for char in there.indent + there.text + there.trail}
     foreign = (mine - theirs).intersection(PLAIN)
-    return {typed for chars, typed in FAMILIES.items() if foreign.intersection(chars)}
+    typed = {plain for chars, plain in FAMILIES.items() if foreign.intersection(chars)}
+    # Whoever makes one kind of quotes curly does it with the other kind too.
+    return typed | {"'", '"'} if typed & {"'", '"'} else typed
+
+
+def _has_blank(new: list[str], codes: list[Opcode], at: int) -> bool:
+    """Whether new words beside a place bring blanks, of which one may be the file's."""
+    return 0 <= at < len(codes) and any(map(str.isspace, new[codes[at][3] : codes[at][4]]))
 
 
 def _tokens(mine: str, theirs: str) -> Iterator[tuple[str, str]]:
@@ -377,6 +329,8 @@ class Indents:
     """How the indents of an old text become those of the file, learnt from lines in both."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._typed = any(plain(mine) != mine for mine, _ in pairs)
+        """The old text has typographic blanks where the file has plain ones."""
         pairs = [(plain(mine), theirs) for mine, theirs in pairs]
         self._sure = {mine for mine, _ in pairs} - {
             mine for mine, theirs in pairs if mine != theirs
@@ -393,6 +347,8 @@ class Indents:
 
     def there(self, indent: str) -> str:
         """Raises Unclear if it cannot be told."""
+        if plain(indent) != indent and not self._typed:
+            raise Unclear("newText is indented with typographic blanks, and oldText is not")
         indent = plain(indent)
         results = {way(indent) for way in self._ways}
         if not self._ways and indent in self._sure:

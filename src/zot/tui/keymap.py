@@ -49,7 +49,6 @@ PROGRAM: dict[str, tuple[str, ...]] = {
     "search-history": ("ctrl+r",),
     "external-editor": ("ctrl+g",),
     "pager": ("f2", "pageup"),
-    "paste": ("ctrl+v",),
 }
 EDITOR_ACTIONS = frozenset(EDITOR)
 ACTIONS = {**EDITOR, **PROGRAM}

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -331,3 +332,26 @@ def test_what_was_sent_is_in_the_history_of_the_next_session(at_terminal):
     again.until("scripted")
     again.type("\x1b[A")
     again.until("❯ sent long ago")
+
+
+def test_vis_keys_for_who_wants_them(at_terminal):
+    program = at_terminal(HELLO, "--vi")
+    program.until("scripted")
+    program.type("one two")
+    program.until("❯ one two")
+    program.type("\x1b")
+    program.until(": one two")
+    program.type("bdwiA ")
+    program.until("❯ one A")
+    program.type("\r")
+    program.until("Hello")
+
+
+def test_a_terminal_that_does_not_read_delays_nothing_and_the_end_comes(at_terminal):
+    turns = [{"text": [f"line {number} {'x' * 60}\n\n" for number in range(3000)]}]
+    program = at_terminal(turns, "go on")
+    program.until("line")
+    time.sleep(1.0)  # nobody reads: the pty is full
+    program.process.send_signal(signal.SIGTERM)
+    assert program.process.wait(15) == 128 + signal.SIGTERM
+    assert program.is_restored()

@@ -4,6 +4,7 @@ to a host the user did not name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -24,14 +25,28 @@ class AuthAnswer(Struct, frozen=True):
     """Empty when the answer was no JSON object."""
 
 
-def post(url: str, fields: dict[str, str], body: Literal["form", "json"]) -> AuthAnswer:
-    """Raises AuthError when the server cannot be reached."""
+def post(
+    url: str,
+    fields: Mapping[str, Json],
+    body: Literal["form", "json"],
+    more: Mapping[str, str] | None = None,
+) -> AuthAnswer:
+    """`more` headers may go along. Raises AuthError when the server cannot be reached."""
     if body == "json":
         data, kind = msgspec.json.encode(fields), "application/json"
     else:
         data, kind = urlencode(fields).encode(), "application/x-www-form-urlencoded"
-    headers = {"content-type": kind, "accept": "application/json"}
+    return _ask(url, {"content-type": kind, **(more or {})}, data)
+
+
+def get(url: str) -> AuthAnswer:
+    """Raises AuthError when the server cannot be reached."""
+    return _ask(url, {}, None)
+
+
+def _ask(url: str, more: Mapping[str, str], data: bytes | None) -> AuthAnswer:
     host = url.partition("://")[2].partition("/")[0]
+    headers = {"accept": "application/json", **more}
     try:
         with open_url(host, url, headers=headers, body=data, seconds=SECONDS) as answer:
             return AuthAnswer(answer.status, _object(answer.read_all(MAX_ANSWER)))

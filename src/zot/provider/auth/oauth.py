@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -47,6 +47,14 @@ class AuthServer(Struct, frozen=True, kw_only=True):
     """Where the server shows the code to people who paste it; empty: the callback's address."""
     params: dict[str, str] = {}
     """More parameters of the authorization page."""
+    token_params: dict[str, str] = {}
+    """More fields of every request for a token."""
+    issuer: str = ""
+    """Who the answer of the authorization page must say it is from, if it says."""
+    issuer_needed: bool = False
+    """It always says so: an answer without is somebody else's."""
+    secret_in_header: bool = False
+    """The client's id and secret travel in the header, not in the fields."""
     key_field: str = ""
     """The answer's field with a key that does not expire, where no token is given."""
     needs_client_id: bool = True
@@ -284,7 +292,7 @@ def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -
         if left is None or left >= margin:
             return token  # another process was faster
         try:
-            fresh = _refresh(server_of(provider, home), token)
+            fresh = renewed(server_of(provider, home), token)
         except AuthError as error:
             if left > 0:
                 return token
@@ -296,7 +304,8 @@ def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -
         return fresh
 
 
-def _refresh(server: AuthServer, token: Token) -> Token:
+def renewed(server: AuthServer, token: Token) -> Token:
+    """A new token for one that ends. Raises AuthError."""
     if not token.refresh_token:
         raise AuthError("it cannot be renewed")
     fields = {
@@ -318,7 +327,13 @@ def _refresh(server: AuthServer, token: Token) -> Token:
 
 
 def _ask(server: AuthServer, fields: dict[str, str]) -> AuthAnswer:
-    answer = post(server.token_url, _filled(fields), server.body)
+    fields = {**fields, **server.token_params}
+    headers: dict[str, str] = {}
+    if server.secret_in_header and server.client_secret:
+        pair = f"{quote(server.client_id, safe='')}:{quote(server.client_secret, safe='')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        fields = {**fields, "client_id": "", "client_secret": ""}
+    answer = post(server.token_url, _filled(fields), server.body, headers)
     _check(answer)
     return answer
 

@@ -103,12 +103,18 @@ class CallbackPage:
     """Waits for the code that an OAuth server sends back through the browser."""
 
     def __init__(self, server: AuthServer) -> None:
+        self._server = server
         self._path = server.callback_path
         self._code = ""
         self._problem = ""
         self._arrived = threading.Event()
         self._http = LoginServer(self._answer, server.callback_host, server.callback_port)
         self.attempt: Attempt = begin(server, self._http.url + self._path)
+
+    def begin(self, server: AuthServer) -> None:
+        """Go on with what is known of the server only now: before anybody sees the page."""
+        self._server = server
+        self.attempt = begin(server, self._http.url + self._path)
 
     def wait(self, cancel: Cancel, seconds: float = WAIT_SECONDS) -> str:
         """The code.
@@ -132,6 +138,11 @@ class CallbackPage:
     def close(self) -> None:
         self._http.close()
 
+    def _is_from(self, issuer: str) -> bool:
+        if not issuer:
+            return not self._server.issuer_needed
+        return not self._server.issuer or issuer == self._server.issuer
+
     def _answer(self, query: Query) -> WebPage:
         if query.method != "GET" or query.path != self._path:
             return refusal(404, "There is nothing here.")
@@ -139,6 +150,10 @@ class CallbackPage:
             return refusal(410, "This login is over.")
         if not same(query.fields.get("state", ""), self.attempt.state):
             return refusal(403, "This answer belongs to another login.")
+        if not self._is_from(query.fields.get("iss", "")):
+            self._problem = "the answer comes from another OAuth server than the one that was asked"
+            self._arrived.set()
+            return refusal(403, "This answer is from another server.")
         if "error" in query.fields:
             self._problem = f"the OAuth server refused: {query.fields['error'][:200]}"
             self._arrived.set()

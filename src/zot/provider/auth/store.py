@@ -61,6 +61,8 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     api_key_command: KeyCommand | None = None
     keyring: bool = False
     base_url: str = ""
+    details: dict[str, Json] = {}
+    """What else it takes to renew it; only whoever wrote it knows what."""
 
 
 class AuthFile:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
+    from zot.tui.vi import ViKeys
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
@@ -99,7 +100,9 @@ class App(RuntimeClient):
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
+        self.completion = Completion(self)
         self._actions: dict[str, Callable[[], object]] = {
+            "complete": self.completion.reopen,
             "take-back": self._take_back,
             "stop": self._stop,
             "interrupt": self._interrupt,
@@ -108,12 +111,13 @@ class App(RuntimeClient):
             "redraw": loop.redraw,
         }
         self._themes: ThemeChoice | None = None
+        self.vi: ViKeys | None = None
+        """Set where the person wants vi's keys."""
         self.history: History | None = None
         self.draft: Draft | None = None
         self._draft_due = 0.0
         """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
-        self.completion = Completion(self)
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -373,7 +377,8 @@ class App(RuntimeClient):
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         layout = self.editor.layout(max(2, columns - 3), height)
-        marks: list[Line] = [(("prompt", "❯ "),), *[(("", "  "),)] * (len(layout.rows) - 1)]
+        mark = ("dim", ": ") if self.vi is not None and not self.vi.inserts else ("prompt", "❯ ")
+        marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
         lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
         return lines, (layout.row, 2 + layout.column)
 
@@ -402,7 +407,8 @@ class App(RuntimeClient):
             case name if self.completion.is_open and self.completion.key(name):
                 pass
             case _:
-                self._type(key)
+                if self.vi is None or not self.vi.key(key, self.editor):
+                    self._type(key)
                 self.completion.update()
                 self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
 
@@ -471,7 +477,7 @@ class App(RuntimeClient):
             case "pager" | "unfold":
                 screens.open_pager(self, unfold=action == "unfold")
             case _:
-                pass  # completion and pasting have no meaning here
+                pass  # a key of a later version's file
 
     def _stop(self) -> bool:
         return self.built is not None and self.built.abort()
@@ -493,6 +499,8 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        if self.vi is not None:
+            self.vi.sent()
         if self.history is not None:
             self.history.add(text)
         if self.draft is not None:

@@ -47,6 +47,10 @@ class Completion:
         self._items = []
         self._closed_for = self._app.editor.text
 
+    def reopen(self) -> None:
+        """Once more, also for a word that it was closed for."""
+        self._closed_for = ""
+
     def update(self) -> None:
         """After the text or the cursor changed."""
         editor = self._app.editor

@@ -101,6 +101,10 @@ def load(app: App, cwd: str = "") -> None:
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
         _dress(app, options.theme or "terminal", plan.setup.cwd)
+        if options.vi:
+            from zot.tui.vi import ViKeys  # few want it
+
+            app.vi = app.vi or ViKeys()
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
         approval = None

@@ -1,0 +1,54 @@
+"""Server-sent events as MCP uses them: data, with the id and the pause that a reconnect needs."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from zot.errors import McpError
+
+MAX_EVENT = 16 * 1024 * 1024
+
+
+class ServerEvent(Struct, frozen=True):
+    data: bytes
+    id: str | None = None
+    retry: float | None = None
+    """Seconds to wait before the stream is asked for again."""
+
+
+class EventReader:
+    """Takes a body in pieces cut anywhere, and gives the events that are complete."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._after_cr = False
+
+    def feed(self, piece: bytes) -> list[ServerEvent]:
+        """The events that end within this piece. Raises McpError when one has no end."""
+        if self._after_cr and piece.startswith(b"\n"):
+            piece = piece[1:]  # the other half of a CRLF
+        self._after_cr = piece.endswith(b"\r")
+        plain = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *blocks, self._held = (self._held + plain).split(b"\n\n")
+        if len(self._held) > MAX_EVENT:
+            raise McpError(f"it sent an event of more than {MAX_EVENT} bytes")
+        return [event for block in blocks if (event := _event(block)) is not None]
+
+
+def _event(block: bytes) -> ServerEvent | None:
+    data: list[bytes] = []
+    id: str | None = None
+    retry: float | None = None
+    for line in block.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match field:
+            case b"data":
+                data.append(value)
+            case b"id" if b"\0" not in value:
+                id = value.decode("utf-8", "replace")
+            case b"retry" if value.isdigit() and len(value) < 10:
+                retry = int(value) / 1000
+    if not data and id is None and retry is None:
+        return None
+    return ServerEvent(b"\n".join(data), id, retry)

@@ -1,0 +1,371 @@
+"""A link to a server by streamable HTTP: one POST a message, answered by JSON or by a stream.
+
+No redirect is followed: a token goes nowhere but to the address that was configured.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Protocol
+
+from msgspec import Raw, Struct
+
+from zot.cancel import Cancel
+from zot.children.logfile import LogFile
+from zot.errors import Cancelled, ConfigError, McpError, ProviderError
+from zot.jsonrpc import (
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    notification_line,
+    read_message,
+    request_line,
+    result_line,
+)
+from zot.mcp.config import ServerConfig
+from zot.mcp.connection import header_value
+from zot.mcp.events import EventReader, ServerEvent
+from zot.mcp.link import (
+    PROGRESS,
+    LinkHandler,
+    LinkRequest,
+    McpFault,
+    McpGone,
+    McpLogin,
+    McpSessionLost,
+    McpTimeout,
+    Patience,
+    progress_token,
+    result_of,
+)
+from zot.mcp.protocol import MODERN
+from zot.provider.address import is_loopback, parse_url, split_query
+from zot.provider.http import Http, HttpAnswer
+from zot.provider.types import Json
+
+MAX_BODY = 16 * 1024 * 1024
+NOTICE_SECONDS = 10.0
+HTTP_ERROR = -32000
+MAX_RECONNECTS = 5
+LONGEST_PAUSE = 10.0
+ACCEPT = "application/json, text/event-stream"
+
+
+class HttpAuth(Protocol):
+    """Who a server is told we are."""
+
+    def header(self, cancel: Cancel) -> str:
+        """What to send as `Authorization`; empty: nothing."""
+        ...
+
+    def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+        """The server refused; True: something changed, and it should be asked again.
+
+        Raises:
+            McpLogin: the user has to log in.
+        """
+        ...
+
+
+class StreamPlace(Struct):
+    """Where an answer that comes as a stream was, for a reconnect."""
+
+    last_id: str | None = None
+    pause: float = 1.0
+
+
+class HttpLink:
+    """Raises ConfigError for an address that must not be used."""
+
+    is_http = True
+
+    def __init__(
+        self, config: ServerConfig, log: LogFile, handler: LinkHandler, auth: HttpAuth | None
+    ) -> None:
+        base, query = split_query(config.url)
+        address = parse_url(base)
+        if address.scheme != "https" and not is_loopback(address.host):
+            raise ConfigError(f"{config.url!r}: an address that is not on this machine needs https")
+        self._path = "/" + base.partition("://")[2].partition("/")[2] + query
+        self._http = Http(f"MCP server {config.name}", base, idle_seconds=3_600.0)
+        self._own_headers = {name.lower(): value for name, value in config.headers.items()}
+        self._name = config.name
+        self._log = log
+        self._handler = handler
+        self._auth = auth
+        self._ids = count(1)
+        self._session = ""
+        self._version = ""
+        self._closed = Cancel()
+        self._threads: list[threading.Thread] = []
+
+    # --- Link --------------------------------------------------------------------------------
+
+    def is_alive(self) -> bool:
+        return not self._closed.is_set()
+
+    def request(self, ask: LinkRequest) -> Raw:
+        id = next(self._ids)
+        body = request_line(id, ask.method, ask.params)
+        try:
+            with _limited(ask, self._closed) as cancel:
+                return self._exchange(ask, id, body, cancel)
+        except (Cancelled, McpTimeout):
+            if self._version != MODERN and not ask.quiet:
+                self._later(
+                    lambda: self.notify("notifications/cancelled", {"requestId": id}), "cancel"
+                )
+            raise
+
+    def notify(self, method: str, params: dict[str, Json]) -> None:
+        self._post_quietly(notification_line(method, params), method)
+
+    def listen(self, method: str, params: dict[str, Json]) -> None:
+        """Without a method: the stream of a server with sessions."""
+        self._later(lambda: self._listen(method, params), "listen")
+
+    def last_words(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        if self._session and not self._closed.is_set():
+            self._quietly(lambda: self._send("DELETE", None, {}, _short()))
+        self._closed.set()
+        for thread in self._threads:
+            thread.join(5)
+        self._http.close()
+
+    # --- one request -------------------------------------------------------------------------
+
+    def _exchange(self, ask: LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
+        self._version = ask.version
+        headers = {**self._headers(ask.method, ask.params), **_plain(ask.headers)}
+        stream = StreamPlace()
+        with self._opened("POST", body, headers, cancel) as answer:
+            if session := answer.headers.get("mcp-session-id"):
+                self._session = session
+            result = self._read(answer, ask, id, stream)
+        for _ in range(MAX_RECONNECTS):
+            if result is not None:
+                return result
+            if stream.last_id is None:
+                break
+            cancel.sleep(min(stream.pause, LONGEST_PAUSE))
+            resumed = {**self._headers("", {}), "last-event-id": stream.last_id}
+            with self._opened("GET", None, resumed, cancel) as answer:
+                result = self._read(answer, ask, id, stream)
+        if result is None:
+            raise McpGone("it ended its answer before the result")
+        return result
+
+    @contextmanager
+    def _opened(
+        self, method: str, body: bytes | None, headers: dict[str, str], cancel: Cancel
+    ) -> Iterator[HttpAnswer]:
+        """An answer that is a success. Raises McpError, Cancelled."""
+        for _ in range(3):
+            with self._answered(method, body, headers, cancel) as answer:
+                if answer.status not in (401, 403):
+                    self._check(answer)
+                    yield answer
+                    return
+                challenge = answer.headers.get("www-authenticate", "")
+                refused = self._refusal(answer)
+            # Outside of the exchange: what follows may take as long as a person.
+            if self._auth is None or not self._auth.challenged(answer.status, challenge, cancel):
+                raise refused
+        raise McpLogin(f"the server refuses the login; run `zot mcp login {self._name}`")
+
+    @contextmanager
+    def _answered(
+        self, method: str, body: bytes | None, headers: dict[str, str], cancel: Cancel
+    ) -> Iterator[HttpAnswer]:
+        headers = {**headers, **self._own_headers}
+        if self._auth is not None and (header := self._auth.header(cancel)):
+            headers["authorization"] = header
+        self._http.secret = headers.get("authorization", "").rpartition(" ")[2]
+        try:
+            with self._http.exchange(method, self._path, headers, body, cancel) as answer:
+                yield answer
+        except ProviderError as error:
+            raise McpGone(str(error)) from error
+
+    def _send(
+        self, method: str, body: bytes | None, headers: dict[str, str], ask: Patience
+    ) -> None:
+        cancel = Cancel()
+        timer = threading.Timer(ask.left, cancel.set)
+        timer.daemon = True
+        timer.start()
+        try:
+            with self._answered(method, body, {**self._headers("", {}), **headers}, cancel):
+                pass
+        finally:
+            timer.cancel()
+
+    def _headers(self, method: str, params: Mapping[str, Json]) -> dict[str, str]:
+        headers = {"accept": ACCEPT, "content-type": "application/json"}
+        if method != "initialize":
+            headers["mcp-protocol-version"] = self._version
+        if self._session:
+            headers["mcp-session-id"] = self._session
+        if self._version == MODERN and method:
+            headers["mcp-method"] = method
+            target = params.get("uri") if method == "resources/read" else params.get("name")
+            if method in ("tools/call", "prompts/get", "resources/read"):
+                headers["mcp-name"] = header_value(str(target))
+        return headers
+
+    def _check(self, answer: HttpAnswer) -> None:
+        """Raises McpError for an answer that is no success."""
+        if answer.status < 300:
+            return
+        if answer.status == 404 and self._session:
+            self._session = ""
+            raise McpSessionLost("its session has ended")
+        raise self._refusal(answer)
+
+    def _refusal(self, answer: HttpAnswer) -> McpError:
+        try:
+            body = answer.read_all(64 * 1024)
+        except ProviderError:
+            body = b""
+        match read_message(body):
+            case RpcAnswer(fault=RpcFault() as fault):
+                return McpFault(fault)
+        text = self._http.redact(body.decode("utf-8", "replace").strip())[:300] or answer.reason
+        if answer.status >= 500:
+            return McpGone(f"http {answer.status}: {text}")
+        return McpFault(RpcFault(HTTP_ERROR, f"http {answer.status}: {text}"))
+
+    # --- what comes back ---------------------------------------------------------------------
+
+    def _read(
+        self, answer: HttpAnswer, ask: LinkRequest, id: int, stream: StreamPlace
+    ) -> Raw | None:
+        """The result; None: the stream ended before it came."""
+        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "text/event-stream":
+            return self._result(answer.read_all(MAX_BODY + 1), ask, id)
+        for event in self._events(answer, stream):
+            if (result := self._result(event.data, ask, id)) is not None:
+                return result
+        return None
+
+    def _events(self, answer: HttpAnswer, stream: StreamPlace) -> Iterator[ServerEvent]:
+        reader = EventReader()
+        try:
+            while piece := answer.read():
+                for event in reader.feed(piece):
+                    stream.last_id = stream.last_id if event.id is None else event.id
+                    stream.pause = stream.pause if event.retry is None else event.retry
+                    if event.data.strip():
+                        yield event
+        except ProviderError:
+            if stream.last_id is None:
+                raise
+            # It was cut, and can be gone on with.
+
+    def _result(self, data: bytes, ask: LinkRequest, id: int) -> Raw | None:
+        """The result, if this is the answer; anything else is handed on."""
+        if len(data) > MAX_BODY:
+            raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
+        match read_message(data):
+            case RpcAnswer() as answer:
+                return result_of(answer) if answer.id in (id, str(id), None) else None
+            case RpcNotification(method, params) as notification:
+                if method == PROGRESS and ask.token and progress_token(params) == ask.token:
+                    ask.patience.extend()
+                    ask.progress(params)
+                else:
+                    self._handler.notified(notification)
+            case RpcRequest() as request:
+                self._handler.asked(request, lambda reply: self._reply(request, reply))
+            case RpcGarbage(fault):
+                raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
+        return None
+
+    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
+        make = fault_line if isinstance(answer, RpcFault) else result_line
+        self._post_quietly(make(request.id, answer), "")
+
+    # --- in the background -------------------------------------------------------------------
+
+    def _listen(self, method: str, params: dict[str, Json]) -> None:
+        """Read a stream of notifications until it ends."""
+        ask = LinkRequest(method, params, self._closed, Patience(10**6), version=self._version)
+        body = request_line(next(self._ids), method, params) if method else None
+        headers = self._headers(method, params)
+        if body is None:
+            headers["accept"] = "text/event-stream"
+        with self._answered(
+            "GET" if body is None else "POST", body, headers, self._closed
+        ) as answer:
+            kind = answer.headers.get("content-type", "")
+            if answer.status != 200 or not kind.startswith("text/event-stream"):
+                return  # it has none
+            for event in self._events(answer, StreamPlace()):
+                self._result(event.data, ask, 0)
+
+    def _post_quietly(self, body: bytes, method: str) -> None:
+        self._quietly(lambda: self._send("POST", body, self._headers(method, {}), _short()))
+
+    def _quietly(self, work: Callable[[], None]) -> None:
+        """Do what nobody waits for; a failure is only noted."""
+        try:
+            work()
+        except (McpError, ConfigError) as error:
+            self._log.note(str(error))
+        except Cancelled:
+            pass
+
+    def _later(self, work: Callable[[], None], job: str) -> None:
+        name = f"mcp-{self._name}-{job}"
+        thread = threading.Thread(target=self._quietly, args=(work,), name=name, daemon=True)
+        self._threads = [*(old for old in self._threads if old.is_alive()), thread]
+        thread.start()
+
+
+@contextmanager
+def _limited(ask: LinkRequest, closed: Cancel) -> Iterator[Cancel]:
+    """A signal that is set by the turn's, by the link's end, and when the patience is over.
+
+    Raises:
+        McpTimeout: that was it.
+        Cancelled: the turn was aborted.
+    """
+    cancel = Cancel()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(ask.patience.left or 0.001):
+            if not ask.patience.left:
+                cancel.set()
+                return
+
+    watcher = threading.Thread(target=watch, name="mcp-patience", daemon=True)
+    with ask.cancel.calling(cancel.set), closed.calling(cancel.set):
+        watcher.start()
+        try:
+            yield cancel
+        except Cancelled:
+            ask.cancel.check()
+            if closed.is_set():
+                raise McpGone("the server was stopped") from None
+            raise ask.timed_out() from None
+        finally:
+            over.set()
+
+
+def _short() -> Patience:
+    return Patience(NOTICE_SECONDS)
+
+
+def _plain(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

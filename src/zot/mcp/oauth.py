@@ -1,0 +1,409 @@
+"""OAuth 2.1 for servers by HTTP: find the authorization server, be known to it, log in, renew.
+
+What a server says about its login is a stranger's word: addresses must be https or on this
+machine, the issuer must be the one that was asked, and a token is only for the server it was got
+for.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.cancel import Cancel
+from zot.errors import AuthError
+from zot.files import locked
+from zot.mcp.config import OAuthConfig
+from zot.mcp.link import McpLogin
+from zot.provider.auth import oauth
+from zot.provider.auth.http import get, post
+from zot.provider.auth.oauth import AuthServer
+from zot.provider.auth.page import CallbackPage
+from zot.provider.auth.store import AuthFile, Credential, Token
+from zot.provider.types import Json
+
+MARGIN = 60.0
+"""Seconds before its end at which a token is renewed."""
+MAX_LOGINS = 3
+"""Times that one call may make the user log in, for more rights."""
+PREFIX = "mcp:"
+"""Of the names of such credentials in auth.json."""
+
+_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+ShowPage = Callable[[str], None]
+"""Lets the user see an address in a browser."""
+
+
+class Challenge(Struct, frozen=True):
+    """What a server says when it refuses."""
+
+    metadata: str = ""
+    scope: str = ""
+    error: str = ""
+
+
+class Login(Struct, frozen=True, omit_defaults=True):
+    """What is kept of a login, beside its token: enough to renew it."""
+
+    server: AuthServer
+    resource: str
+    registered: bool = False
+
+
+class _Metadata(Struct):
+    """RFC 8414, as far as it matters."""
+
+    issuer: str = ""
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    registration_endpoint: str = ""
+    scopes_supported: tuple[str, ...] | None = None
+    token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
+    code_challenge_methods_supported: tuple[str, ...] | None = None
+    client_id_metadata_document_supported: bool = False
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class _Resource(Struct):
+    """RFC 9728."""
+
+    resource: str = ""
+    authorization_servers: tuple[str, ...] = ()
+    scopes_supported: tuple[str, ...] | None = None
+
+
+# --- finding out -----------------------------------------------------------------------------
+
+
+def read_challenge(header: str) -> Challenge:
+    """What stands in `WWW-Authenticate`; whatever it is, never an error."""
+    if "bearer" not in header.lower():
+        return Challenge()
+    found = {
+        name.lower(): plain or re.sub(r"\\(.)", r"\1", quoted)
+        for name, quoted, plain in _PARAMETER.findall(header)
+    }
+    return Challenge(
+        found.get("resource_metadata", ""), found.get("scope", ""), found.get("error", "")
+    )
+
+
+def resource_addresses(url: str, named: str) -> list[str]:
+    """Where a server may describe its login."""
+    if named:
+        return [named]
+    parts = urlsplit(url)
+    root = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
+    path = parts.path.rstrip("/")
+    return [root + path, root] if path else [root]
+
+
+def issuer_addresses(issuer: str) -> list[str]:
+    """Where an authorization server may describe itself."""
+    parts = urlsplit(issuer)
+    root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    if not path:
+        return [
+            f"{root}/.well-known/oauth-authorization-server",
+            f"{root}/.well-known/openid-configuration",
+        ]
+    return [
+        f"{root}/.well-known/oauth-authorization-server{path}",
+        f"{root}/.well-known/openid-configuration{path}",
+        f"{root}{path}/.well-known/openid-configuration",
+    ]
+
+
+def covers(resource: str, url: str) -> bool:
+    """Whether a token for the resource is one for the server at this address."""
+    ours, theirs = urlsplit(url), urlsplit(resource)
+    same = (ours.scheme, ours.netloc.lower()) == (theirs.scheme, theirs.netloc.lower())
+    path = theirs.path.rstrip("/")
+    return same and (ours.path.rstrip("/") == path or f"{ours.path}/".startswith(f"{path}/"))
+
+
+def canonical(url: str) -> str:
+    """The address of a server, as a token names it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path}"
+
+
+def _fetched(addresses: Iterable[str], kind: type[Json]) -> Json:
+    """The first of them that answers with what is asked for; None: none does."""
+    for address in addresses:
+        oauth.check_url(address)
+        answer = get(address)
+        if answer.status == 200 and answer.fields:
+            try:
+                return msgspec.convert(answer.fields, kind)
+            except msgspec.ValidationError as error:
+                raise AuthError(f"{address!r} makes no sense: {error}") from error
+    return None
+
+
+class Found(Struct, frozen=True):
+    """What is known about a login before it begins."""
+
+    metadata: _Metadata
+    resource: str
+    """Empty: an old server, which knows no resources."""
+    scopes: tuple[str, ...] | None
+
+
+def discover(url: str, challenge: Challenge) -> Found:
+    """Find the authorization server of a server.
+
+    Raises:
+        AuthError: there is none, or what it says contradicts itself.
+    """
+    resource = _fetched(resource_addresses(url, challenge.metadata), _Resource)
+    if resource is None:
+        return _discover_old(url)
+    if resource.resource and not covers(resource.resource, url):
+        raise AuthError(
+            f"the server describes the login of another one: {resource.resource!r}, not {url!r}"
+        )
+    if not resource.authorization_servers:
+        raise AuthError("the server names no authorization server")
+    issuer = resource.authorization_servers[0]
+    metadata = _fetched(issuer_addresses(issuer), _Metadata)
+    if metadata is None:
+        raise AuthError(f"the authorization server {issuer!r} does not describe itself")
+    if metadata.issuer != issuer:
+        raise AuthError(f"the authorization server {issuer!r} says that it is {metadata.issuer!r}")
+    if "S256" not in (metadata.code_challenge_methods_supported or ()):
+        raise AuthError(f"the authorization server {issuer!r} does not offer PKCE")
+    return Found(metadata, resource.resource or canonical(url), resource.scopes_supported)
+
+
+def _discover_old(url: str) -> Found:
+    """Servers of 2025-03-26 are their own authorization server, perhaps without a word about it."""
+    parts = urlsplit(url)
+    root = f"{parts.scheme}://{parts.netloc}"
+    metadata = _fetched(issuer_addresses(root), _Metadata)
+    if metadata is None:
+        metadata = _Metadata(root, f"{root}/authorize", f"{root}/token", f"{root}/register")
+    return Found(metadata, "", metadata.scopes_supported)
+
+
+# --- being known -----------------------------------------------------------------------------
+
+
+def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
+    """Make ourselves known to an authorization server. Raises AuthError."""
+    if not metadata.registration_endpoint:
+        raise AuthError(
+            "the authorization server wants a client id of your own: register one, and put it into "
+            'the entry of the server, as "oauth": {"client_id": "..."}'
+        )
+    oauth.check_url(metadata.registration_endpoint)
+    methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
+    wanted = next(m for m in ("none", "client_secret_basic", "client_secret_post") if m in methods)
+    asked = {
+        "client_name": "zot",
+        "application_type": "native",
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": wanted,
+    }
+    answer = post(metadata.registration_endpoint, asked, "json")
+    if answer.status >= 400 or not isinstance(answer.fields.get("client_id"), str):
+        raise AuthError(f"the authorization server does not let zot register ({answer.status})")
+    return answer.fields
+
+
+def _client(
+    found: Found, own: OAuthConfig, known: Login | None, redirect: str
+) -> tuple[str, str, str]:
+    """Our id, secret and way to show it, for an authorization server."""
+    metadata = found.metadata
+    methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
+    if own.client_id:
+        basic = "client_secret_basic" in methods
+        return own.client_id, own.client_secret, "basic" if basic else "post"
+    if own.client_metadata_url and metadata.client_id_metadata_document_supported:
+        return own.client_metadata_url, "", "none"
+    if known is not None and known.registered and known.server.issuer == metadata.issuer:
+        server = known.server
+        way = "basic" if server.secret_in_header else "post"
+        return server.client_id, server.client_secret, way
+    fields = _registered(metadata, redirect)
+    secret = str(fields.get("client_secret") or "")
+    way = str(fields.get("token_endpoint_auth_method") or "client_secret_basic")
+    return str(fields["client_id"]), secret, way.removeprefix("client_secret_")
+
+
+# --- logging in ------------------------------------------------------------------------------
+
+
+def log_in(
+    url: str,
+    challenge: Challenge,
+    own: OAuthConfig,
+    known: Login | None,
+    scopes: Iterable[str],
+    show: ShowPage,
+    cancel: Cancel,
+) -> tuple[Login, Token]:
+    """Let the user log in to a server. `scopes` are those of before, which stay.
+
+    Raises:
+        AuthError: it did not work out.
+        Cancelled: it was given up.
+    """
+    found = discover(url, challenge)
+    server = _server_of(found, challenge, own, scopes)
+    port = own.callback_port or _known_port(known)
+    try:
+        page = CallbackPage(replace(server, callback_port=port))
+    except AuthError:
+        page = CallbackPage(replace(server, callback_port=0))
+    with closing(page):
+        redirect = page.attempt.redirect_uri
+        client_id, secret, way = _client(found, own, known, redirect)
+        server = replace(
+            server,
+            client_id=client_id,
+            client_secret="" if way == "none" else secret,
+            secret_in_header=way == "basic",
+            callback_port=int(urlsplit(redirect).port or 0),
+        )
+        page.begin(server)
+        show(page.attempt.url)
+        code = page.wait(cancel)
+        credential = oauth.exchange(server, page.attempt, code)
+    if credential.oauth is None:
+        raise AuthError("the authorization server gave no token")
+    return Login(server, url, not own.client_id), credential.oauth
+
+
+def _server_of(
+    found: Found, challenge: Challenge, own: OAuthConfig, scopes: Iterable[str]
+) -> AuthServer:
+    metadata = found.metadata
+    for address in (metadata.authorization_endpoint, metadata.token_endpoint):
+        if not address:
+            raise AuthError("the authorization server does not say where to log in")
+        oauth.check_url(address)
+    wanted = own.scopes or tuple(challenge.scope.split()) or found.scopes or ()
+    resource = {"resource": found.resource} if found.resource else {}
+    return AuthServer(
+        authorize_url=metadata.authorization_endpoint,
+        token_url=metadata.token_endpoint,
+        scopes=tuple(dict.fromkeys((*scopes, *wanted))),
+        params=resource,
+        token_params=resource,
+        issuer=metadata.issuer,
+        issuer_needed=metadata.authorization_response_iss_parameter_supported,
+    )
+
+
+def _known_port(known: Login | None) -> int:
+    return known.server.callback_port if known is not None and known.registered else 0
+
+
+# --- for a link ------------------------------------------------------------------------------
+
+
+class LoginFile:
+    """The logins in auth.json, one for each address: the file whose texts are kept out of all
+    that zot shows."""
+
+    def __init__(self, home: str) -> None:
+        self._file = AuthFile(home)
+
+    def get(self, url: str) -> tuple[Login | None, Token | None]:
+        """Raises AuthError when the file is broken."""
+        credential = self._file.get(PREFIX + canonical(url))
+        if credential is None:
+            return None, None
+        try:
+            return msgspec.convert(credential.details, Login), credential.oauth
+        except msgspec.ValidationError:
+            return None, credential.oauth
+
+    def put(self, url: str, login: Login, token: Token) -> None:
+        kept: dict[str, Json] = msgspec.to_builtins(login)
+        self._file.put(PREFIX + canonical(url), Credential(oauth=token, details=kept))
+
+    def remove(self, url: str) -> bool:
+        return self._file.remove(PREFIX + canonical(url))
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+
+class McpAuth:
+    """The login of one server (http.HttpAuth). Without `show` nobody can log in here: whoever
+    must is told how."""
+
+    def __init__(
+        self, name: str, url: str, own: OAuthConfig, home: str, show: ShowPage | None = None
+    ) -> None:
+        self._name = name
+        self._url = url
+        self._own = own
+        self._file = LoginFile(home)
+        self._show = show
+        self._logins = 0
+        self._renewed = False
+
+    def header(self, cancel: Cancel) -> str:
+        login, token = self._file.get(self._url)
+        if token is None:
+            return ""
+        left = token.seconds_left(time.time())
+        if left is not None and left < MARGIN and login is not None:
+            token = self._renew() or token
+        return f"Bearer {token.access_token}"
+
+    def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+        said = read_challenge(challenge)
+        if status == 403 and said.error != "insufficient_scope":
+            return False
+        if status == 401 and not self._renewed and self._renew() is not None:
+            self._renewed = True
+            return True
+        if self._show is None:
+            raise McpLogin(f"it wants a login: run `zot mcp login {self._name}`")
+        if self._logins >= MAX_LOGINS:
+            raise McpLogin("it wants another login again and again")
+        self._logins += 1
+        self.log_in(said, cancel)
+        return True
+
+    def log_in(self, challenge: Challenge, cancel: Cancel) -> None:
+        """Let the user log in, whatever there was before. Raises McpLogin, Cancelled."""
+        assert self._show is not None  # whoever calls this has a browser
+        try:
+            login, token = self._file.get(self._url)
+            before = (token.scope.split() if token is not None else []) or (
+                login.server.scopes if login is not None else ()
+            )
+            kept = before if challenge.error == "insufficient_scope" else ()
+            login, token = log_in(self._url, challenge, self._own, login, kept, self._show, cancel)
+            self._file.put(self._url, login, token)
+        except AuthError as error:
+            raise McpLogin(f"the login failed: {error}") from error
+
+    def _renew(self) -> Token | None:
+        """A new token by the refresh token; one process at a time. None: it cannot be had."""
+        with locked(self._file.path + ".mcp"):
+            login, token = self._file.get(self._url)
+            if login is None or token is None or not token.refresh_token:
+                return None
+            try:
+                fresh = oauth.renewed(login.server, token)
+            except AuthError:
+                return None
+            self._file.put(self._url, login, fresh)
+            return fresh

@@ -1,0 +1,177 @@
+"""Where an old text, its new text and the file differ in blank lines: which ones are meant.
+
+Also how two texts are aligned, which everything here and in rewrite.py stands on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cached_property
+
+from zot.tools.lenient import key
+
+MAX_COMPARED = 4_000_000
+"""Lines (or words) of one side times those of the other that are aligned; more count as all new."""
+
+Opcode = tuple[str, int, int, int, int]
+
+
+class Unclear(Exception):
+    """The place is known, but not what to write there; the text says why."""
+
+
+NOWHERE = -1
+
+
+class Gaps:
+    """Blank lines that the file has and the old text has not, or the other way round: carries
+    them over to the new text where it is clear which ones they are there."""
+
+    def __init__(self, olds: list[str], news: list[str]) -> None:
+        self._olds, self._news = olds, news
+        self._changed: dict[int, list[str]] = {}
+        """New blank lines, by the number of the new line before which they stand."""
+
+    def change(self, above: int, below: int, lines: list[str]) -> None:
+        """Between these two lines of the old text the file has the blank `lines`."""
+        where = {self._where(above, below, len(lines), links) for links in self._links}
+        if len(where) > 1:
+            raise Unclear("blank lines differ where lines were moved")
+        for at in where - {NOWHERE}:
+            self._changed[at] = lines
+
+    def _where(self, above: int, below: int, size: int, links: dict[int, int]) -> int:
+        """The new line whose blank lines before it are to be changed."""
+        start, end = links.get(above), links.get(below)
+        if start == end == NOWHERE:
+            # Both lines are gone, and what is between them too; or is one of them there again?
+            if {key(self._olds[at]) for at in (above, below)} & set(map(key, self._news)):
+                raise Unclear("blank lines differ beside a line that is there several times")
+            return NOWHERE
+        if start is None or end is None or NOWHERE in (start, end) or end <= start:
+            return self._beside(above, below, size)
+        if any(map(key, self._news[start + 1 : end])):
+            return self._around_added(start, end, below - above - 1, size)
+        there = end - start - 1
+        if there == below - above - 1:
+            return end
+        sure = self._only(above) or self._only(below)
+        if there == size and (sure or (self._stays(above, start) and self._stays(below, end))):
+            return NOWHERE
+        raise Unclear("old text, new text and file differ in their blank lines")
+
+    def _around_added(self, start: int, end: int, old: int, size: int) -> int:
+        """Lines were added in the midst of the blank lines. Those of the old text are above or
+        below them: told by how many there are, if only one side can be meant."""
+        words = [at for at in range(start, end + 1) if key(self._news[at])]
+        above, below = words[1] - start - 1, end - words[-2] - 1
+        if above == old and below not in (old, size):
+            return words[1]
+        if below == old and above not in (old, size):
+            return end
+        if old not in (above, below) and size in (above, below):
+            return NOWHERE
+        raise Unclear("blank lines differ where lines are added")
+
+    def _beside(self, above: int, below: int, size: int) -> int:
+        """Only one of the two lines is still there: the blank lines beside it are meant, if the
+        new text has as many nowhere else among its own lines."""
+        old = below - above - 1
+        for at, other, step in ((above, below, 1), (below, above, -1)):
+            if not self._only(at) or self._only(other):
+                continue
+            edge = self._anchors[at]
+            beside, *others = self._gaps_from(edge, step)
+            if others and beside == old and old not in others:
+                return edge if step == -1 else edge + beside + 1
+            if others and beside == size and old not in others:
+                return NOWHERE
+        raise Unclear("blank lines differ where lines are added or taken away")
+
+    def _gaps_from(self, edge: int, step: int) -> list[int]:
+        """How many blank lines there are beside a new line, and between those that follow up to
+        the next one that the old text has too."""
+        gaps = [0]
+        line = edge + step
+        while 0 <= line < len(self._news) and line not in self._anchored:
+            if key(self._news[line]):
+                gaps.append(0)
+            else:
+                gaps[-1] += 1
+            line += step
+        return gaps
+
+    def _stays(self, old: int, new: int) -> bool:
+        return key(self._olds[old]) == key(self._news[new])
+
+    def _only(self, at: int) -> bool:
+        """Whether a line of the old text is in both texts, once in each."""
+        return at in self._anchors
+
+    @cached_property
+    def _anchors(self) -> dict[int, int]:
+        """The new line of each old one that is in both texts, once in each."""
+        olds, news = ([key(line) for line in lines] for lines in (self._olds, self._news))
+        once = {text for text in olds if text and olds.count(text) == news.count(text) == 1}
+        return {at: news.index(text) for at, text in enumerate(olds) if text in once}
+
+    @cached_property
+    def _anchored(self) -> set[int]:
+        return set(self._anchors.values())
+
+    @cached_property
+    def _links(self) -> list[dict[int, int]]:
+        """The new line for each old one. Aligned in several ways, which must lead to the same:
+        with blank lines and without, from the beginning and from the end."""
+        olds = [at for at, line in enumerate(self._olds) if key(line)]
+        news = [at for at, line in enumerate(self._news) if key(line)]
+        everything = list(range(len(self._olds))), list(range(len(self._news)))
+        ways = [everything, (olds, news)]
+        return [self._linked(a[::step], b[::step]) for a, b in ways for step in (1, -1)]
+
+    def _linked(self, olds: list[int], news: list[int]) -> dict[int, int]:
+        links: dict[int, int] = {}
+        codes = opcodes([self._olds[at] for at in olds], [self._news[at] for at in news])
+        for tag, i1, i2, j1, j2 in codes:
+            mine = [at for at in olds[i1:i2] if key(self._olds[at])]
+            theirs = [at for at in news[j1:j2] if key(self._news[at])]
+            if tag == "delete":
+                links |= dict.fromkeys(mine, NOWHERE)
+            elif len(mine) == len(theirs):
+                links |= zip(mine, theirs, strict=True)
+            elif len(mine) > 1 and theirs:
+                links |= {mine[0]: theirs[0], mine[-1]: theirs[-1]}
+        return links | self._anchors
+
+    def lines(self) -> list[str]:
+        result: list[str] = []
+        for at, line in enumerate(self._news):
+            if at in self._changed:
+                while result and not key(result[-1]):
+                    result.pop()
+                result += self._changed[at]
+            result.append(line)
+        return result
+
+
+def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
+    """How to get from one to the other; lines that both ends share are not looked at twice."""
+    head, most = 0, min(len(old), len(new))
+    while head < most and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    a, b = old[head : len(old) - tail], new[head : len(new) - tail]
+    codes: list[Opcode] = [("equal", 0, head, 0, head)] if head else []
+    if not a or not b or len(a) * len(b) > MAX_COMPARED:
+        tag = "replace" if a and b else "delete" if a else "insert"
+        codes += [(tag, head, head + len(a), head, head + len(b))] if a or b else []
+    else:
+        matcher = difflib.SequenceMatcher(None, a, b, autojunk=len(a) * len(b) > 250_000)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            codes.append((tag, head + i1, head + i2, head + j1, head + j2))
+    if tail:
+        codes.append(("equal", len(old) - tail, len(old), len(new) - tail, len(new)))
+    return codes

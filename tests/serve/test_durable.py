@@ -70,12 +70,13 @@ def results(zot: Zot) -> list[str]:
     return [b["content"][0]["text"] for b in blocks if b["type"] == "tool_result"]
 
 
-def killed_in_bash(durable: Durable, **fields: object) -> None:
-    """A run that is killed while its second command waits for a pipe."""
+def killed_in_bash(durable: Durable, *behind: str, **fields: object) -> None:
+    """A run that is killed while its second command waits for a pipe; `behind` are more steps."""
     gate = durable.gate()
     script = [
         tool("bash", command="echo one >> log"),
         tool("bash", command=f"echo two >> log; cat {gate.name}"),
+        *behind,
         "say:finished",
     ]
     zot = durable.start()
@@ -112,9 +113,11 @@ def test_the_model_is_told_of_a_command_that_may_have_taken_effect(durable):
 
 
 def test_a_prompt_is_not_run_twice_under_one_name(durable):
-    killed_in_bash(durable, run="job-1")
+    later = durable.gate("later")
+    killed_in_bash(durable, tool("bash", command="cat later"), run="job-1")
     with durable.start() as zot:
-        answer = zot.data("prompt", message="ignored", run="job-1", id="again")
+        with later.open("w"):  # it goes on, and waits here
+            answer = zot.data("prompt", message="ignored", run="job-1", id="again")
         assert answer == {"started": True, "run": "job-1", "resumed": True}
         assert zot.until("done")[-1]["prompt_id"] == "again"
         asked = len(durable.server.requests)

@@ -318,6 +318,7 @@ def session_rows(python: str) -> str:
         f"{seen['open_seconds']:.2f} s with at most {peak:.0f} MB, {peak / built:.2f} times what "
         f"the messages take by themselves; one more row costs {seen['append_us']:.0f} µs.\n"
         "\nHow the costs grow with turns, runtimes, output and files: [growth.md](growth.md).\n"
+        "\nMany agents in one process: [agents.md](agents.md).\n"
     )
 
 

@@ -23,6 +23,10 @@ BUFFER_LIMIT = 8 * 1024 * 1024
 """Bytes that may wait for a client that does not read, before the turn is slowed down."""
 LEAST_SHARE = 16 * 1024
 """Of them, what each of many writers may have waiting at the very least."""
+FEW = 8
+"""Writers up to which one may write itself: of many, each would keep the others waiting."""
+GATHER = 0.002
+"""Seconds in which the lines of many writers gather, to be written in one go."""
 AT_A_TURN = 64 * 1024
 """Bytes that one of several writers has written before the next one's turn comes."""
 OVERFULL = 4 * BUFFER_LIMIT
@@ -200,6 +204,7 @@ class LineWriter:
         self._room = threading.Condition(self._lock)
         self._own = Lane(self)
         self._lanes = [self._own]
+        self._direct = True
         self._busy: list[Lane] = []
         """Those with lines that wait, in the order of their turns."""
         self._size = 0
@@ -225,7 +230,12 @@ class LineWriter:
             if self._closed:
                 return
             # A pipe that polls as writable takes this much whole, without blocking.
-            if self._asleep and len(data) <= select.PIPE_BUF and self._write_now(data):
+            if (
+                self._direct
+                and self._asleep
+                and len(data) <= select.PIPE_BUF
+                and self._write_now(data)
+            ):
                 return
             lane = lane or self._own
             if not lane.waiting:
@@ -241,11 +251,13 @@ class LineWriter:
         lane = Lane(self)
         with self._lock:
             self._lanes.append(lane)
+            self._direct = len(self._lanes) <= FEW
         return lane
 
     def close_lane(self, lane: Lane) -> None:
         with self._room:
             self._lanes.remove(lane)
+            self._direct = len(self._lanes) <= FEW
             self._room.notify_all()
 
     @property
@@ -329,6 +341,8 @@ class LineWriter:
 
     def _next(self) -> list[tuple[Lane, Collection[bytes]]] | None:
         """What is to be written next, as soon as something waits; None after the end."""
+        if not self._direct and not self._closed:
+            time.sleep(GATHER)  # of many writers, others have something to say too
         while True:
             with self._lock:
                 if self._busy:

@@ -313,3 +313,20 @@ def test_a_durable_agent_goes_on_in_the_next_process(start: Start, tmp_path: Pat
     assert frames[0]["type"] == "run_resumed"
     assert text_of(frames) == "gone on"
     assert zot.ask("open_agent", agent="b", durable=True)["code"] == "config"
+
+
+def test_twenty_that_stream_at_once_come_on_together(start: Start) -> None:
+    zot = start(turns=[{"text": ["word "] * 40, "delay_ms": 10, "repeat": True}])
+    names = [f"n{number}" for number in range(20)]
+    for name in names:
+        zot.data("open_agent", agent=name)
+    for name in names:
+        zot.send("prompt", message="go", agent=name)
+    zot.wait(lambda: [f for f in zot.frames if f["type"] == "done"])
+    first_done = next(at for at, frame in enumerate(zot.frames) if frame["type"] == "done")
+    before = zot.frames[:first_done]
+    for name in names:
+        heard = sum(f["type"] == "text_delta" and f.get("agent") == name for f in before)
+        assert heard >= 10, f"{name} was kept waiting: {heard} of 40 deltas"
+    for name in names:
+        assert text_of(done(zot, name)) == "word " * 40

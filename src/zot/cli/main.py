@@ -195,8 +195,8 @@ def _run_mode(options: Options) -> int:
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
         from zot.serve.interactive import start
 
-        def find_plan(cwd: str) -> Plan:
-            return _plan(replace(options, cwd=cwd) if cwd else options)
+        def find_plan(**changes: str) -> Plan:
+            return _plan(replace(options, **changes))
 
         words = " ".join(options.words)
         return start.run(find_plan, words, of_process(), linear=options.linear)

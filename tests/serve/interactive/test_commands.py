@@ -2,13 +2,19 @@
 
 import base64
 import json
+import re
 import stat
+import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.extension import write_extension
+from support.local import small_model_file
+from support.oauth import OAuthServer
 from support.terminal import AtTerminal, environment, zot
 
+from zot.local.models import SMALL, known_model
 from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": "Hello `there`", "repeat": True}]
@@ -350,3 +356,90 @@ def test_an_extension_draws_a_panel_and_types(at_terminal, tmp_path):
     text = everything(program)
     assert "❯ from the extension" in text
     assert "Search file contents" in text
+
+
+# --- other ways to a model -------------------------------------------------------------------
+
+
+@pytest.fixture
+def acme():
+    with closing(OAuthServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def wide(emulator, tmp_path):
+    """A terminal on which an address fits into a line; nothing is set up."""
+    started = []
+
+    def start(*words, **variables):
+        work = tmp_path / "work"
+        work.mkdir(exist_ok=True)
+        env = environment(tmp_path, **variables)
+        program = AtTerminal(emulator, zot("--no-ext", *words), env, work, (500, 30))
+        started.append(program)
+        return program
+
+    yield start
+    for program in started:
+        program.close()
+
+
+def test_a_login_by_code_and_one_by_browser(wide, acme, tmp_path, server):
+    (tmp_path / "zot").mkdir()
+    (tmp_path / "zot" / "oauth.json").write_text(json.dumps({"anthropic": acme.settings()}))
+    program = wide("--provider", "anthropic", ANTHROPIC_BASE_URL=server.url)
+    program.until("zot needs a model")
+    program.type("\r")
+    program.until("Log in to")
+    program.type("anthropic\r")
+    program.until("with a code")
+    program.type("code\r")
+    program.until("enter the code ABCD-1234")
+    acme.devices = dict.fromkeys(acme.devices, "allowed")
+    program.until("logged in to")
+    program.until("claude")
+    send(program, "/login anthropic", "with the browser")
+    program.type("browser\r")
+    shown = program.until("Code, or the address")
+    address = re.search(r"https?://\S+/authorize\S+", shown.text)
+    with urllib.request.urlopen(address[0], timeout=10) as page:
+        assert page.status == 200
+    program.until(lambda shown: shown.text.count("logged in to") >= 2)
+    stored = json.loads((tmp_path / "zot" / "auth.json").read_text())
+    assert "oauth" in json.dumps(stored)
+
+
+def test_a_model_that_is_here_already_is_used_at_once(wide, tmp_path):
+    models = tmp_path / "zot" / "models"
+    models.mkdir(parents=True)
+    (models / f"{SMALL}.gguf").symlink_to(small_model_file())
+    program = wide("--provider", "anthropic")
+    program.until("zot needs a model")
+    program.type("inside zot\r")
+    program.until("Download")
+    program.type(f"{known_model(SMALL).title}\r")
+    program.until(f"{SMALL} is here")
+    program.until(lambda shown: shown.lines and SMALL in shown.text.split("\n")[-1])
+
+
+def test_a_key_that_is_typed_line_by_line_is_not_shown(wide, tmp_path, server):
+    program = wide("--linear", "--provider", "anthropic", ANTHROPIC_BASE_URL=server.url)
+    program.until("zot needs a model")
+    program.type("1\n")
+    program.until("Log in to")
+    program.type("anthropic\n")
+    program.until("1. Anthropic\na number picks")
+    program.type("1\n")
+    program.until(lambda shown: "with an API key" in shown.text or "API key of" in shown.text)
+    if "with an API key" in program.shown.text:
+        program.type("1\n")
+    program.until("API key of")
+    program.pump(0.2)
+    program.type("sk-lines-0123456789\n")
+    program.until("logged in to")
+    assert b"sk-lines" not in program.written
+    assert "sk-lines" in (tmp_path / "zot" / "auth.json").read_text()
+    program.type("\x04")
+    assert program.end() == 0
+    assert program.is_restored()

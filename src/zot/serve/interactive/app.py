@@ -62,13 +62,13 @@ class App(RuntimeClient):
     def __init__(
         self,
         loop: Loop,
-        find_plan: Callable[[str], Plan],
+        find_plan: Callable[..., Plan],
         around: Surroundings,
         *,
         theme: Theme,
         keymap: dict[str, str] | None = None,
     ) -> None:
-        """`find_plan` says what to run with, in a directory (empty: where it was started)."""
+        """`find_plan` says what to run with, perhaps with other options than at the start."""
         self.loop = loop
         self.find_plan = find_plan
         self.around = around
@@ -268,6 +268,7 @@ class App(RuntimeClient):
         """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
         session that the view does not show."""
         self._earlier = earlier
+        view.follow(self.view)
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
@@ -279,6 +280,7 @@ class App(RuntimeClient):
 
     def failed(self, view: View, error: ZotError) -> None:
         """There is no agent: say why, keep what was written."""
+        view.follow(self.view)
         self.view, self.loading = view, False
         self._early.append((str(error), "error"))
         for text, level in self._early:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import termios
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -71,6 +72,8 @@ class LinearLoop(Loop):
                     self._read(app)
         finally:
             signal.set_wakeup_fd(-1)
+            if app.hidden:
+                show_typing(True)
         return self._code
 
     def _hear(self, app: LinearApp) -> None:
@@ -122,6 +125,8 @@ class LinearApp(App):
     def begin(self) -> None:
         say(WELCOME)
         self._announced: Overlay | None = None
+        self.hidden = False
+        """A key is being typed, which the terminal must not show."""
         self._waiting = False
         self._running = ""
         self._typed: list[str] = []
@@ -153,6 +158,9 @@ class LinearApp(App):
     def _ask(self) -> None:
         """A question that is open is read out; else it is the person's turn once zot is idle."""
         overlay = self.overlays[-1] if self.overlays else None
+        if getattr(overlay, "secret", False) != self.hidden:
+            self.hidden = not self.hidden
+            show_typing(not self.hidden)
         if overlay is not None:
             if overlay is not self._announced:
                 for index, line in enumerate(overlay.spoken()):
@@ -203,3 +211,13 @@ def _label(block: LiveBlock) -> str:
             return "note"
         case _:
             return "zot"
+
+
+def show_typing(on: bool) -> None:
+    """Whether the terminal shows what is typed."""
+    try:
+        attributes = termios.tcgetattr(0)
+        attributes[3] = attributes[3] | termios.ECHO if on else attributes[3] & ~termios.ECHO
+        termios.tcsetattr(0, termios.TCSADRAIN, attributes)
+    except termios.error:
+        pass  # no terminal: nothing is shown anyway

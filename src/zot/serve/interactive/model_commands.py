@@ -116,6 +116,8 @@ def _use_level(app: App, level: Level) -> None:
 class SecretBox(QuestionBox):
     """Asks for a key: what is typed is not shown."""
 
+    secret = True
+
     def _field_line(self, width: int) -> Drawn:
         dots = "•" * min(len(self._field.text), max(0, width - 3))
         line: Line = (("prompt", "❯ "), ("", dots))
@@ -236,7 +238,7 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
     if app.built is None:
         from zot.serve.interactive.start import load_behind
 
-        load_behind(app)
+        load_behind(app, provider=info.name, model="")
         return
     runtime = app.runtime
     if runtime.model.provider == info.name:
@@ -287,7 +289,7 @@ def _find_server(app: App) -> None:
     from zot.serve.interactive.start import load_behind
 
     app.note("looking for a server on this machine")
-    load_behind(app)
+    load_behind(app, provider="", model="")
 
 
 def choose_local(app: App) -> None:
@@ -320,7 +322,7 @@ def pull_local(app: App, model: object) -> None:
 
     def then(_: None) -> None:
         app.note(f"{model.name} is here")
-        load_behind(app)
+        load_behind(app, provider="local", model=model.name)
 
     app.work(work, then)
 

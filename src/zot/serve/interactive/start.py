@@ -33,9 +33,9 @@ REPLAYED = 20
 
 
 def run(
-    find_plan: Callable[[str], Plan], prompt: str, around: Surroundings, *, linear: bool = False
+    find_plan: Callable[..., Plan], prompt: str, around: Surroundings, *, linear: bool = False
 ) -> int:
-    """Until the person leaves; the exit code. `find_plan` gets the directory of a later `/cd`;
+    """Until the person leaves; the exit code. `find_plan` gets what a later `/cd` or login changes;
     `linear`: line by line."""
     environ = around.environ
     if linear or environ.get("TERM", "dumb") == "dumb":
@@ -59,7 +59,7 @@ def run(
     return code
 
 
-def _run_linear(find_plan: Callable[[str], Plan], prompt: str, around: Surroundings) -> int:
+def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
     from zot.serve.interactive.linear import LinearApp, LinearLoop  # few need it
 
     theme = Theme(colour=False, links=False)
@@ -75,20 +75,21 @@ def _run_linear(find_plan: Callable[[str], Plan], prompt: str, around: Surroundi
         _wind_up(app)
 
 
-def load_behind(app: App, cwd: str = "") -> None:
-    """Load the agent; one that is there already is let go of first."""
+def load_behind(app: App, **changes: str) -> None:
+    """Load the agent, with other options than at the start; one that is there already is let go
+    of first."""
     old, app.built, app.loading = app.built, None, True
 
     def work() -> None:
         if old is not None:
             old.close(timeout=STOP_SECONDS)
             old.release()
-        load(app, cwd)
+        load(app, **changes)
 
     threading.Thread(target=work, name="zot-load", daemon=True).start()
 
 
-def load(app: App, cwd: str = "") -> None:
+def load(app: App, **changes: str) -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive.view import View, replay  # with the agent, not before it
 
@@ -97,7 +98,7 @@ def load(app: App, cwd: str = "") -> None:
         from zot.build import build_runtime
         from zot.runtime.approval import Approval
 
-        plan = app.find_plan(cwd)
+        plan = app.find_plan(**changes)
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
         _dress(app, options.theme or "terminal", plan.setup.cwd)

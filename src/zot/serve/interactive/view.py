@@ -72,6 +72,12 @@ class View:
                 lines += drawn if index == 0 and self._begun else [EMPTY, *drawn]
         return lines[-height:] if height > 0 else []
 
+    def follow(self, other: View | None) -> None:
+        """Show first what another view has not written yet."""
+        if other is not None:
+            self._open.extendleft(reversed(other._open))
+            self._begun = other._begun
+
     def add(self, block: LiveBlock) -> None:
         self._open.append(block)
         self.record.append(block)

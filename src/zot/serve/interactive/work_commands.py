@@ -286,7 +286,7 @@ def cd(app: App, args: str) -> None:
         return
     path = _folder(app, args)
     app.note(f"working in {path}")
-    load_behind(app, path)
+    load_behind(app, cwd=path)
 
 
 def _folder(app: App, args: str) -> str:

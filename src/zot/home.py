@@ -63,3 +63,8 @@ def home_dir(environ: Mapping[str, str]) -> str:
     if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
         return os.path.join(local, "zot")
     return os.path.join(user, ".local", "state", "zot")
+
+
+def has_extensions(cwd: str, home: str) -> bool:
+    """Whether the project or the user has a folder for extensions."""
+    return any(map(os.path.isdir, (f"{cwd}/.zot/extensions", f"{home}/extensions")))

@@ -27,7 +27,7 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHo
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.limits import ExtensionLimits
-from zot.home import Surroundings
+from zot.home import Surroundings, has_extensions
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class ExtensionOptions:
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""
-        folders = (f"{self.cwd}/.zot/extensions", f"{self.home}/extensions")
-        return bool(self.explicit) or (self.search and any(map(os.path.isdir, folders)))
+        return bool(self.explicit) or (self.search and has_extensions(self.cwd, self.home))
 
 
 class Extensions(Hook):

@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from zot import __version__
 from zot.bugs import complain, internal_error
 from zot.errors import CommandError, ZotError
+from zot.home import has_extensions
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import Plan
@@ -33,14 +34,6 @@ HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
 
 
-def may_have_extensions(setup: Setup) -> bool:
-    options = setup.options
-    folders = (f"{setup.cwd}/.zot/extensions", f"{setup.around.home}/extensions")
-    return bool(options.ext) or (
-        options.extensions is not False and any(map(os.path.isdir, folders))
-    )
-
-
 def serve(plan: Plan, token: str = "") -> int:
     """Serve until stdin closes or a signal comes; the exit code.
 
@@ -53,7 +46,7 @@ def serve(plan: Plan, token: str = "") -> int:
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime
-    elif not token and may_have_extensions(setup):
+    elif not token and _may_have_extensions(setup):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     if not setup.options.durable:
         return server.serve()
@@ -64,6 +57,11 @@ def serve(plan: Plan, token: str = "") -> int:
         return server.serve()
     finally:
         patience.cancel()
+
+
+def _may_have_extensions(setup: Setup) -> bool:
+    searched = setup.options.extensions is not False
+    return bool(setup.options.ext) or (searched and has_extensions(setup.cwd, setup.around.home))
 
 
 class RpcServer(LineServer):

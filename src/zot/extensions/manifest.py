@@ -13,6 +13,7 @@ from msgspec import Struct
 from zot.errors import ExtensionError
 from zot.files import read_own
 from zot.provider.types import Json
+from zot.text import prepared
 
 FILE = "extension.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -42,6 +43,9 @@ class Manifest(Struct, frozen=True):
     """Tool calls are blocked as long as this extension does not run."""
     guard: bool = False
     """Tool calls wait for its start, however slow; an earlier run that saw it guard says so too."""
+
+
+prepared(Manifest)
 
 
 class Installed(Struct, frozen=True):

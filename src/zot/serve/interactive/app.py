@@ -501,6 +501,7 @@ class App(RuntimeClient):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
+        self._typed_at = 0.0  # nobody is in the middle of a word now
         if self.vi is not None:
             self.vi.sent()
         if self.history is not None:

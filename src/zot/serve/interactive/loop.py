@@ -128,8 +128,7 @@ class Loop:
 
     def _draw(self, shown: LoopUser) -> float | None:
         """Draw if it is time; how long to wait for the next frame, None: until something comes."""
-        while self._posted:
-            self._posted.popleft()()
+        self._do_posted()
         left = self._drawn_at + FRAME_SECONDS - time.monotonic()
         again = shown.tick()
         if self.terminal.busy:
@@ -138,12 +137,17 @@ class Loop:
             return left
         if self._stale:
             self._woken(shown)  # whatever woke us is drawn now, and not once more afterwards
+            self._do_posted()  # also what was posted between the first look and the last byte
             shown.tick()
             self._stale = False
             self.draw_now(shown)
         if self.terminal.waits:
             return self.terminal.escape_seconds
         return again
+
+    def _do_posted(self) -> None:
+        while self._posted:
+            self._posted.popleft()()
 
     def draw_now(self, shown: LoopUser) -> None:
         columns, rows = self._size

@@ -200,6 +200,8 @@ class Common:
         approval = None
         if self._approval is not None:
             approval = self._approval.another(plan.setup.options.approve, client)
+            if request.approve is None:  # what the person chose meanwhile counts here too
+                approval.mode = self._approval.mode
         elif request.approve:
             approval = Approval(request.approve, client=client)
         return build_runtime(

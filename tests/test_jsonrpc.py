@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot import jsonrpc
@@ -28,11 +28,13 @@ TEXTS = st.text(st.characters(codec="utf-8"))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXTS,
     lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
-    max_leaves=10,
+    max_leaves=5,
 )
+FEW = settings(max_examples=50)
 IDS = st.none() | st.integers() | TEXTS
 
 
+@FEW
 @given(IDS, TEXTS, JSON)
 def test_what_is_written_is_read_back(id: RpcId, method: str, value: Any) -> None:
     request = read_message(request_line(id, method, value))
@@ -53,6 +55,7 @@ def test_what_is_written_is_read_back(id: RpcId, method: str, value: Any) -> Non
     assert failed == RpcAnswer(id, fault=RpcFault(-1, method, value))
 
 
+@FEW
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_a_message_or_garbage(line: bytes) -> None:
     message = read_message(line)

@@ -200,6 +200,8 @@ class Common:
         approval = None
         if self._approval is not None:
             approval = self._approval.another(plan.setup.options.approve, client)
+            if request.approve is None:  # what the person chose meanwhile counts here too
+                approval.mode = self._approval.mode
         elif request.approve:
             approval = Approval(request.approve, client=client)
         return build_runtime(
@@ -282,7 +284,14 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
     from zot.runtime.durable import Durable  # only where runs are to survive
+    from zot.sessions.files import FileStore
 
+    store = agent.session.store
+    if isinstance(store, FileStore) and store.format != "zot":
+        raise ConfigError(
+            f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
+            "durable run: copy it with `zot sessions import`, or begin another one"
+        )
     return Durable(agent, on_crash=options.on_crash or "continue")
 
 

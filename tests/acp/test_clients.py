@@ -36,6 +36,7 @@ TURNS = [
     TOOL,
     {"match": "slow", "text": ["part"] * 100, "delay_ms": 100, "repeat": True},
     {"match": "sleep", "tools": [{"name": "bash", "args": {"command": "sleep 60"}}]},
+    *[{"match": "remote", "tools": [{"name": "mcp__other__zot", "args": {"prompt": "x"}}]}] * 5,
     {"match": "break", "error": {"status": 400, "message": "broken"}},
     HELLO,
 ]
@@ -64,6 +65,9 @@ class Place:
         extension = write_extension(folder, "asking", ASKING)
         flags = [*write_script(folder, TURNS), "--ext", str(extension)]
         self.command = [sys.executable, "-m", "zot", "acp", *flags]
+        answer = write_script(folder, ["the other one answers"])
+        self.server = [sys.executable, "-m", "zot", "mcp-server", *answer]
+        """An MCP server to hand in."""
 
     def run(self, *words: str, code: int = 0, **variables: str | None) -> str:
         done = subprocess.run(
@@ -92,13 +96,15 @@ def test_the_typescript_sdk_drives_everything_it_has(place: Place, cache: Path) 
     packages = installed(cache, SDK)
     script = packages / "drive.mjs"  # beside node_modules: that is where imports are looked for
     script.write_text((CLIENTS / "drive.mjs").read_text("utf-8"), "utf-8")
-    seen = last_line(place.run(node(), str(script), json.dumps(place.command), str(place.cwd)))
+    arguments = (json.dumps(place.command), str(place.cwd), json.dumps(place.server))
+    seen = last_line(place.run(node(), str(script), *arguments))
     assert seen["tool"] == seen["denied"] == seen["resumed"] == seen["afterwards"] == "end_turn"
     assert seen["cancelled"] == ["cancelled"] * 3
     assert seen["byRequest"] in ("cancelled", -32800)
     assert seen["options"] == ["model", "reasoning", "mode", "jail"]
     assert seen["both"] == ["end_turn"] * 2
     assert seen["failed"] == -32603
+    assert "the other one answers" in seen["remote"]
     assert (seen["form"], seen["forms"]) == ("end_turn", 1)
     assert seen["listed"] == 2
     assert {"user_message_chunk", "agent_message_chunk", "tool_call"} <= set(seen["replayed"])
@@ -112,7 +118,8 @@ def test_the_python_sdk_drives_everything_it_has(place: Place, cache: Path) -> N
     # The SDK hands only few of its own variables on to the agent.
     variables = [f"{name}={value}" for name, value in environment(place.folder).items()]
     command = json.dumps(["env", "-i", *variables, *place.command])
-    drive = (sys.executable, str(CLIENTS / "drive.py"), command, str(place.cwd))
+    arguments = (command, str(place.cwd), json.dumps(place.server))
+    drive = (sys.executable, str(CLIENTS / "drive.py"), *arguments)
     seen = last_line(place.run(*drive, PYTHONPATH=str(packages)))
     assert seen["version"] == 1
     assert seen["modes"] == ["ask", "ask_all", "yolo"]
@@ -121,6 +128,7 @@ def test_the_python_sdk_drives_everything_it_has(place: Place, cache: Path) -> N
     assert seen["options"] == ["model", "reasoning", "mode", "jail"]
     assert seen["both"] == ["end_turn"] * 2
     assert seen["failed"] == -32603
+    assert "the other one answers" in seen["remote"]
     assert seen["listed"] == 2
     assert {"user_message_chunk", "agent_message_chunk", "tool_call"} <= set(seen["replayed"])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.acp import AcpSchema, outline
 
@@ -40,8 +40,9 @@ JSON = st.recursive(
     | st.integers(-(2**53), 2**53)
     | st.text(st.characters(codec="utf-8")),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
-    max_leaves=8,
+    max_leaves=5,
 )
+FEW = settings(max_examples=40)
 CALL = ToolCall("c1", "bash", {"command": "ls"})
 EDIT = ToolCall("c2", "edit", {"path": "a.txt", "edits": []})
 MESSAGE = Message("user", (Text("hello"),), 0.0)
@@ -157,6 +158,7 @@ def test_progress_is_held_back_and_shown_by_the_next_tick() -> None:
     assert encoded(encoder, events.ToolProgress("unknown", "x")) == []
 
 
+@FEW
 @given(st.lists(st.text(max_size=9000), max_size=12))
 def test_output_is_bounded_and_keeps_both_ends(pieces: list[str]) -> None:
     output = calls.RunningOutput()
@@ -219,6 +221,7 @@ def test_other_errors_are_faults() -> None:
 # --- what is asked ---------------------------------------------------------------------------
 
 
+@FEW
 @given(st.sampled_from(sorted(commands.REQUESTS)), JSON)
 def test_any_params_are_a_request_or_a_fault(method: str, params: Any) -> None:
     try:
@@ -227,6 +230,7 @@ def test_any_params_are_a_request_or_a_fault(method: str, params: Any) -> None:
         assert error.fault.code == -32602
 
 
+@FEW
 @given(JSON, JSON, JSON)
 def test_whatever_is_optional_never_fails(abilities: Any, version: Any, servers: Any) -> None:
     read = lenient({"protocolVersion": 1, "clientCapabilities": abilities}, commands.Initialize)
@@ -241,6 +245,7 @@ def test_servers_are_handed_on_as_they_are_and_garbage_is_not() -> None:
     assert read == (servers[0],)
 
 
+@FEW
 @given(st.lists(JSON))
 def test_any_blocks_are_a_prompt_or_refused(blocks: list[Any]) -> None:
     try:
@@ -276,6 +281,7 @@ def test_paths_are_absolute() -> None:
     assert calls.locations_of(ToolCall("", "other", {"path": "a"}), "/w") == ()
 
 
+@FEW
 @given(st.text())
 def test_a_fence_is_longer_than_any_inside(text: str) -> None:
     first, *_, last = calls.fenced(text).split("\n")
@@ -283,6 +289,7 @@ def test_a_fence_is_longer_than_any_inside(text: str) -> None:
     assert first not in text
 
 
+@FEW
 @given(JSON)
 def test_any_arguments_are_a_plan_or_none(args: Any) -> None:
     entries = calls.plan_of(ToolCall("", "todo_write", {"todos": args}))
@@ -292,6 +299,7 @@ def test_any_arguments_are_a_plan_or_none(args: Any) -> None:
 # --- questions -------------------------------------------------------------------------------
 
 
+@FEW
 @given(JSON)
 def test_any_answer_to_a_question_is_understood(answer: Any) -> None:
     raw = RpcAnswer(1, msgspec.Raw(json.dumps(answer).encode()))

@@ -82,7 +82,7 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
                     "args": {"path": "a.txt", "edits": [{"oldText": "two", "newText": "2"}]},
                 },
                 {"name": "read", "args": {"path": "a.txt", "offset": 2}},
-                {"name": "read", "args": {"path": "missing"}},
+                {"name": "nothing", "args": {}},
             ],
         },
         HELLO,
@@ -102,7 +102,7 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
         "tool_call[call_1 in_progress] tool_call[call_1 completed diff] "
         "tool_call[call_2 in_progress] tool_call[call_2 completed diff] "
         "tool_call[call_3 in_progress] tool_call[call_3 completed content] "
-        "tool_call[call_4 in_progress] tool_call[call_4 failed content] "
+        "tool_call[call_4 failed content] "
         "agent_message_chunk usage session_info"
     )
     path = str(client.cwd / "a.txt")
@@ -139,13 +139,15 @@ def test_a_denied_tool_does_not_run(acp: Start) -> None:
     assert not (c.cwd / "made").exists()
 
 
-@pytest.mark.parametrize(
-    "answer", [{"outcome": {"outcome": "cancelled"}}, {}, {"outcome": 5}, selected("else")]
-)
-def test_whatever_is_no_yes_is_a_no(acp: Start, answer: Any) -> None:
-    turn = tools("go", ("bash", {"command": "touch made"}))
-    with acp(turn, HELLO, decide=lambda frame: answer) as client:
-        client.prompt(client.new(), "go")
+def test_whatever_is_no_yes_is_a_no(acp: Start) -> None:
+    answers = [{"outcome": {"outcome": "cancelled"}}, {}, {"outcome": 5}, selected("else")]
+    turns = [tools("go", ("bash", {"command": "touch made"}))] * len(answers)
+    left = list(answers)
+    with acp(*turns, HELLO, decide=lambda frame: left.pop()) as client:
+        session = client.new()
+        for _ in answers:
+            client.prompt(session, "go")
+    assert left == []
     assert not (client.cwd / "made").exists()
 
 
@@ -215,24 +217,20 @@ def test_images_links_and_resources_of_a_prompt_reach_the_model(acp: Start, tmp_
     assert any("inside" in part.get("text", "") for part in shown)
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
+def test_a_block_that_cannot_be_used_is_refused_and_the_session_goes_on(acp: Start) -> None:
+    blocks = [
         {"type": "audio", "data": "", "mimeType": "audio/wav"},
         {"type": "image", "data": "%", "mimeType": "image/png"},
         {"type": "image", "data": "AAAA", "mimeType": "image/png"},
         {"type": "new"},
         5,
-    ],
-)
-def test_a_block_that_cannot_be_used_is_refused_and_the_session_goes_on(
-    acp: Start, block: Any
-) -> None:
+    ]
     with acp() as client:
         session = client.new()
-        error = client.fails("session/prompt", sessionId=session, prompt=[block])
-        assert error["code"] == INVALID_PARAMS
-        assert "prompt[0]" in error["message"]
+        for block in blocks:
+            error = client.fails("session/prompt", sessionId=session, prompt=[block])
+            assert error["code"] == INVALID_PARAMS
+            assert "prompt[0]" in error["message"]
         assert client.prompt(session) == {"stopReason": "end_turn"}
 
 
@@ -498,12 +496,12 @@ def test_a_session_opened_again_is_closed_first(acp: Start) -> None:
         assert client.prompt(session) == {"stopReason": "end_turn"}
 
 
-@pytest.mark.parametrize("cwd", ["relative", "/does/not/exist"])
-def test_a_directory_that_is_none_is_refused(acp: Start, cwd: str) -> None:
+def test_a_directory_that_is_none_is_refused(acp: Start) -> None:
     with acp() as client:
-        error = client.fails("session/new", cwd=cwd, mcpServers=[])
-        assert error["code"] == INVALID_PARAMS
-        assert cwd in error["message"]
+        for cwd in ("relative", "/does/not/exist"):
+            error = client.fails("session/new", cwd=cwd, mcpServers=[])
+            assert error["code"] == INVALID_PARAMS
+            assert cwd in error["message"]
 
 
 # --- settings --------------------------------------------------------------------------------
@@ -596,14 +594,13 @@ def test_a_model_set_while_a_prompt_runs_counts_from_the_next(acp: Start) -> Non
         assert client.answer(id)["result"] == {"stopReason": "cancelled"}
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("model", "nothing"), ("reasoning", "hard"), ("mode", "wild"), ("jail", "on?"), ("x", "y")],
-)
-def test_what_is_no_option_or_value_is_refused(acp: Start, option: str, value: str) -> None:
+def test_what_is_no_option_or_value_is_refused(acp: Start) -> None:
+    wrong = {"model": "nothing", "reasoning": "hard", "mode": "wild", "jail": "on?", "x": "y"}
     with acp() as client:
-        params = {"sessionId": client.new(), "configId": option, "value": value}
-        assert client.fails("session/set_config_option", **params)["code"] == INVALID_PARAMS
+        session = client.new()
+        for option, value in wrong.items():
+            params = {"sessionId": session, "configId": option, "value": value}
+            assert client.fails("session/set_config_option", **params)["code"] == INVALID_PARAMS
 
 
 # --- commands --------------------------------------------------------------------------------
@@ -683,50 +680,48 @@ def test_without_notices_an_extension_speaks_as_the_agent(acp: Start, extension:
         assert client.updates(None, "notice") == []
 
 
-@pytest.mark.parametrize(
-    ("method", "answer", "heard"),
-    [
-        ("confirm", {"action": "accept", "content": {"confirmed": True}}, (None, True, False)),
-        ("confirm", {"action": "decline"}, (None, False, False)),
-        ("select", {"action": "accept", "content": {"value": "b"}}, ("b", False, False)),
-        ("input", {"action": "accept", "content": {"value": "typed"}}, ("typed", False, False)),
-        ("editor", {"action": "cancel"}, (None, False, True)),
-        ("input", {"action": "accept", "content": {"value": 5}}, (None, False, True)),
-        ("input", [], (None, False, True)),
-    ],
-)
-def test_a_question_of_an_extension_is_a_form(
-    acp: Start, extension: list[str], method: str, answer: Any, heard: tuple[Any, ...]
-) -> None:
+ANSWERS = [
+    ("confirm", {"action": "accept", "content": {"confirmed": True}}, (None, True, False)),
+    ("confirm", {"action": "decline"}, (None, False, False)),
+    ("select", {"action": "accept", "content": {"value": "b"}}, ("b", False, False)),
+    ("input", {"action": "accept", "content": {"value": "typed"}}, ("typed", False, False)),
+    ("editor", {"action": "cancel"}, (None, False, True)),
+    ("input", {"action": "accept", "content": {"value": 5}}, (None, False, True)),
+    ("input", [], (None, False, True)),
+]
+CLICKS = [
+    ("confirm", "yes", (None, True, False)),
+    ("confirm", "no", (None, False, False)),
+    ("select", "1", ("b", False, False)),
+    ("select", "no", (None, False, True)),
+    ("input", "", (None, False, True)),  # nobody is asked
+]
+
+
+def last_heard(client: Acp) -> tuple[Any, ...]:
+    said = json.loads(client.updates(None, "agent_message_chunk")[-1]["content"]["text"])
+    return (said["value"], said["confirmed"] or False, said["cancelled"] or False)
+
+
+def test_a_question_of_an_extension_is_a_form(acp: Start, extension: list[str]) -> None:
     with acp(args=extension) as client:
         session = client.new()
-        id = client.start_prompt(session, f"/ask-me {method}")
-        asked = client.wait(lambda: client.requests("elicitation/create"))[0]
-        assert asked["params"]["message"] == "Sure?\nreally"
-        client.send(id=asked["id"], result=answer)
-        assert client.answer(id)["result"] == {"stopReason": "end_turn"}
-        said = json.loads(client.texts(session))
-    assert (said["value"], said["confirmed"] or False, said["cancelled"] or False) == heard
+        for number, (method, answer, heard) in enumerate(ANSWERS):
+            id = client.start_prompt(session, f"/ask-me {method}")
+            asked = client.wait(lambda: client.requests("elicitation/create")[number:])[0]  # noqa: B023  waited for here
+            assert asked["params"]["message"] == "Sure?\nreally"
+            client.send(id=asked["id"], result=answer)
+            assert client.answer(id)["result"] == {"stopReason": "end_turn"}
+            assert last_heard(client) == heard
 
 
-@pytest.mark.parametrize(
-    ("method", "option", "heard"),
-    [
-        ("confirm", "yes", (None, True, False)),
-        ("confirm", "no", (None, False, False)),
-        ("select", "1", ("b", False, False)),
-        ("select", "no", (None, False, True)),
-        ("input", None, (None, False, True)),
-    ],
-)
-def test_without_forms_a_question_has_buttons(
-    acp: Start, extension: list[str], method: str, option: str | None, heard: tuple[Any, ...]
-) -> None:
-    with acp(args=extension, abilities={}, decide=option) as client:
+def test_without_forms_a_question_has_buttons(acp: Start, extension: list[str]) -> None:
+    with acp(args=extension, abilities={}) as client:
         session = client.new()
-        client.prompt(session, f"/ask-me {method}")
-        said = json.loads(client.texts(session))
-    assert (said["value"], said["confirmed"] or False, said["cancelled"] or False) == heard
+        for method, option, heard in CLICKS:
+            client.decide = option
+            client.prompt(session, f"/ask-me {method}")
+            assert last_heard(client) == heard
 
 
 def test_compact_is_a_command(acp: Start) -> None:

@@ -292,10 +292,11 @@ def test_an_approval_is_asked_for_and_given(command):
 
 
 def test_a_durable_run_is_taken_up_by_its_name_and_what_was_missed_is_read(command, tmp_path):
-    gate = tmp_path / "gate"
+    gate, later = tmp_path / "gate", tmp_path / "later"
     os.mkfifo(gate)
+    os.mkfifo(later)
     durable = [*command, "--session", str(tmp_path / "s.jsonl"), "--durable"]
-    text = 'tool:bash:{"command": "cat gate"}\nthen\nsay:the end'
+    text = "tool:bash:cat gate\nthen\ntool:bash:cat later\nthen\nsay:the end"
     with Client(durable, features=["seq"]) as first:
         run = first.prompt(text, run="job")
         next(run)
@@ -304,7 +305,8 @@ def test_a_durable_run_is_taken_up_by_its_name_and_what_was_missed_is_read(comma
             with pytest.raises(ServerGone):
                 list(run)
     with Client(durable, features=["seq"]) as second:
-        run = second.prompt(text, run="job")
+        with later.open("w"):  # it goes on by itself, and waits here
+            run = second.prompt(text, run="job")
         assert (run.resumed, run.end) == (True, None)
         assert list(run)[-1] == events.Done("job")
         again = second.prompt(text, run="job")

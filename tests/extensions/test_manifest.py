@@ -16,7 +16,7 @@ def put(folder, text=None, **fields):
 
 
 def test_a_manifest_has_defaults_and_ignores_what_it_does_not_know(tmp_path):
-    folder = put(tmp_path / "x", name="x", exec="./x", theme={"a": 1}, version=None)
+    folder = put(tmp_path / "x", name="x", exec="./x", unknown={"a": 1}, version=None)
     assert read(folder).manifest == Manifest(name="x", exec="./x")
     assert read(folder).manifest.enabled
 

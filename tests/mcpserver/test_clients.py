@@ -81,3 +81,4 @@ def test_the_typescript_sdks_call_both_tools(tmp_path: Path, cache: Path, era: s
     seen = run(words, tmp_path)
     check(seen)
     assert seen["cancelled"] == "cancelled"
+    assert seen.get("version") == ("2026-07-28" if era == "modern" else None)

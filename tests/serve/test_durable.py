@@ -12,8 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.rpc import Zot, make_folder, types
+from support.rpc import Zot, make_folder, run_zot, types
 
+from zot.formats import format_named
+from zot.sessions import library
+from zot.sessions.files import load
+from zot.sessions.rows import Meta
 from zot.testing.fakeserver import FakeServer
 
 
@@ -66,12 +70,13 @@ def results(zot: Zot) -> list[str]:
     return [b["content"][0]["text"] for b in blocks if b["type"] == "tool_result"]
 
 
-def killed_in_bash(durable: Durable, **fields: object) -> None:
-    """A run that is killed while its second command waits for a pipe."""
+def killed_in_bash(durable: Durable, *behind: str, **fields: object) -> None:
+    """A run that is killed while its second command waits for a pipe; `behind` are more steps."""
     gate = durable.gate()
     script = [
         tool("bash", command="echo one >> log"),
         tool("bash", command=f"echo two >> log; cat {gate.name}"),
+        *behind,
         "say:finished",
     ]
     zot = durable.start()
@@ -108,9 +113,11 @@ def test_the_model_is_told_of_a_command_that_may_have_taken_effect(durable):
 
 
 def test_a_prompt_is_not_run_twice_under_one_name(durable):
-    killed_in_bash(durable, run="job-1")
+    later = durable.gate("later")
+    killed_in_bash(durable, tool("bash", command="cat later"), run="job-1")
     with durable.start() as zot:
-        answer = zot.data("prompt", message="ignored", run="job-1", id="again")
+        with later.open("w"):  # it goes on, and waits here
+            answer = zot.data("prompt", message="ignored", run="job-1", id="again")
         assert answer == {"started": True, "run": "job-1", "resumed": True}
         assert zot.until("done")[-1]["prompt_id"] == "again"
         asked = len(durable.server.requests)
@@ -502,3 +509,40 @@ def test_a_clock_that_was_set_back_and_one_that_jumped_do_no_harm(durable):
             assert "finished" in [frame.get("delta") for frame in frames]
             resumed = next(frame for frame in frames if frame["type"] == "run_resumed")
             assert resumed["away_ms"] >= 0
+
+
+# --- other readers ---------------------------------------------------------------------------
+
+
+def test_a_copy_of_a_session_does_not_go_on_with_its_runs(durable):
+    killed_in_bash(durable, run="job")
+    copy = durable.folder / "copies"
+    forked = library.fork_into(
+        str(copy), load(str(durable.path)), None, cwd=str(durable.work), parent="x"
+    )
+    durable.path = Path(forked)
+    with durable.start() as zot:
+        assert "new" in str(zot.prompt("say:new", run="other"))
+        assert "run_resumed" not in types(zot.frames)
+
+
+def test_a_session_of_pi_is_refused(durable):
+    """Its messages do not say which run they belong to."""
+    meta = Meta(
+        id="0198-pi", cwd=str(durable.work), model="claude-sonnet-4-5", provider="anthropic"
+    )
+    with durable.path.open("xb") as file:
+        file.write(format_named("pi").writer(meta, None).head())
+    durable.path.chmod(0o600)
+    zot = durable.start(features=None)
+    code, stderr = zot.finish()
+    zot.kill()
+    assert code == 1
+    assert "has pi's format, which cannot hold a durable run" in stderr
+
+
+@pytest.mark.parametrize("words", [["-p", "hi"], ["--mode", "rpc"]])
+def test_other_modes_say_that_they_are_not_durable(tmp_path, words):
+    ran = run_zot(tmp_path, [*words, "--durable", "--session", "s.jsonl"], turns=["x"])
+    assert ran.returncode == 2
+    assert b"--durable" in ran.stderr

@@ -219,3 +219,21 @@ def test_it_works_in_its_own_directory_with_its_own_tools(start: Start) -> None:
     assert (zot.cwd / "sub" / "here").read_text().strip() == str(zot.cwd / "sub")
     said = [f["content"][0]["text"] for f in zot.frames if f["type"] == "tool_result"]
     assert any("unknown tool 'read'" in text for text in said)
+
+
+@pytest.mark.parametrize("features", [["approvals"], ["agents", "approvals"]])
+def test_a_question_that_nobody_can_answer_any_more_is_denied(
+    start: Start, features: list[str]
+) -> None:
+    zot = start(
+        {"match": "go", "tools": [task("make it")]},
+        {"match": "make", "tools": [_bash("touch made")]},
+        {"match": "make", "text": "it was not to be", "repeat": True},
+        THEN,
+        features=features,
+    )
+    zot.send("prompt", message="go")
+    zot.wait(lambda: [f for f in zot.frames if f["type"] == "approval_request"])
+    assert zot.close()[0] == 0  # the end of input: the question is denied, the run finishes
+    assert results(zot.frames) == ["it was not to be"]
+    assert not (zot.cwd / "made").exists()

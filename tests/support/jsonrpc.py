@@ -132,7 +132,9 @@ class JsonRpcProcess:
                 left = end - time.monotonic()
                 if left <= 0 or self._ended:
                     shown = "\n".join(json.dumps(frame)[:300] for frame in self.frames[-20:])
-                    raise AssertionError(f"waited for {what}:\n{shown}\n{self.stderr()[-3000:]}")
+                    code = self.process.poll()
+                    said = f"{shown}\n{self.stderr()[-3000:]}"
+                    raise AssertionError(f"waited for {what}; exit code {code}:\n{said}")
                 self._news.wait(left)
             return result
 

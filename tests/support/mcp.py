@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
+from zot.errors import ToolError
 from zot.mcp.config import parse_server
 from zot.mcp.dialogs import McpDialogs
 from zot.mcp.server import McpServer, ServerParts
@@ -69,6 +70,13 @@ class Alone:
         context = ToolContext("1", cancel or Cancel(), told.append)
         output = ServerTool(self.server, info).call(args or {}, context, lambda text: text)
         return output, "".join(told)
+
+    def call_or_error(self, name: str, args: dict) -> str:
+        """What the model would read, whether it worked or not."""
+        try:
+            return self.text(name, args)
+        except ToolError as error:
+            return str(error)
 
     def text(self, name: str, args: dict | None = None) -> str:
         output, _ = self.call(name, args)

@@ -186,3 +186,12 @@ EOF"""
 def test_any_language_is_coloured_without_losing_a_letter(language):
     lines = MarkdownBlock(f"```{language}\n{CODE}\n```", closed=True).settle(200)
     assert [plain(line)[2:].rstrip() for line in lines] == CODE.split("\n")
+
+
+@given(st.text(alphabet="ab é.,:-1)日 ", max_size=40))
+def test_prose_that_streams_looks_as_it_will_when_it_is_settled(text):
+    block = MarkdownBlock()
+    block.add(text)
+    live = block.live(20, 100)
+    block.close()
+    assert live == block.settle(20)

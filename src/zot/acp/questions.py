@@ -17,6 +17,7 @@ from zot.core.events import ApprovalRequest, ExtensionAsk
 from zot.core.titles import shortened, title_of
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
+from zot.text import prepared
 
 PERMISSION = "session/request_permission"
 FORM = "elicitation/create"
@@ -72,6 +73,9 @@ class _Permission(Struct):
     outcome: _Outcome
 
 
+prepared(_Permission)
+
+
 def _selected(answer: RpcAnswer) -> str:
     """The option that was chosen; empty: none."""
     if answer.fault is not None:
@@ -120,6 +124,9 @@ def form(session_id: str, ask: ExtensionAsk) -> FormParams:
 class _Form(Struct):
     action: str
     content: dict[str, Any] | None = None
+
+
+prepared(_Form)
 
 
 def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:

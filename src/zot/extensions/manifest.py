@@ -13,6 +13,7 @@ from msgspec import Struct
 from zot.errors import ExtensionError
 from zot.files import read_own
 from zot.provider.types import Json
+from zot.text import prepared
 
 FILE = "extension.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -34,12 +35,17 @@ class Manifest(Struct, frozen=True):
     enabled: bool = True
     skills: tuple[str, ...] = ()
     """Folders (or SKILL.md files) inside the extension; with them `exec` may be missing."""
+    theme: str | dict[str, Json] = ""
+    """A theme of the terminal by the extension's name, or a file inside it with one; likewise."""
     env: tuple[str, ...] = ()
     """Variables to pass on although zot withholds them; the RPC token is never passed."""
     fail_closed: bool = False
     """Tool calls are blocked as long as this extension does not run."""
     guard: bool = False
     """Tool calls wait for its start, however slow; an earlier run that saw it guard says so too."""
+
+
+prepared(Manifest)
 
 
 class Installed(Struct, frozen=True):
@@ -127,14 +133,15 @@ def _check(path: Path, manifest: Manifest) -> None:
         raise ExtensionError(
             f"{path}: name {manifest.name!r} must be 1 to 64 letters, digits, '.', '_' or '-'"
         )
-    if not manifest.exec and not manifest.skills:
+    if not manifest.exec and not manifest.skills and not manifest.theme:
         raise ExtensionError(f"{path}: 'exec' is missing")
     if any("\0" in text for text in (manifest.exec, *manifest.args)):
         raise ExtensionError(f"{path}: NUL in 'exec' or 'args'")
     root = path.parent.resolve()
-    for skill in manifest.skills:
-        if not (root / skill).resolve().is_relative_to(root):
-            raise ExtensionError(f"{path}: skill {skill!r} is outside of the extension's folder")
+    theme = (manifest.theme,) if isinstance(manifest.theme, str) else ()
+    for inside in (*manifest.skills, *theme):
+        if not (root / inside).resolve().is_relative_to(root):
+            raise ExtensionError(f"{path}: {inside!r} is outside of the extension's folder")
 
 
 def global_dir(home: Path) -> Path:
@@ -199,6 +206,16 @@ def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
         f"{project_dir(cwd)} has extensions ({names}) that were not started, because the directory "
         f"is not trusted; read them, then: zot config trust {cwd} (or --trust for one run)",
     )
+
+
+def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
+    """The themes of the user's extensions, by the names of these: what they are, or their file."""
+    extensions = discover(home, home, trusted=False).extensions
+    return {
+        extension.name: extension.directory / theme if isinstance(theme, str) else theme
+        for extension in extensions
+        if extension.manifest.enabled and (theme := extension.manifest.theme)
+    }
 
 
 def _subfolders(directory: Path) -> list[Path]:

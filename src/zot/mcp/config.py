@@ -19,6 +19,7 @@ from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN
 from zot.provider.types import Json
+from zot.text import prepared
 
 PROJECT_FILE = ".mcp.json"
 USER_FILE = "mcp.json"
@@ -98,6 +99,9 @@ class _Entry(Struct):
     required: bool = False
     trust: bool = False
     network: bool = False
+
+
+prepared(_Entry)
 
 
 class Configured(Struct, frozen=True):

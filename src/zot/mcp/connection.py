@@ -28,6 +28,7 @@ from zot.mcp.protocol import (
     decoded,
 )
 from zot.provider.types import Json
+from zot.text import prepared
 
 PROBE_SECONDS = 5.0
 """How long a server may be silent about its version before the older handshake is tried."""
@@ -354,6 +355,9 @@ class _Progress(Struct):
     progress: float = 0.0
     total: float | None = None
     message: str | None = None
+
+
+prepared(_Progress)
 
 
 def progress_text(params: Raw) -> str:

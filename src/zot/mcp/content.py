@@ -12,6 +12,7 @@ from zot.core.image import checked_image
 from zot.core.tool import ToolOutput
 from zot.errors import CommandError
 from zot.provider.types import Image, Json, Text
+from zot.text import prepared
 
 MAX_IMAGE = 3_750_000
 MAX_IMAGES = 20
@@ -38,6 +39,9 @@ class _Block(Struct):
     name: str = ""
     description: str | None = None
     resource: _Resource = _Resource()
+
+
+prepared(_Block)
 
 
 def output_of(result: dict[str, Json], shorten: Shorten) -> ToolOutput:

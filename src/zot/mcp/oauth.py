@@ -28,6 +28,7 @@ from zot.provider.auth.oauth import AuthServer
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
+from zot.text import prepared
 
 MARGIN = 60.0
 """Seconds before its end at which a token is renewed."""
@@ -55,6 +56,9 @@ class Login(Struct, frozen=True, omit_defaults=True):
     server: AuthServer
     resource: str
     registered: bool = False
+
+
+prepared(Login)
 
 
 class _Metadata(Struct):

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from zot import __version__
 from zot.provider.types import Json
+from zot.text import prepared
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -137,6 +138,9 @@ class _Prompt(Struct):
     title: str | None = None
     description: str | None = None
     arguments: tuple[_Argument, ...] | None = None
+
+
+prepared(_Tool, _Annotations, _Prompt)
 
 
 class Unusable(ValueError):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -15,13 +16,14 @@ from zot.children.logfile import LogFile
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
-from zot.mcp.connection import McpConnection
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
-from zot.mcp.stdio import StdioLink, server_command, server_environment
 from zot.mcp.store import ServerStore, changed_tools
 from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.mcp.connection import McpConnection
 
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0
@@ -254,6 +256,9 @@ class McpServer:
 
     def _connect(self) -> McpConnection:
         """Raises McpError, Cancelled."""
+        # Deferred, as the links below: with a list that is known, a prompt needs none of it.
+        from zot.mcp.connection import McpConnection
+
         parts = self._parts
         config = expanded(self.config, parts.environ, parts.keys)
         asker = ServerDialogs(parts.dialogs, self.name)
@@ -273,7 +278,7 @@ class McpServer:
         parts = self._parts
         log = LogFile(self.log_path, LOG_BYTES)
         if config.url:
-            from zot.mcp.http import HttpLink  # deferred: HTTP is loaded where it is used
+            from zot.mcp.http import HttpLink
             from zot.mcp.oauth import McpAuth
 
             auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
@@ -281,6 +286,8 @@ class McpServer:
             return HttpLink(config, log, handler, None if has_own else auth)
         if parts.jailed():
             raise McpError("with --jail no program of an MCP server is started")
+        from zot.mcp.stdio import StdioLink, server_command, server_environment
+
         env = server_environment(config, parts.environ)
         argv = server_command(config, env)
         parts.hide()

@@ -1,6 +1,6 @@
 """What a runtime sees of its MCP servers: a source of tools and commands.
 
-Loads nothing of the client before the first prompt, and nothing at all where none is configured.
+Loads nothing of the client where none is configured, and starts none before the first prompt.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class McpServers:
     # --- ToolSource --------------------------------------------------------------------------
 
     def start(self, host: SourceHost) -> None:
-        """Nothing is started before the first prompt."""
+        """Read what is configured, while the client thinks; no server is started for it."""
         self._host = host
+        self._loaded()
 
     def prepare(self, cancel: Cancel) -> None:
         if self._set is not None and self._in_jail != self._options.jailed():
@@ -158,7 +159,7 @@ class McpServers:
             return self._set
 
     def _made(self, host: SourceHost) -> McpServerSet:
-        # Deferred: only where there are servers, and with the first prompt.
+        # Deferred: only where there are servers.
         from zot.mcp.config import read_all
         from zot.mcp.server import ServerParts
         from zot.mcp.servers import McpServerSet

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.mcp.protocol import McpToolInfo, ServerLists
+from zot.text import prepared
 
 MAX_CACHE = 8 * 1024 * 1024
 
@@ -32,6 +33,9 @@ class Agreed(Struct, frozen=True, omit_defaults=True):
     """Its tools were agreed to once: what differs from them is off."""
     tools: dict[str, str] = {}
     """The face of each tool as it was when it was agreed to."""
+
+
+prepared(ServerLists, Agreed)
 
 
 class ServerStore:

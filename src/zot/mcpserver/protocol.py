@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from zot import __version__
 from zot.jsonrpc import INVALID_PARAMS, RpcError, RpcId
+from zot.text import prepared
 
 MODERN = ("2026-07-28",)
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -52,6 +53,9 @@ class McpParams(Struct, frozen=True):
     def progress_token(self) -> int | str | None:
         token = self.meta.get("progressToken")
         return token if isinstance(token, int | str) else None
+
+
+prepared(McpParams)
 
 
 def read_params(params: Raw) -> McpParams:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from zot.errors import CommandError
 from zot.provider.types import LEVELS, Level
+from zot.text import prepared
 
 START, REPLY = "zot", "zot_reply"
 JsonObject = dict[str, Any]
@@ -37,6 +38,9 @@ class ReplyArguments(Limited, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 TaskArguments = StartArguments | ReplyArguments
+
+
+prepared(StartArguments, ReplyArguments)
 
 _TEXT = {"type": "string"}
 _LIMITS: JsonObject = {

@@ -14,6 +14,7 @@ from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Http
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Model
+from zot.text import prepared
 
 SECONDS = 15.0
 MAX_BODY = 16 * 1024 * 1024
@@ -43,6 +44,9 @@ class LiveRow(Struct, frozen=True):
 class LiveList(Struct, frozen=True):
     data: tuple[LiveRow, ...] | None = None
     models: tuple[LiveRow, ...] | None = None
+
+
+prepared(LiveList)
 
 
 def live_models(

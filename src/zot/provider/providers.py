@@ -7,6 +7,7 @@ On the start-up path of `zot rpc`: imports nothing but msgspec; API files load w
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -16,6 +17,9 @@ from msgspec import Struct
 from zot.errors import ConfigError
 from zot.provider.types import Api, Json, Level, Model, Provider
 from zot.text import nearest
+
+# See text.prepared: this module is on the start-up path, and cannot prepare its struct there.
+_reading = threading.Lock()
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
 """How the key travels: `Authorization: Bearer`, or in a header of that name."""
@@ -162,7 +166,8 @@ def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
     if unknown:
         raise ConfigError(f"unknown compat field {unknown[0]!r} of model {model.id!r}")
     try:
-        return msgspec.convert(merged, Quirks)
+        with _reading:
+            return msgspec.convert(merged, Quirks)
     except msgspec.ValidationError as error:
         raise ConfigError(f"bad compat of model {model.id!r}: {error}") from error
 

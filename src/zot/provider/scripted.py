@@ -56,6 +56,7 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
+from zot.text import prepared
 
 NAME = "scripted"
 ARGS_PIECE = 32
@@ -102,6 +103,9 @@ class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Script(Struct, frozen=True, forbid_unknown_fields=True):
     turns: tuple[ScriptedTurn, ...]
+
+
+prepared(Script, ScriptedTurn)
 
 
 class ScriptedProvider:

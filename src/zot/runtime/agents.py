@@ -187,7 +187,6 @@ class Agents:
                 raise CommandError(f"not_found: there is no agent {name!r}", code="not_found")
             self._closing.add(name)
         try:
-            runtime.client_left()
             runtime.close(timeout=STOP_SECONDS)
             runtime.release()
         finally:

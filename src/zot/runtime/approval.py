@@ -114,7 +114,9 @@ class Approval(Hook):
 
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
         """The same for another agent, about whose tools its own client is asked."""
-        return Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+        made = Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+        made._gone = self._gone
+        return made
 
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""

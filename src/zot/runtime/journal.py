@@ -20,6 +20,7 @@ from zot.core.events import Replay
 from zot.core.session import JOURNAL, Compaction, Custom, Entry, ResultNote, Session
 from zot.errors import JournalError, SessionError
 from zot.provider.types import Image, Json, Message, Stop, Text, Usage
+from zot.text import prepared
 
 RUN = "run"
 QUEUED = "queued"
@@ -156,6 +157,9 @@ AnyRow = (
     | RunReleased
     | RunEnded
 )
+
+
+prepared(AnyRow)
 
 
 def args_hash(args: Mapping[str, Json] | None) -> str:

@@ -181,6 +181,9 @@ class Runtime(CommandedRuns):
         waits for the next process instead."""
         if self._approval is not None:
             self._approval.client_gone(None if self.durable is None else self.suspend)
+        if self._agents is not None and self._owns_agents:
+            for runtime in self._agents.all().values():
+                runtime.client_left()
 
     def release(self) -> None:
         """Let go of connections, files and processes; after `close`."""

@@ -41,12 +41,16 @@ class NamedAgents:
 
     def get(self, name: str) -> ServedAgent:
         """Raises CommandError when there is no such agent."""
-        return served(self._agents.get(name).client)
+        client = self._agents.get(name).client
+        if not isinstance(client, ServedAgent):  # a tool's, from before the feature was asked for
+            raise CommandError(f"not_found: there is no agent {name!r}", code="not_found")
+        return client
 
     def all(self) -> list[ServedAgent]:
         first = self._server.unnamed.built
         runtimes = () if first is None else first.agents.all().values()
-        return [served(runtime.client) for runtime in runtimes]
+        clients = [runtime.client for runtime in runtimes]
+        return [client for client in clients if isinstance(client, ServedAgent)]
 
     def take(self, incoming: Incoming, command: AgentCommand) -> None:
         """Do what the command asks, and answer.
@@ -77,7 +81,7 @@ class NamedAgents:
         # Answered before anything of it can be told.
         self._server.unnamed.answer(incoming, frames.AgentOpened(name))
         runtime.start()
-        served(runtime.client).recover()
+        self.get(name).recover()
 
     def _close(self, incoming: Incoming, name: str) -> None:
         agent = self.get(name)
@@ -124,11 +128,6 @@ class NamedAgents:
         fields = asdict(info) | {"usage": usage_shape(info.usage)}
         fields["parent"] = UNSET if info.parent is None else info.parent
         return frames.AgentShape(seq=seq, **fields)
-
-
-def served(client: object) -> ServedAgent:
-    assert isinstance(client, ServedAgent)  # whoever opened it on this wire
-    return client
 
 
 def request_of(command: commands.OpenAgent) -> AgentRequest:

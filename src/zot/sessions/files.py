@@ -54,6 +54,7 @@ class FileStore:
     ) -> None:
         self.path = path
         self.meta = meta
+        self.format = format
         self._writer = format_named(format).writer(meta, last)
         self._fd = fd
         self._sync = sync

@@ -9,11 +9,15 @@ import msgspec
 from zot.core.rule import Rule
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
+from zot.text import prepared
 
 MAX_RULES = 1000
 """Of one project."""
 
 AllRules = dict[str, list[Rule]]
+
+
+prepared(AllRules)
 
 
 class ProjectRules:

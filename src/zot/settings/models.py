@@ -20,6 +20,7 @@ from zot.provider import catalog
 from zot.provider.auth.resolve import key_from_command
 from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
 from zot.provider.types import Api, Json, Model, Price
+from zot.text import prepared
 
 CACHE_SECONDS = 6 * 3600
 """How long a list of models that a server told is used."""
@@ -318,6 +319,9 @@ class CachedModel(Struct, frozen=True, omit_defaults=True):
 class Cache(Struct, frozen=True):
     fetched_at: str = ""
     models: tuple[CachedModel, ...] = ()
+
+
+prepared(ModelRow, ProviderRow, Cache)
 
 
 def read_cache(home: str, provider: str) -> tuple[CachedModel, ...]:

@@ -14,6 +14,7 @@ Span = tuple[str, str]
 """A style and a text."""
 Line = tuple[Span, ...]
 TAB = 4
+_MARKS = dict.fromkeys(map(ord, "❯✓✗▸"))
 EMPTY: Line = ()
 
 
@@ -40,18 +41,25 @@ def _spelled(char: str) -> str:
     return repr(char)[1:-1]
 
 
+def is_simple(text: str) -> bool:
+    """Whether every letter takes one cell, on every terminal: Latin letters and our own marks."""
+    if text.isascii():
+        return True
+    return max(text.translate(_MARKS), default="") < "\u0300" and "\u00ad" not in text
+
+
 def cells(text: str) -> int:
     """How many cells the text takes. It must be clean, and one line."""
-    if text.isascii():
+    if is_simple(text):
         return len(text)
     return sum(_cluster_cells(cluster) for cluster in clusters(text))
 
 
 def clusters(text: str) -> Iterator[str]:
     """What a person takes for one character each."""
-    if text.isascii():
+    if is_simple(text):
         return iter(text)
-    import wcwidth  # after the first paint, and only for other letters than ASCII
+    import wcwidth  # after the first paint, and only for other letters than Latin ones
 
     return wcwidth.iter_graphemes(text)
 
@@ -70,7 +78,7 @@ def line_cells(line: Line) -> int:
 
 def split_at(text: str, width: int) -> tuple[str, str]:
     """The part that fits into so many cells, and the rest; at least one character is taken."""
-    if text.isascii():
+    if is_simple(text):
         return text[: max(1, width)], text[max(1, width) :]
     used = end = 0
     for cluster in clusters(text):

@@ -7,13 +7,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from zot.tui.cells import EMPTY, Line, clean
+from zot.tui.cells import EMPTY, Line, clean, wrap
 from zot.tui.code import Highlighter, code_lines
 
 if TYPE_CHECKING:
     from zot.tui.document import Document, ListCut
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
+_PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
+"""The beginning of a paragraph that has no marks."""
 INDENT: Line = (("", "  "),)
 MAX_OPEN = 100_000
 """Characters of a block that is still open; from there on it settles as it is."""
@@ -127,6 +129,9 @@ class MarkdownBlock:
             return self._fence.lines(self._rest, width, last=False) if self._rest else []
         if not self._rest.strip():
             return []
+        if _PROSE.fullmatch(self._rest) and self._list is None:
+            lines = wrap([("", clean(self._rest))], width)  # nothing in it for the parser
+            return [EMPTY, *lines] if self._wrote else lines
         tail = self._rest[-(height + 1) * width * 2 :] if len(self._rest) > MAX_OPEN else self._rest
         return self._separated(self._document(tail), width)
 

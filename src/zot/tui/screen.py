@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from zot.tui.cells import Line, line_cells, plain
+from zot.tui.cells import Line, is_simple, line_cells, plain
 from zot.tui.theme import Painter, Theme
 
 Reflow = Literal["all", "above", "none"]
@@ -75,11 +75,13 @@ class LiveScreen:
             if head:
                 style, text = rest[0]
                 kept, rest = (*kept, (style, text[:head])), ((style, text[head:]), *rest[1:])
-        if not plain(kept).isascii():  # its width may be another one to the terminal
+        if not is_simple(plain(kept)):  # its width may be another one to the terminal
             kept, rest = (), line
         start = line_cells(kept)
         erase = (
-            ERASE_LINE if not plain(line).isascii() or line_cells(before) > line_cells(line) else ""
+            ERASE_LINE
+            if not is_simple(plain(line)) or line_cells(before) > line_cells(line)
+            else ""
         )
         # Before the text: after a line as wide as the screen it would take the last letter.
         return f"\x1b[{start + 1}G{erase}{self._painter.line(rest)}"

@@ -1,10 +1,11 @@
 // Drives an ACP agent with the official TypeScript SDK, as published, and prints what it saw.
-// Arguments: the agent's command as JSON, and a working directory with a folder `other` in it.
+// Arguments: the agent's command as JSON, a working directory with a folder `other` in it, and the
+// command of an MCP server as JSON.
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 
-const [command, cwd] = [JSON.parse(process.argv[2]), process.argv[3]];
+const [command, cwd, server] = [JSON.parse(process.argv[2]), process.argv[3], JSON.parse(process.argv[4])];
 const M = methods.agent;
 const updates = [];
 const forms = [];
@@ -85,6 +86,12 @@ await connected(async (ctx, initialized) => {
   await ctx.request(M.session.close, { sessionId: other });
   await ctx.request(M.session.delete, { sessionId: other });
   await ctx.request(M.session.delete, { sessionId: other });
+  const handed = { name: "other", command: server[0], args: server.slice(1), env: [] };
+  const remote = (await ctx.request(M.session.new, { cwd, mcpServers: [handed] })).sessionId;
+  const answered = (u) => u.session === remote && u.status === "completed";
+  // A server that starts slowly comes with the next prompt.
+  for (let tries = 0; tries < 5 && !updates.some(answered); tries++) await prompt(ctx, remote, "remote");
+  results.remote = JSON.stringify(updates.find(answered)?.content);
 });
 await connected(async (ctx) => {
   await ctx.request(M.session.resume, { sessionId: kept, cwd, mcpServers: [] });

@@ -1,6 +1,7 @@
 """Drives an ACP agent with the official Python SDK, as published, and prints what it saw.
 
-Arguments: the agent's command as JSON, and a working directory with a folder `other` in it.
+Arguments: the agent's command as JSON, a working directory with a folder `other` in it, and the
+command of an MCP server as JSON.
 """
 
 import asyncio
@@ -12,11 +13,12 @@ import acp
 from acp.schema import (
     AllowedOutcome,
     ClientCapabilities,
+    McpServerStdio,
     RequestPermissionResponse,
     TextContentBlock,
 )
 
-COMMAND, CWD = json.loads(sys.argv[1]), sys.argv[2]
+COMMAND, CWD, SERVER = json.loads(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 
 
 class Editor(acp.Client):
@@ -91,7 +93,21 @@ async def first(agent: Any, editor: Editor, results: dict[str, Any]) -> str:
         results["failed"] = error.code
     results["listed"] = len((await agent.list_sessions()).sessions)
     await agent.close_session(session_id=other)
+    results["remote"] = await remote(agent, editor)
     return id
+
+
+async def remote(agent: Any, editor: Editor) -> str:
+    """What a tool of an MCP server says that the client handed in."""
+    server = McpServerStdio(name="other", command=SERVER[0], args=SERVER[1:], env=[])
+    id = (await agent.new_session(cwd=CWD, mcp_servers=[server])).session_id
+    start = len(editor.updates)
+    for _ in range(5):  # a server that starts slowly comes with the next prompt
+        await agent.prompt(session_id=id, prompt=text("remote"))
+        for update in editor.updates[start:]:
+            if getattr(update, "status", None) == "completed":
+                return str(update.content)
+    return ""
 
 
 async def main() -> None:

@@ -8,6 +8,8 @@ import pytest
 from support.picture import svg
 from support.terminal import environment, zot
 
+from zot.serve.interactive.look import find_theme
+
 HELLO = [{"text": "Hello **there**\n\n| a | b |\n| - | - |\n| 1 | 2 |", "repeat": True}]
 
 
@@ -21,6 +23,22 @@ def test_a_theme_of_ones_own(at_terminal, tmp_path):
     program = at_terminal(HELLO, "--theme", "mine", COLORTERM="truecolor")
     program.until("scripted")
     program.until(lambda _: b"\x1b[38;2;255;0;0m" in program.written)
+
+
+def test_a_theme_of_an_extension_that_is_nothing_else(at_terminal, tmp_path):
+    folder = tmp_path / "zot" / "extensions" / "sunset"
+    write(folder / "extension.json", {"name": "sunset", "theme": "colours.json"})
+    write(folder / "colours.json", {"styles": {"prompt": "#ff0000"}})
+    program = at_terminal(HELLO, "--theme", "sunset", COLORTERM="truecolor")
+    program.until(lambda _: b"\x1b[38;2;255;0;0m" in program.written)
+
+
+def test_a_theme_of_an_extension_stays_inside_it(at_terminal, tmp_path):
+    folder = tmp_path / "zot" / "extensions"
+    write(folder / "outside" / "extension.json", {"name": "outside", "theme": "../x.json"})
+    write(folder / "plain" / "extension.json", {"name": "plain", "theme": {"styles": {}}})
+    at_terminal(HELLO, "--theme", "outside", size=(200, 24)).until("there is: terminal")
+    assert find_theme("plain", str(tmp_path / "zot"), {}).dark
 
 
 def test_the_background_decides_between_light_and_dark(at_terminal):

@@ -15,6 +15,7 @@ from msgspec import Struct
 from zot.errors import AuthError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import Json
+from zot.text import prepared
 
 DEDICATED = ("anthropic", "openai", "kimi", "google", "deepseek")
 """Providers with a key of their own at the top of the file."""
@@ -63,6 +64,9 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     base_url: str = ""
     details: dict[str, Json] = {}
     """What else it takes to renew it; only whoever wrote it knows what."""
+
+
+prepared(Credential)
 
 
 class AuthFile:

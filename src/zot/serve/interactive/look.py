@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.extensions.manifest import themes
 from zot.text import printable
 from zot.tui.keymap import keymap_with
 from zot.tui.palette import DARK, LIGHT, theme_of
@@ -45,11 +46,12 @@ def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:
     """
     table = BUILT_IN.get(name)
     if table is None:
-        path = Path(home) / "themes" / f"{name}.json"
-        if "/" in name or not path.is_file():
-            known = ", ".join([*BUILT_IN, *sorted(p.stem for p in path.parent.glob("*.json"))])
+        files = _theme_files(Path(home))
+        if name not in files:
+            known = ", ".join([*BUILT_IN, *sorted(files)])
             raise ConfigError(f"there is no theme {name!r}; there is: {known}")
-        table = _table(path)
+        file = files[name]
+        table = _table(file) if isinstance(file, Path) else file
     styles = _part(table, "styles", name)
     depth = colours_of(environ)
     colour = not environ.get("NO_COLOR")
@@ -58,6 +60,12 @@ def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:
         return theme_of({**styles, **_part(table, part, name)}, colours=depth, colour=colour)
 
     return ThemeChoice(made("dark"), made("light"))
+
+
+def _theme_files(home: Path) -> dict[str, Path | dict[str, object]]:
+    """The user's own ones, and those of extensions."""
+    own = {path.stem: path for path in (home / "themes").glob("*.json")}
+    return themes(home) | own
 
 
 def _part(table: Mapping[str, object], part: str, name: str) -> Mapping[str, object]:

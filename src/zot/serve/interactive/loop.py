@@ -100,6 +100,8 @@ class Loop:
         """Until `end` is called; the exit code."""
         self._listen_to_signals()
         self._keys(shown, self.terminal.early())
+        self.draw_now(shown)  # before anything else: what was posted may start to load the agent
+        self._stale = False
         try:
             while self._code is None:
                 wait = self._draw(shown)

@@ -329,6 +329,8 @@ def pull_local(app: App, model: object) -> None:
 
 def rescue(app: App, code: str) -> None:
     """A prompt failed that may go on: with another model, after a login, or just again."""
+    if code not in RESCUED:
+        return
     provider = app.runtime.model.provider
     runtime = app.runtime
     items = [

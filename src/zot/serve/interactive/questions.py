@@ -10,7 +10,6 @@ import msgspec
 from zot.core import events
 from zot.errors import CommandError
 from zot.runtime.approval import Decision
-from zot.serve.interactive.model_commands import RESCUED, rescue
 from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, visible, wrap
@@ -41,7 +40,9 @@ def take(app: App, event: Event) -> None:
             app.failure = code
         case events.Done(stop):
             app.call_back("zot is done")
-            if stop == "error" and app.failure in RESCUED and not app.runtime.busy:
+            if stop == "error" and not app.runtime.busy:
+                from zot.serve.interactive.model_commands import rescue  # it loads the login
+
                 rescue(app, app.failure)
         case _:
             pass

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from zot.bugs import internal_error
 from zot.errors import ConfigError, ZotError
 from zot.serve.interactive.app import App
-from zot.serve.interactive.kept import Draft, History
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
@@ -139,6 +138,8 @@ def _remember(app: App, cwd: str) -> None:
     """Have what was written before at hand; also where the agent cannot be loaded."""
     if app.draft is not None:
         return  # it was loaded before, in another directory
+    from zot.serve.interactive.kept import Draft, History  # with the agent
+
     home = app.around.home
     history, draft = History(home), Draft(home, cwd)
     texts, left = history.load(), draft.recover()

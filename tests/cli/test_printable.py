@@ -44,6 +44,13 @@ def place(tmp_path):
     return tmp_path
 
 
+def _read(fd):
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # the last one has closed it
+        return b""
+
+
 def on_a_terminal(place, *words):
     """What a terminal is sent."""
     ours, theirs = pty.openpty()
@@ -54,15 +61,12 @@ def on_a_terminal(place, *words):
     ) as process:
         os.close(theirs)
         data = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:  # the last one has closed it
-                break
-            if not piece:
-                break
-            data += piece
-        process.wait(60)
+        try:
+            while piece := _read(ours):
+                data += piece
+            process.wait(60)
+        finally:
+            process.kill()  # one that waits for somebody to type must not hold up the others
     os.close(ours)
     return data.decode("utf-8", "surrogateescape")
 
@@ -116,7 +120,6 @@ def assert_harmless(said):
         f"conformance|--|{NASTY}",
         f"-p|--provider|{NASTY}|hi",
         f"--{NASTY}",
-        NASTY,
     ],
 )
 def test_a_subcommand_prints_what_it_found_as_text(place, words):

@@ -41,6 +41,8 @@ COMMANDS = [
     {"type": "load_session", "session": "latest"},
     {"type": "fork_session", "at": 1, "load": False},
     {"type": "export_session", "format": "markdown"},
+    {"type": "events", "from": 3, "limit": 2},
+    {"type": "resume_run", "run": "x"},
     {"type": "checkpoints"},
     {"type": "rewind", "to": "x", "files": False, "preview": True},
     {"type": "get_changes"},

@@ -82,6 +82,8 @@ class Board:
 
     def log(self, id: str) -> Path:
         if id not in self._tails:
+            self._look_for_agents()  # it may be new
+        if id not in self._tails:
             raise NoSuchAgent(f"no agent {id!r}")
         return self._tails[id].watched.log
 

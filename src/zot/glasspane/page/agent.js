@@ -54,12 +54,17 @@ export class AgentView {
   listen(from) {
     this.source?.close();
     this.source = new EventSource(this.path("events") + (from === "" ? "" : `?from=${from}`));
+    this.source.onerror = () => {
+      // A browser tries again by itself, unless the server answered with an error.
+      if (this.source.readyState === EventSource.CLOSED) this.again = setTimeout(() => this.listen(this.last ?? from), 2000);
+    };
     this.source.addEventListener("start", (event) => {
       this.first = JSON.parse(event.data).position;
       this.earlier.hidden = this.first === 0;
     });
     this.source.addEventListener("facts", (event) => {
       const near = this.isAtEnd();
+      this.last = event.lastEventId;
       for (const item of JSON.parse(event.data)) this.take(item);
       this.drawSoon(near);
     });
@@ -79,7 +84,7 @@ export class AgentView {
 
   close() {
     this.source?.close();
-    clearInterval(this.clock);
+    clearTimeout(this.again);
   }
 
   isAtEnd() {

@@ -4,6 +4,7 @@
 #   1. a virtual environment in .venv, with zot and its model runtime (35 MB)
 #   2. a model: 1.1 GB, or 98 MB where disk, memory or the download do not allow the large one
 #   3. one prompt through `zot rpc`, sent by the reference client in examples/rpc/python
+#   4. at a terminal: `zot` opens there, with the same model
 #
 # ZOT_TRY_MODEL=smollm2-135m takes the small model at once. Nothing is changed outside .venv,
 # zot's own directory (ZOT_HOME) and a temporary directory.
@@ -96,7 +97,14 @@ say "2. Fetching a model (it is kept; a cut download goes on where it was)"
 pull_model
 make_sample
 if [ -n "$MODEL" ]; then
-    with_model
+    with_model || exit 1
 else
-    without_model
+    without_model || exit 1
+fi
+
+# Somebody is there: the same agent, for a person. It asks before it writes or runs anything.
+if [ -n "$MODEL" ] && [ -t 0 ] && [ -t 1 ]; then
+    say "4. zot in this terminal, with the same model (/help helps, /exit leaves)"
+    rm -rf "$SAMPLE"
+    exec "$BIN/zot" --provider local --model "$MODEL"
 fi

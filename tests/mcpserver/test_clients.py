@@ -16,6 +16,8 @@ from support.npm import installed, node
 from support.pypi import fetched
 from support.rpc import environment, make_folder, write_script
 
+pytestmark = pytest.mark.slow
+
 CLIENTS = Path(__file__).parent / "clients"
 PYTHON_SDK = "mcp==2.3.0"
 TYPESCRIPT = {

@@ -28,7 +28,7 @@ ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
 INTERRUPTED = 130
 TESTS_FAILED = 1
 # What depends on the version of Python: types and annotations, files, threads, the doors.
-MATRIX = ("core", "provider", "runtime", "sdk", "sessions", "settings", "tools", "wire")
+MATRIX = ("core", "runtime", "sdk", "settings", "tools", "wire")
 
 
 def run(*command: object, **variables: str) -> None:

@@ -6,10 +6,14 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 from support.environment import alone
+
+AGAIN_SECONDS = 1800
+"""A registry that did not answer is not asked again by every test that needs it."""
 
 
 def node() -> str:
@@ -59,12 +63,13 @@ def installed(cache: Path, *packages: str) -> Path:
     name = "-".join(package.rpartition("/")[2].replace("@", "-") for package in packages)
     folder = cache / f"installed-{name}"
     with alone(folder):
-        if (folder / "tried").exists():
+        tried = folder / "tried"
+        if tried.exists() and time.time() - tried.stat().st_mtime < AGAIN_SECONDS:
             pytest.skip(f"{packages} could not be installed a moment ago")
         if not (folder / "done").exists():
-            (folder / "tried").touch()
+            tried.touch()
             _install(packages, folder)
-            (folder / "tried").unlink()
+            tried.unlink()
             (folder / "done").touch()
     return folder
 

@@ -184,13 +184,18 @@ def test_acpx_makes_a_session_in_one_process_and_goes_on_in_another(
     assert "scripted" in acpx("set", "model", "scripted/scripted")
     assert "Hello" in acpx("prompt", "hi")
     assert session in acpx("sessions", "list")
-    with acpx.started("prompt", "slow") as turn:
-        assert turn.stdout is not None
-        seen = ""
-        while "part" not in seen:
-            letter = turn.stdout.read(1)
-            assert letter, seen
-            seen += letter
-        acpx("cancel")
-        assert "cancelled" in turn.stdout.read()
+    for _ in range(5):
+        with acpx.started("prompt", "slow") as turn:
+            assert turn.stdout is not None
+            seen = ""
+            while "part" not in seen and (letter := turn.stdout.read(1)):
+                seen += letter
+            if "shutting down" in seen:
+                continue  # acpx ends the process it keeps between prompts: its own race
+            assert "part" in seen
+            acpx("cancel")
+            assert "cancelled" in turn.stdout.read()
+        break
+    else:
+        pytest.fail("acpx was shutting down five times")
     acpx("sessions", "close")

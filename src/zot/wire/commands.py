@@ -302,8 +302,7 @@ class LimitsData(Struct, frozen=True):
 
 
 class OpenAgent(Command, frozen=True, tag="open_agent"):
-    """One more agent in this process; feature `agents`. What is left out is as the process was
-    started, but for the conversation, which begins anew."""
+    """One more agent in this process (feature `agents`); what is left out is as at its start."""
 
     agent: str = ""
     """Its name, at most 64 bytes; empty: one is made up."""

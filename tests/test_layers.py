@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": CORE | PARTS,
     "runtime": CORE,
     "build": CORE | PARTS | {"settings", "runtime"},
-    "wire": ALL - {"wire"},
+    "wire": (ALL - {"wire"}) | {"jsonrpc"},
     # Doors and dialects do not know each other.
     "pi": ALL,
     "acp": ALL | {"jsonrpc"},

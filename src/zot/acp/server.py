@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
+from msgspec import Raw
+
 from zot import __version__
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
@@ -22,24 +24,17 @@ from zot.errors import Cancelled, ZotError
 from zot.home import Surroundings
 from zot.jsonrpc import (
     INTERNAL_ERROR,
-    INVALID_REQUEST,
-    OpenRequests,
     RpcAnswer,
     RpcError,
     RpcFault,
-    RpcGarbage,
     RpcId,
-    RpcNotification,
-    RpcRequest,
     fault_line,
     notification_line,
-    read_message,
     request_line,
     result_line,
 )
-from zot.lines import LineTooLong
 from zot.settings.flags import Options
-from zot.wire.serving import STOP_SECONDS, LineServer
+from zot.wire.json_rpc import JsonRpcServer
 
 if TYPE_CHECKING:
     from zot.acp.sessions import AcpSessions
@@ -62,43 +57,20 @@ def serve(options: Options, around: Surroundings) -> int:
     return AcpServer(options, around).serve()
 
 
-class AcpServer(LineServer):
-    drain = False  # a client that closes the input has gone; what it asked for is cancelled
-
+class AcpServer(JsonRpcServer):
     def __init__(self, options: Options, around: Surroundings) -> None:
         super().__init__()
         self._options = options
         self._around = around
         self.abilities = ClientAbilities()
-        self._questions = OpenRequests()
-        self._lock = threading.Lock()
         self._working: dict[RpcId, Cancel] = {}
-        self._threads: set[threading.Thread] = set()
         self._loaded: AcpSessions | None = None
         self._loading = threading.Lock()
 
-    # --- lines -------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
-    def is_whole(self, line: bytes) -> bool:
-        return not isinstance(read_message(line), RpcGarbage)
-
-    def take_line(self, line: bytes | LineTooLong) -> None:
-        if isinstance(line, LineTooLong):
-            text = f"the line is longer than {line.limit} bytes; it was skipped"
-            self.put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
-            return
-        message = read_message(line)
-        match message:
-            case RpcRequest(id, method, params):
-                self._answering(id, lambda: self._request(id, method, params))
-            case RpcNotification(method, params):
-                self._notified(commands.read_notification(method, params))
-            case RpcAnswer():
-                self._questions.settle(message)
-            case RpcGarbage(fault):
-                self.put(fault_line(None, fault))
-            case _:
-                assert_never(message)
+    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+        self._answering(id, lambda: self._take(id, commands.read_request(method, params)))
 
     def _answering(self, id: RpcId, work: Callable[[], None]) -> None:
         """Do it; what goes wrong is the answer."""
@@ -118,11 +90,6 @@ class AcpServer(LineServer):
 
         self.put(fault_line(id, fault_of(error)))
 
-    # --- requests ----------------------------------------------------------------------------
-
-    def _request(self, id: RpcId, method: str, params: Any) -> None:
-        self._take(id, commands.read_request(method, params))
-
     def _take(self, id: RpcId, request: AcpRequest) -> None:
         match request:
             case commands.Initialize():
@@ -138,7 +105,7 @@ class AcpServer(LineServer):
                 changed = self.sessions.get(session_id).set_option(option, value)
                 self.put(result_line(id, shapes.ConfigResult(changed)))
             case _:
-                self._in_thread(id, request)
+                self._begin(id, request)
 
     def _initialized(self) -> shapes.InitializeResult:
         return shapes.InitializeResult(
@@ -161,7 +128,8 @@ class AcpServer(LineServer):
             meta = {"terminal-auth": command}
         return shapes.AuthMethod(LOGIN, name, text, "terminal", ("--login",), meta)
 
-    def _notified(self, notification: commands.AcpNotification | None) -> None:
+    def take_notification(self, method: str, params: Raw) -> None:
+        notification = commands.read_notification(method, params)
         match notification:
             case None:
                 pass
@@ -169,7 +137,7 @@ class AcpServer(LineServer):
                 if self._loaded is not None:
                     self._loaded.cancel(session_id)
             case commands.CancelRequest(request_id):
-                with self._lock:
+                with self.lock:
                     cancel = self._working.get(request_id)
                 if cancel is not None:
                     cancel.set()
@@ -178,23 +146,19 @@ class AcpServer(LineServer):
             case _:
                 assert_never(notification)
 
-    def _in_thread(self, id: RpcId, request: SlowRequest) -> None:
+    def _begin(self, id: RpcId, request: SlowRequest) -> None:
         cancel = Cancel()
-        with self._lock:
+        with self.lock:
             if len(self._working) >= MAX_WAITING:
                 raise RpcError(INTERNAL_ERROR, f"{MAX_WAITING} requests are being worked on")
             self._working[id] = cancel
 
         def work() -> None:
             self._answering(id, lambda: self.sessions.take(id, request, cancel))
-            with self._lock:
+            with self.lock:
                 self._working.pop(id, None)
-                self._threads.discard(thread)
 
-        thread = threading.Thread(target=work, name="zot-acp-request", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
-        thread.start()
+        self.in_thread("zot-acp-request", work)
 
     # --- the sessions behind it --------------------------------------------------------------
 
@@ -213,29 +177,21 @@ class AcpServer(LineServer):
 
         def load() -> None:
             _ = self.sessions
-            with self._lock:
-                self._threads.discard(thread)
 
-        thread = threading.Thread(target=load, name="zot-acp-load", daemon=True)
-        with self._lock:
-            self._threads.add(thread)
         try:
-            thread.start()
+            self.in_thread("zot-acp-load", load)
         except RuntimeError:
-            self._threads.discard(thread)  # no thread is left; the next request loads it
+            pass  # no thread is left; the next request loads it
 
     # --- what sessions use (AcpWire) ---------------------------------------------------------
 
-    def put(self, line: bytes) -> None:
-        self.writer.put(line)
-
     def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int:
-        id = self._questions.add(take)
+        id = self.questions.add(take)
         self.put(request_line(id, method, params))
         return id
 
     def withdraw(self, id: int) -> None:
-        if self._questions.drop(id):
+        if self.questions.drop(id):
             self.put(notification_line("$/cancel_request", shapes.CancelParams(id)))
 
     def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
@@ -248,25 +204,16 @@ class AcpServer(LineServer):
 
     @property
     def has_runtime(self) -> bool:
-        return self._loaded is not None or bool(self._threads)
-
-    def input_ended(self) -> None:
-        self._questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+        return self._loaded is not None or bool(self.threads)
 
     def abort_everything(self) -> None:
         self.input_ended()
-        with self._lock:
+        with self.lock:
             working = list(self._working.values())
         for cancel in working:
             cancel.set()
         if self._loaded is not None:
             self._loaded.abort_all()
-
-    def closing(self) -> None:
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:  # Python may crash when it ends while a thread still imports
-            thread.join(STOP_SECONDS)
 
     def release(self) -> None:
         if self._loaded is not None:

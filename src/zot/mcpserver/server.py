@@ -7,9 +7,8 @@ answered before the agent is loaded.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -20,27 +19,21 @@ from zot.home import Surroundings
 from zot.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    OpenRequests,
     RpcAnswer,
     RpcError,
     RpcFault,
-    RpcGarbage,
     RpcId,
-    RpcNotification,
-    RpcRequest,
     fault_line,
     notification_line,
-    read_message,
     request_line,
     result_line,
 )
-from zot.lines import LineTooLong
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
 from zot.settings.flags import Options
-from zot.wire.serving import STOP_SECONDS, LineServer
+from zot.wire.json_rpc import JsonRpcServer
+from zot.wire.serving import STOP_SECONDS
 
 if TYPE_CHECKING:
     from zot.mcpserver.job import McpJob
@@ -55,17 +48,14 @@ def serve(options: Options, around: Surroundings) -> int:
     return McpServer(options, around).serve()
 
 
-class McpServer(LineServer):
-    drain = False  # a client that closes the input has gone; what it asked for is aborted
+class McpServer(JsonRpcServer):
+    join_seconds = 2 * STOP_SECONDS
 
     def __init__(self, options: Options, around: Surroundings) -> None:
         super().__init__()
         self._options = options
         self._around = around
         self._greeted = McpPeer()
-        self._questions = OpenRequests()
-        self._lock = threading.Lock()
-        self._threads: set[threading.Thread] = set()
         self._calls: dict[RpcId, McpJob] = {}
         """The jobs that a call waits for."""
         self._asked: dict[str, McpJob] = {}
@@ -73,39 +63,18 @@ class McpServer(LineServer):
         self._results: dict[str, JsonObject] = {}
         """Those of them that ended meanwhile."""
 
-    # --- lines -------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
-    def is_whole(self, line: bytes) -> bool:
-        return not isinstance(read_message(line), RpcGarbage)
-
-    def take_line(self, line: bytes | LineTooLong) -> None:
-        if isinstance(line, LineTooLong):
-            text = f"the line is longer than {line.limit} bytes; it was skipped"
-            self._put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
-            return
-        message = read_message(line)
-        match message:
-            case RpcRequest(id, method, params):
-                self._answer(id, method, params)
-            case RpcNotification(method, params):
-                self._notified(method, params)
-            case RpcAnswer():
-                self._questions.settle(message)
-            case RpcGarbage(fault):
-                self._put(fault_line(None, fault))
-            case _:
-                assert_never(message)
-
-    def _answer(self, id: RpcId, method: str, params: Raw) -> None:
+    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
         try:
             result = self._request(id, method, protocol.read_params(params))
         except RpcError as error:
-            self._put(fault_line(id, error.fault))
+            self.put(fault_line(id, error.fault))
         except Exception as error:  # a bug of ours ends this request, not the process
-            self._put(fault_line(id, RpcFault(INTERNAL_ERROR, str(internal_error(error)))))
+            self.put(fault_line(id, RpcFault(INTERNAL_ERROR, str(internal_error(error)))))
         else:
             if result is not None:
-                self._put(result_line(id, result))
+                self.put(result_line(id, result))
 
     def _request(self, id: RpcId, method: str, params: McpParams) -> JsonObject | None:
         """The result; None: it comes later."""
@@ -127,14 +96,14 @@ class McpServer(LineServer):
             case _:
                 raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
 
-    def _notified(self, method: str, params: Raw) -> None:
+    def take_notification(self, method: str, params: Raw) -> None:
         if method != "notifications/cancelled":
             return
         try:
             cancelled = protocol.read_params(params).request_id
         except RpcError:
             return
-        with self._lock:
+        with self.lock:
             job = None if cancelled is UNSET else self._calls.pop(cancelled, None)
         if job is not None:
             job.cancel()  # a request that was cancelled has no answer
@@ -148,30 +117,25 @@ class McpServer(LineServer):
             return protocol.refused(str(error), peer)
         if arguments is None:
             raise RpcError(INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply")
-        with self._lock:
-            busy = len(self._threads) >= MAX_JOBS
+        with self.lock:
+            busy = len(self.threads) >= MAX_JOBS
         if busy:
             return protocol.refused(f"{MAX_JOBS} tasks are being worked on; try later", peer)
         from zot.mcpserver.job import McpJob  # deferred: with it the agent is loaded
 
         job = McpJob(self, peer, arguments, params.progress_token)
 
-        def work() -> None:
-            self._ended(job, job.work(self._options, self._around))
-            with self._lock:
-                self._threads.discard(thread)
-
-        thread = threading.Thread(target=work, name="zot-mcp-job", daemon=True)
-        with self._lock:
+        with self.lock:
             self._calls[id] = job
-            self._threads.add(thread)
-        thread.start()
+        self.in_thread(
+            "zot-mcp-job", lambda: self._ended(job, job.work(self._options, self._around))
+        )
         return None
 
     def _call_again(self, id: RpcId, params: McpParams) -> JsonObject | None:
         """The client was asked something, and calls again with the answer."""
         state = params.request_state
-        with self._lock:
+        with self.lock:
             result = self._results.pop(state, None)
             job = self._asked.pop(state, None)
             if job is not None:
@@ -186,7 +150,7 @@ class McpServer(LineServer):
 
     def _ended(self, job: McpJob, result: JsonObject) -> None:
         """Answer the call that waits for the job, or keep the result for one that will."""
-        with self._lock:
+        with self.lock:
             waiting = [id for id, each in self._calls.items() if each is job]
             for id in waiting:
                 del self._calls[id]
@@ -196,13 +160,13 @@ class McpServer(LineServer):
                 while len(self._results) > MAX_HELD:
                     del self._results[next(iter(self._results))]
         for id in waiting:
-            self._put(result_line(id, result))
+            self.put(result_line(id, result))
 
     # --- what jobs use (McpWire) -------------------------------------------------------------
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
-        self._put(notification_line("notifications/progress", params))
+        self.put(notification_line("notifications/progress", params))
 
     def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int:
         def read(answer: RpcAnswer) -> None:
@@ -211,48 +175,36 @@ class McpServer(LineServer):
             except (msgspec.DecodeError, RecursionError):
                 take(None)
 
-        id = self._questions.add(read)
-        self._put(request_line(id, "elicitation/create", question))
+        id = self.questions.add(read)
+        self.put(request_line(id, "elicitation/create", question))
         return id
 
     def withdraw(self, id: int) -> None:
-        if self._questions.drop(id):
+        if self.questions.drop(id):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
-            self._put(notification_line("notifications/cancelled", reason))
+            self.put(notification_line("notifications/cancelled", reason))
 
     def asked(self, job: McpJob, question: JsonObject) -> None:
         from zot.mcpserver.job import KEY  # loaded long ago: a job is calling
 
         state = os.urandom(16).hex()
-        with self._lock:
+        with self.lock:
             waiting = [id for id, each in self._calls.items() if each is job]
             for id in waiting:
                 del self._calls[id]
             self._asked[state] = job
         for id in waiting:
-            self._put(result_line(id, protocol.input_required(KEY, question, state)))
-
-    def _put(self, line: bytes) -> None:
-        self.writer.put(line)
+            self.put(result_line(id, protocol.input_required(KEY, question, state)))
 
     # --- the end -----------------------------------------------------------------------------
 
     @property
     def has_runtime(self) -> bool:
-        return bool(self._threads)
-
-    def input_ended(self) -> None:
-        self._questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+        return bool(self.threads)
 
     def abort_everything(self) -> None:
         self.input_ended()
-        with self._lock:
+        with self.lock:
             jobs = [*self._calls.values(), *self._asked.values()]
         for job in jobs:
             job.cancel()
-
-    def closing(self) -> None:
-        with self._lock:
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join(2 * STOP_SECONDS)

@@ -1,0 +1,107 @@
+"""What servers of JSON-RPC over lines share (`zot acp`, `zot mcp-server`): messages to calls,
+questions to the client, work beside the reader, the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from msgspec import Raw
+
+from zot.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    OpenRequests,
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcId,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    read_message,
+)
+from zot.lines import LineTooLong
+from zot.wire.serving import STOP_SECONDS, LineServer
+
+
+class JsonRpcServer(LineServer):
+    drain = False  # a client that closes the input has gone; what it asked for is aborted
+    join_seconds = STOP_SECONDS
+    """How long the end waits for each thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = OpenRequests()
+        self.lock = threading.Lock()
+        self.threads: set[threading.Thread] = set()
+
+    # --- for the subclass --------------------------------------------------------------------
+
+    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+        """Answer, or begin to. What goes wrong is an answer, too."""
+        raise NotImplementedError
+
+    def take_notification(self, method: str, params: Raw) -> None:
+        raise NotImplementedError
+
+    def put(self, line: bytes) -> None:
+        self.writer.put(line)
+
+    def in_thread(self, name: str, work: Callable[[], None]) -> None:
+        """Work beside the reader; the end of the process waits for it.
+
+        Raises:
+            RuntimeError: the system allows no more threads.
+        """
+
+        def run() -> None:
+            work()
+            with self.lock:
+                self.threads.discard(thread)
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        with self.lock:
+            self.threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            with self.lock:
+                self.threads.discard(thread)
+            raise
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def is_whole(self, line: bytes) -> bool:
+        return not isinstance(read_message(line), RpcGarbage)
+
+    def take_line(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
+            text = f"the line is longer than {line.limit} bytes; it was skipped"
+            self.put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
+            return
+        message = read_message(line)
+        match message:
+            case RpcRequest(id, method, params):
+                self.take_request(id, method, params)
+            case RpcNotification(method, params):
+                self.take_notification(method, params)
+            case RpcAnswer():
+                self.questions.settle(message)
+            case RpcGarbage(fault):
+                self.put(fault_line(None, fault))
+            case _:
+                assert_never(message)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def input_ended(self) -> None:
+        self.questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+
+    def closing(self) -> None:
+        with self.lock:
+            threads = list(self.threads)
+        for thread in threads:  # Python may crash when it ends while a thread still imports
+            thread.join(self.join_seconds)

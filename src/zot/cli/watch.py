@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zot.errors import ConfigError, UsageError
 from zot.files import ensure_dir
 from zot.home import home_dir
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
-from zot.swarm.log import STREAM_OVER, LogWriter, shared_streams
+
+if TYPE_CHECKING:
+    from zot.swarm.log import LogWriter
 
 HELP = """\
 usage: zot watch [-f] [--share NAME] [FILE|-]
@@ -80,6 +83,8 @@ def watch(fd: int, *, follow: bool = False, share: str = "") -> int:
     """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
     if not share:
         return _watch(fd, follow, None)
+    from zot.swarm.log import STREAM_OVER, LogWriter, shared_streams  # deferred: few share
+
     log = LogWriter(ensure_dir(shared_streams(Path(home_dir(os.environ)))) / f"{share}.jsonl")
     try:
         return _watch(fd, follow, log)

@@ -78,19 +78,17 @@ def build_runtime(
     if tape is not None:
         models = tape.models(models)
     is_first = common is None
-    if common is None:
-        supervisor = _supervisor(setup, redactor, owns_process=owns_process)
-        common = Common(
-            plan,
-            supervisor,
-            approval,
-            warn,
-            own_tools,
-            own_hooks,
-            check_extensions,
-            mcp_servers or {},
-        )
-        common.depth = _task_depth(setup.options, tasks)
+    common = common or Common(
+        plan,
+        _supervisor(setup, redactor, owns_process=owns_process),
+        approval,
+        warn,
+        own_tools,
+        own_hooks,
+        check_extensions,
+        mcp_servers or {},
+        _task_depth(setup.options, tasks),
+    )
     supervisor = common.supervisor
     task = _tasks(setup.options, common, common.depth if depth is None else depth)
     wanted = _extension_options(setup, supervisor, warn, own_tools)
@@ -104,19 +102,10 @@ def build_runtime(
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
-    wrap = tape.tool if tape is not None else _plain
     hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
-    agent = Agent(
-        provider=models.connect(setup.model),
-        model=setup.model,
-        session=plan.session or first_session(setup, keep=keep),
-        # Last: a person is not asked about a call that another guard refuses.
-        hooks=hooks if approval is None else (*hooks, approval),
-        system=lambda: redactor.text(prompt_for(setup, skills)),
-        settings=agent_settings(setup, models),
-        wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
-    )
-    agent.resume()
+    # Last: a person is not asked about a call that another guard refuses.
+    hooks = hooks if approval is None else (*hooks, approval)
+    agent = _agent(plan, models, redactor, hooks, skills, keep=keep)
     parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
@@ -143,6 +132,30 @@ def build_runtime(
     for source in task:
         source.use(runtime)
     return _resumed(runtime, plan)
+
+
+def _agent(
+    plan: Plan,
+    models: Models,
+    redactor: Redactor,
+    hooks: tuple[Hook, ...],
+    skills: list[Skill],
+    *,
+    keep: bool,
+) -> Agent:
+    setup, tape = plan.setup, plan.tape
+    wrap = tape.tool if tape is not None else _plain
+    agent = Agent(
+        provider=models.connect(setup.model),
+        model=setup.model,
+        session=plan.session or first_session(setup, keep=keep),
+        hooks=hooks,
+        system=lambda: redactor.text(prompt_for(setup, skills)),
+        settings=agent_settings(setup, models),
+        wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
+    )
+    agent.resume()
+    return agent
 
 
 def _task_depth(options: Options, default: bool) -> int:
@@ -177,6 +190,7 @@ class Common:
         own_hooks: Sequence[Hook],
         check_extensions: bool,
         mcp_servers: Mapping[str, Json],
+        depth: int,
     ) -> None:
         self._plan = plan
         self._approval = approval
@@ -187,7 +201,7 @@ class Common:
         self._mcp_servers = mcp_servers
         self.supervisor = supervisor
         self.agents = Agents(self._build)
-        self.depth = 0
+        self.depth = depth
         """Levels of agents that the model may open below the first one."""
 
     def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:

@@ -9,8 +9,9 @@ from zot.cli.main import SUBCOMMANDS
 from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
-zot: a coding agent that other programs embed.
+zot: a coding agent that other programs embed, and a place to work.
 
+  zot                                     open it in this terminal (/help there says more)
   zot                                     work with it here, at the terminal (/help lists commands)
   zot "what does this project do?"        the same, beginning with a prompt
   zot -p "why does the test fail?"        answer once, print the answer
@@ -22,6 +23,7 @@ zot: a coding agent that other programs embed.
   zot -p --tools read,grep,glob "..."     only tools that change nothing
   zot -p --provider openai --model gpt-5 "..."
   zot -p --provider local "..."           a model on this machine, no key needed
+  zot swarm new "fix the flaky test"      an agent in a worktree of its own; zot glasspane shows all
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):

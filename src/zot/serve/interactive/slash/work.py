@@ -17,6 +17,7 @@ from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import amount
 from zot.settings import config
 from zot.settings.flags import Options
+from zot.settings.known import visible_environment
 from zot.settings.table import SETTINGS, from_text
 from zot.tui.blocks import LinesBlock
 from zot.tui.cells import Line, clean
@@ -80,7 +81,7 @@ def copy_text(app: App, text: str, what: str) -> None:
         else:
             app.note(f"{what} is too long for the terminal's clipboard", "error")
 
-    app.work(lambda: native_copy(text, environ), then)
+    app.work(lambda: native_copy(text, visible_environment(app.around)), then)
 
 
 def _diff_text(app: App) -> str:

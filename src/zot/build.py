@@ -418,6 +418,7 @@ def _mcp_options(
         shorten=builtin.shorten,
         hide=supervisor.hide,
         jailed=lambda: builtin.jailed,
+        confine=builtin.confined,
     )
 
 

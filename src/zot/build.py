@@ -238,7 +238,8 @@ class Common:
 def plan_for(base: Plan, request: AgentRequest) -> Plan:
     """The plan of one more agent: that of the first, with what the request says."""
     setup = base.setup
-    session = {"session": request.session, "continue_": False, "resume": False}
+    path = setup.around.absolute(request.session) if request.session else ""
+    session = {"session": path, "continue_": False, "resume": False}
     options = replace(
         setup.flags,
         cwd=os.path.join(setup.cwd, request.cwd),
@@ -417,6 +418,7 @@ def _mcp_options(
         shorten=builtin.shorten,
         hide=supervisor.hide,
         jailed=lambda: builtin.jailed,
+        confine=builtin.confined,
     )
 
 

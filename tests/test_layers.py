@@ -147,3 +147,11 @@ def asks_the_process(path: Path) -> bool:
 def test_variables_and_directories_of_the_process_are_handed_in() -> None:
     asking = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if asks_the_process(path)}
     assert {name for name in asking if name.partition("/")[0] not in ROOTS} == set(ASKING)
+
+
+def test_no_program_is_started_with_modules_of_the_working_directory():
+    """`python -m` looks in the working directory first, which may be a stranger's."""
+    for path in sorted(SRC.rglob("*.py")):
+        for at, line in enumerate(path.read_text().splitlines(), 1):
+            if "sys.executable" in line and '"-m"' in line:
+                assert '"-P", "-m"' in line, f"{path}:{at}: add -P"

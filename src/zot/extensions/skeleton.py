@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from zot.errors import ExtensionError
 from zot.extensions.manifest import NAME
-from zot.provider.providers import without_keys
 
 TEMPLATES = Path(__file__).parent / "templates"
 LANGUAGES = tuple(sorted(path.name for path in TEMPLATES.iterdir()))
@@ -57,7 +55,6 @@ def _build(folder: Path, name: str) -> None:
         subprocess.run(
             [go, "build", "-o", name, "."],
             cwd=folder,
-            env=without_keys(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=BUILD_SECONDS,

@@ -216,8 +216,9 @@ def _start_download(package: Package, scratch: Path) -> subprocess.Popen[bytes]:
     folder = ensure_dir(scratch / package.name)
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-input", "--no-cache-dir", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-deps"]
+    command += ["--only-binary", ":all:"]
     command += ["--require-hashes", "--requirement", str(wanted), "--dest", str(folder)]
     # pip's temporary files are then below the directory that is watched and cleaned up.
     environment = {**without_keys(os.environ), "TMPDIR": str(folder)}

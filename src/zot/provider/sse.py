@@ -4,16 +4,17 @@ data means; the names of events are dropped, since every API repeats them in the
 
 from __future__ import annotations
 
-import re
-
 from zot.errors import BadResponse
+from zot.text import compiled
 
 MAX_EVENT = 32 * 1024 * 1024
 """Bytes of one event; a server that sends more without an end is not answering."""
 BOM = b"\xef\xbb\xbf"
 
 # What nearly every event looks like: one data line, perhaps after a name line.
-PLAIN = re.compile(rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n")
+PLAIN = rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n"
+FEW = 16
+"""Events up to which it is not worth while to look for plain ones, all in one go."""
 
 
 class Splitter:
@@ -61,9 +62,11 @@ class Splitter:
             self._first = False
             joined = joined.removeprefix(BOM)
             end = len(joined) - len(rest)
-        events: list[bytes] = PLAIN.findall(joined, 0, end)
-        if len(events) == joined.count(b"\n\n", 0, end):
-            return events
+        count = joined.count(b"\n\n", 0, end)
+        if count > FEW:
+            events: list[bytes] = compiled(PLAIN).findall(joined, 0, end)
+            if len(events) == count:
+                return events
         return parse_blocks(joined[:end].split(b"\n\n"))
 
     def finish(self) -> list[bytes]:

@@ -18,7 +18,7 @@ from zot.home import RPC_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
-from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -26,8 +26,6 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
-from zot.runtime.task import MAX_DEPTH, TaskSource
-from zot.runtime.task import NAME as TASK
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
@@ -42,6 +40,7 @@ from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
     from zot.runtime.durable import Durable
+    from zot.runtime.task import TaskSource
 
 
 def build_runtime(
@@ -161,12 +160,16 @@ def _agent(
 
 def _task_depth(options: Options, default: bool) -> int:
     """Levels of agents below the first one that the tool `task` may open."""
-    return MAX_DEPTH if (default if options.tasks is None else options.tasks) else 0
+    return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
 def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
-    return (TaskSource(common.agents, depth, options.tools),) if depth > 0 and named else ()
+    if depth <= 0 or not named:
+        return ()
+    from zot.runtime.task import TaskSource  # deferred: only where a model may open agents
+
+    return (TaskSource(common.agents, depth, options.tools),)
 
 
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:

@@ -27,7 +27,6 @@ from zot.core.hook import (
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
-from zot.extensions.limits import ExtensionLimits
 from zot.home import Surroundings, has_extensions
 from zot.provider.types import Json, Message, ToolCall
 
@@ -238,6 +237,7 @@ class Extensions(Hook):
         from pathlib import Path
 
         from zot.extensions.host import ExtensionHost, HostSettings
+        from zot.extensions.limits import ExtensionLimits
 
         options = self._options
         settings = HostSettings(

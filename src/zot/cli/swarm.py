@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     budget = action("budget", _budget, "what all agents together have spent, and may")
     budget.add_argument("--max-cost", type=float, metavar="USD")
     budget.add_argument("--max-tokens", type=int, metavar="N")
+    budget.add_argument("--max-minutes", type=float, metavar="N", help="of all agents, added up")
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     own = action("supervise", _supervise, argparse.SUPPRESS)
@@ -367,11 +368,20 @@ def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    if arguments.none or arguments.max_cost is not None or arguments.max_tokens is not None:
-        swarm.budget(arguments.max_cost, arguments.max_tokens)
+    cost, tokens, minutes = arguments.max_cost, arguments.max_tokens, arguments.max_minutes
+    if arguments.none:
+        swarm.budget()
+    elif (cost, tokens, minutes) != (None, None, None):
+        before = swarm.spending()  # a limit that is not named stays
+        swarm.budget(
+            before.max_usd if cost is None else cost,
+            before.max_tokens if tokens is None else tokens,
+            before.max_minutes if minutes is None else minutes,
+        )
     spending = swarm.spending()
     total = spending.total()
-    limit = spending.said() or f"${total.usd:.4f} and {total.tokens} tokens, without a limit"
+    used = f"${total.usd:.4f}, {total.tokens} tokens and {total.seconds / 60:.1f} minutes"
+    limit = spending.said() or f"{used}, without a limit"
     _say(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
     return 0
 

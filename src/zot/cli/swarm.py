@@ -26,8 +26,9 @@ from zot.observe.facts import (
     UserSaid,
 )
 from zot.observe.observer import facts_of
-from zot.swarm.agent import AgentSummary
+from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
+from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow
 from zot.text import whole_characters
@@ -199,11 +200,9 @@ def _tasks_of(path: str) -> list[dict[str, Any]]:
 
 # --- looking -----------------------------------------------------------------------------------
 
-ORDER = ("needs_you", "failed", "lost", "working", "queued", "done", "cancelled")
-
 
 def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    agents = sorted(swarm.agents(), key=lambda s: (ORDER.index(s.stage), s.created))
+    agents = by_need(swarm.agents())
     for summary in agents:
         _say(arguments, summary, _line(summary))
     if not agents and not arguments.json:
@@ -212,7 +211,7 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _line(summary: AgentSummary) -> str:
-    age = _age(time.time() - summary.since)
+    age = shown_age(time.time() - summary.since)
     parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
     if summary.doing:
         parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
@@ -223,13 +222,6 @@ def _line(summary: AgentSummary) -> str:
     if summary.merged:
         parts.append("merged")
     return "  ".join(parts)
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f}{unit}"
-    return f"{seconds:.0f}s"
 
 
 def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:

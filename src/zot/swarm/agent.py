@@ -279,3 +279,11 @@ class SwarmAgent:
             last_run=self._last_run,
             collected=self._collected == self._last_run,
         )
+
+
+def shown_age(seconds: float) -> str:
+    """In the largest unit that fits: 8s, 5m, 3h, 2d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(0.0, seconds):.0f}s"

@@ -318,6 +318,7 @@ def _pause(deaths: int) -> float:
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    words += ["--no-swarm"]  # what agents start themselves nobody would see
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),

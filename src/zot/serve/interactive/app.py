@@ -4,6 +4,7 @@ agent behind it. It takes keys before the agent is loaded; what is sent until th
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import AuthError, ZotError
+from zot.errors import AuthError, Cancelled, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
+    from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
@@ -118,6 +120,9 @@ class App(RuntimeClient):
         self._draft_due = 0.0
         """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
+        self.agent_words: tuple[str, ...] = ()
+        """Further words for the `zot rpc` of an agent of the swarm."""
+        self._answers: AnswerWatch | None = None
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -200,17 +205,28 @@ class App(RuntimeClient):
             try:
                 result = function()
             except ZotError as error:
-                self._post_error(error)
+                self.post_error(error)
             except Exception as error:
-                self._post_error(internal_error(error))
+                self.post_error(internal_error(error))
             else:
                 self.loop.post(lambda: self.guarded(lambda: then(result)))
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
-    def _post_error(self, error: ZotError) -> None:
+    def post_error(self, error: Exception) -> None:
+        """From any thread: say what went wrong."""
         text = str(error)
         self.loop.post(lambda: self.note(text, "error"))
+
+    def is_over(self) -> bool:
+        return self._working.is_set()
+
+    def wait_for_end(self, seconds: float) -> None:
+        """For threads that look at something now and then."""
+        try:
+            self._working.sleep(seconds)
+        except Cancelled:
+            pass  # `is_over` says so
 
     def guarded(self, action: Callable[[], None]) -> None:
         """Do it; what it cannot do is told, and the program goes on."""
@@ -249,6 +265,16 @@ class App(RuntimeClient):
             self._status = status_of(self.built)
             self._status_line = None
 
+    def watch_agents(self) -> None:
+        """Bring the answers of agents back that this conversation started, if there are any."""
+        if self._answers is None:
+            if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
+                return  # without loading anything: most people have none
+            from zot.serve.interactive.swarm_feed import AnswerWatch
+
+            self._answers = AnswerWatch(self)
+        self._answers.begin()
+
     def transcript(self) -> Sequence[LiveBlock]:
         """All that was said and done, also what was said before the program began."""
         if self.view is None:
@@ -264,16 +290,24 @@ class App(RuntimeClient):
 
     # --- life --------------------------------------------------------------------------------
 
-    def loaded(self, runtime: Runtime, view: View, earlier: tuple[Message, ...] = ()) -> None:
+    def loaded(
+        self,
+        runtime: Runtime,
+        view: View,
+        earlier: tuple[Message, ...] = (),
+        agent_words: tuple[str, ...] = (),
+    ) -> None:
         """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
-        session that the view does not show."""
+        session that the view does not show; `agent_words` are for agents of the swarm."""
         self._earlier = earlier
+        self.agent_words = agent_words
         view.follow(self.view)
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
         self.refresh_status()
+        self.watch_agents()
         unsent, self._unsent = self._unsent, []
         for text in unsent:
             self._dispatch(text)
@@ -351,6 +385,8 @@ class App(RuntimeClient):
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
         questions.take(self, event)
+        if kind == "Done":
+            self.watch_agents()  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view

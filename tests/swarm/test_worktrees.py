@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zot.swarm.git import GitError
+from zot.swarm.git import Git, GitError
 from zot.swarm.worktrees import DiffSize, MergeConflict, WorktreeError, Worktrees
 
 ENVIRONMENT = {
@@ -313,3 +313,12 @@ def test_a_half_made_tree_of_somebody_else_is_left_alone(trees, repository, tmp_
     with pytest.raises(GitError, match="worktree failed"):
         make(trees, repository, tmp_path)
     assert entry.is_dir()
+
+
+def test_what_git_starts_sees_no_key(repository):
+    keys = {"OPENAI_API_KEY": "sk-canary", "GH_TOKEN": "canary", "ZOTCORE_RPC_TOKEN": "canary"}
+    git = Git(str(repository), {**ENVIRONMENT, **keys})
+    seen = git.run("-c", "alias.look=!env", "look")
+    assert "PATH=" in seen
+    assert "canary" not in seen
+    assert "GIT_DIR=/nowhere" not in seen

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from zot.errors import ZotError
+from zot.home import own_command
 from zot.ledger import Ledger
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, ChildGone
@@ -317,7 +318,7 @@ def _pause(deaths: int) -> float:
 
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
-    words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    words = own_command("rpc", "--session", str(folder.session), "--durable")
     words += ["--no-swarm"]  # what agents start themselves nobody would see
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (

@@ -7,6 +7,7 @@ from zot.observe.facts import (
     Fact,
     Failed,
     MessageEnded,
+    MessageStarted,
     Noted,
     Retrying,
     RunEnded,
@@ -34,6 +35,8 @@ class AgentTranscript:
         self.blocks: list[LiveBlock] = []
         self._text: MarkdownBlock | None = None
         self._thinking: ThinkingBlock | None = None
+        self._has_text = False
+        """The message that is being said has some."""
         self._tools: dict[str, tuple[ToolBlock, float]] = {}
 
     def take(self, row: LogRow) -> None:
@@ -77,12 +80,14 @@ class AgentTranscript:
 
     def _take_fact(self, fact: Fact, at: float) -> None:
         match fact:
+            case MessageStarted():
+                self._has_text = False
             case TextAdded(text):
                 self._open_text().add(text)
             case ThoughtAdded(text):
                 self._open_thinking(at).add(text)
             case MessageEnded(text):
-                if text and self._text is None:
+                if text and not self._has_text:
                     self._open_text().add(text)
                 self._end_texts(at)
             case UserSaid(text):
@@ -141,6 +146,7 @@ class AgentTranscript:
         self.blocks.append(NoteBlock(text, level))
 
     def _open_text(self) -> MarkdownBlock:
+        self._has_text = True
         if self._text is None:
             self._text = MarkdownBlock()
             self.blocks.append(self._text)

@@ -4,7 +4,6 @@ agent behind it. It takes keys before the agent is loaded; what is sent until th
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -14,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import AuthError, Cancelled, ZotError
+from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
-from zot.serve.interactive.status import Status, status_line, working_line
+from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
 from zot.tui.cells import EMPTY, Line, clean, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.home import Surroundings
-    from zot.provider.types import Message, ToolCall
+    from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
@@ -60,6 +60,10 @@ class App(RuntimeClient):
 
     spoken = False
     """Nothing is drawn: what there is to see is read out."""
+    agent_words: tuple[str, ...] = ()
+    """Further words for the `zot rpc` of an agent of the swarm."""
+    answers: AnswerWatch | None = None
+    """Brings back what such agents answer; None: there are none."""
 
     def __init__(
         self,
@@ -94,6 +98,11 @@ class App(RuntimeClient):
         self._early: list[tuple[str, Level]] = []
         self._steering: tuple[str, ...] = ()
         self._follow_up: tuple[str, ...] = ()
+        self.images: dict[str, Image] = {}
+        """What was put into texts, by the chip that stands for it."""
+        self.approvals = ""
+        """For the status line: on, off, or the tools that are asked for."""
+        self.status_parts: tuple[str, ...] = DEFAULT_PARTS
         self._status = Status()
         self._status_line: tuple[int, Line] | None = None
         self._typed_at = 0.0
@@ -120,10 +129,7 @@ class App(RuntimeClient):
         self._draft_due = 0.0
         """When the text is to be written down; 0: it is."""
         self._earlier: tuple[Message, ...] = ()
-        self.agent_words: tuple[str, ...] = ()
-        """Further words for the `zot rpc` of an agent of the swarm."""
-        self._answers: AnswerWatch | None = None
-        self._working = Cancel()
+        self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
     # --- the runtime's client (other threads) ------------------------------------------------
@@ -218,16 +224,6 @@ class App(RuntimeClient):
         text = str(error)
         self.loop.post(lambda: self.note(text, "error"))
 
-    def is_over(self) -> bool:
-        return self._working.is_set()
-
-    def wait_for_end(self, seconds: float) -> None:
-        """For threads that look at something now and then."""
-        try:
-            self._working.sleep(seconds)
-        except Cancelled:
-            pass  # `is_over` says so
-
     def guarded(self, action: Callable[[], None]) -> None:
         """Do it; what it cannot do is told, and the program goes on."""
         try:
@@ -254,26 +250,31 @@ class App(RuntimeClient):
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif call is not None or not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text, call=call)
+        elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
+            runtime.prompt(text, self._images(text), call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
         if self.built is not None:
             from zot.serve.interactive.state import status_of
 
-            self._status = status_of(self.built)
+            self._status = status_of(self.built, self.approvals)
             self._status_line = None
 
-    def watch_agents(self) -> None:
-        """Bring the answers of agents back that this conversation started, if there are any."""
-        if self._answers is None:
-            if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
-                return  # without loading anything: most people have none
-            from zot.serve.interactive.swarm_feed import AnswerWatch
+    def use_status_parts(self, parts: tuple[str, ...]) -> None:
+        self.status_parts, self._status_line = parts, None
 
-            self._answers = AnswerWatch(self)
-        self._answers.begin()
+    @property
+    def cwd(self) -> str:
+        return self.built.cwd if self.built is not None else self.around.cwd
+
+    def _images(self, text: str) -> list[Image]:
+        """The images whose chips stand in a text."""
+        if not self.images:
+            return []
+        from zot.serve.interactive.attach import images_in
+
+        return images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
         """All that was said and done, also what was said before the program began."""
@@ -307,7 +308,7 @@ class App(RuntimeClient):
             view.note(text, level)
         self._early.clear()
         self.refresh_status()
-        self.watch_agents()
+        watch_agents(self)
         unsent, self._unsent = self._unsent, []
         for text in unsent:
             self._dispatch(text)
@@ -324,7 +325,7 @@ class App(RuntimeClient):
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
         if isinstance(error, AuthError):
-            from zot.serve.interactive.model_commands import first_run
+            from zot.serve.interactive.slash.models import first_run
 
             first_run(self)
 
@@ -334,7 +335,7 @@ class App(RuntimeClient):
     def stop_work(self) -> None:
         if self.draft is not None:
             self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
-        self._working.set()
+        self.ending.set()
         self._room.set()
 
     # --- frames ------------------------------------------------------------------------------
@@ -386,7 +387,7 @@ class App(RuntimeClient):
             self.refresh_status()
         questions.take(self, event)
         if kind == "Done":
-            self.watch_agents()  # the model may have started some
+            watch_agents(self)  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view
@@ -401,7 +402,8 @@ class App(RuntimeClient):
         fields, (row, column) = self._fields(
             columns, max(1, rows // 2 if self.overlays else rows // 3)
         )
-        foot = [self._foot(columns)] if rows > 3 else []
+        has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
+        foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
             foot = [*self.completion.lines(columns), *foot]
         room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
@@ -426,7 +428,8 @@ class App(RuntimeClient):
         if self.loading:
             return (("status", "loading"),)
         if self._status_line is None or self._status_line[0] != columns:
-            self._status_line = (columns, status_line(self._status, columns))
+            line = status_line(self._status, columns, self.status_parts)
+            self._status_line = (columns, line)
         return self._status_line[1]
 
     # --- keys --------------------------------------------------------------------------------
@@ -456,7 +459,9 @@ class App(RuntimeClient):
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
-                self.editor.paste(key.text)
+                from zot.serve.interactive import attach  # after the first paint
+
+                self.guarded(partial(attach.paste, self, key.text))
             case name:
                 self._act(self.keymap.get(name, ""))
 
@@ -512,6 +517,8 @@ class App(RuntimeClient):
                 screens.search_history(self)
             case "external-editor":
                 self.guarded(partial(screens.edit_outside, self))
+            case "paste":
+                screens.paste_clipboard(self)
             case "pager" | "unfold":
                 screens.open_pager(self, unfold=action == "unfold")
             case _:
@@ -555,18 +562,22 @@ class App(RuntimeClient):
             self._command(text)
         elif text.startswith("!"):
             self._shell(text)
-        elif steer and self.built is not None and self.built.busy and self.built.steer(text):
+        elif steer and self._steer(text):
             return
         else:
             self.guarded(lambda: self.send(text))
 
+    def _steer(self, text: str) -> bool:
+        runtime = self.built
+        return runtime is not None and runtime.busy and runtime.steer(text, self._images(text))
+
     def _command(self, text: str) -> None:
-        from zot.serve.interactive.commands import run_slash  # after the first paint
+        from zot.serve.interactive.slash.table import run_slash  # after the first paint
 
         self.guarded(lambda: run_slash(self, text))
 
     def _shell(self, text: str) -> None:
-        from zot.serve.interactive.commands import run_shell
+        from zot.serve.interactive.slash.table import run_shell
 
         self.guarded(lambda: run_shell(self, text))
 
@@ -583,7 +594,8 @@ class App(RuntimeClient):
             return
         last, _ = waiting.pop()
         for text, is_steering in waiting:
-            (self.built.steer if is_steering else self.built.follow)(text, keep=True)
+            add = self.built.steer if is_steering else self.built.follow
+            add(text, self._images(text), keep=True)
         self.editor.set(last)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.errors import CommandError
+from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import the_swarm
 from zot.swarm.start import inherited
 from zot.tui.blocks import LinesBlock
@@ -75,7 +76,7 @@ def _on_agent(app: App, word: str, id: str) -> None:
 
 def _done(app: App, text: str) -> None:
     app.note(text)
-    app.watch_agents()
+    watch_agents(app)
 
 
 def _starter(app: App) -> Callable[..., str]:
@@ -102,7 +103,7 @@ def _leading_flags(text: str) -> tuple[str, dict[str, str]]:
 
 def _began(app: App, id: str) -> None:
     app.note(f"{id} begins; its answer comes back here, /swarm shows it")
-    app.watch_agents()
+    watch_agents(app)
 
 
 def _dashboard(app: App, wanted: str = "") -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zot.errors import ZotError
+from zot.errors import Cancelled, ZotError
 from zot.swarm.agent import AgentSummary
 from zot.swarm.follow import AgentAnswer, Roster, collect
 from zot.swarm.local import LocalSwarm
@@ -130,7 +131,7 @@ class AnswerWatch:
 
     def _run(self) -> None:
         parent, roster = "", Roster(self._swarm.folder)
-        while not self._app.is_over():
+        while not self._app.ending.is_set():
             runtime = self._app.built
             if runtime is None:
                 return
@@ -148,7 +149,8 @@ class AnswerWatch:
                 self._app.loop.post(partial(self._deliver, answer, parent))
             if not roster.is_busy() and not fresh:
                 return
-            self._app.wait_for_end(WAIT_SECONDS)
+            with contextlib.suppress(Cancelled):
+                self._app.ending.sleep(WAIT_SECONDS)
 
     def _deliver(self, answer: AgentAnswer, parent: str) -> None:
         runtime = self._app.built

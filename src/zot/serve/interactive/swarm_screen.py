@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from zot.errors import ZotError
 from zot.observe.status import OpenQuestion
 from zot.serve.interactive.agent_transcript import AgentTranscript
+from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import SwarmFeed
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm
@@ -77,7 +78,7 @@ class SwarmScreen:
     def leave(self) -> None:
         self._feed.close()
         self._app.loop.close_full()
-        self._app.watch_agents()
+        watch_agents(self._app)
 
     # --- what the feed tells -----------------------------------------------------------------
 
@@ -186,7 +187,8 @@ class SwarmScreen:
             return []
         lines = wrap([("warn", visible(question.title))], width)
         shown = question.preview or ("" if question.args is None else repr(question.args))
-        body = wrap([("", visible(shown))], width) if shown else []
+        rows = shown.split("\n") if shown else []
+        body = [line for row in rows for line in wrap([_styled(row)], width)]
         lines += body[:MAX_QUESTION]
         if len(body) > MAX_QUESTION:
             lines.append((("dim", f"... {len(body) - MAX_QUESTION} more lines"),))
@@ -384,6 +386,11 @@ class SwarmScreen:
 
 def _stage(summary: AgentSummary) -> str:
     return "stalled" if summary.stalled else summary.stage
+
+
+def _styled(row: str) -> tuple[str, str]:
+    """A line of a preview, which may be one of a diff."""
+    return {"+": "add", "-": "del"}.get(row[:1], ""), visible(row)
 
 
 def _question_keys(question: OpenQuestion) -> str:

@@ -13,9 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive import model_commands as models
-from zot.serve.interactive import session_commands as sessions
-from zot.serve.interactive import work_commands as work
+from zot.serve.interactive.slash import models, sessions, work
 from zot.tui.blocks import LinesBlock, ToolBlock
 from zot.tui.cells import Line, clean
 
@@ -122,6 +120,7 @@ COMMANDS = {
         SlashCommand("unjail", "let them out", work.unjail, stops=True),
         SlashCommand("reload-ext", "start extensions anew", work.reload_ext, stops=True),
         SlashCommand("settings", "see and change what is set", work.settings),
+        SlashCommand("statusline", "what the last line says", work.statusline, "[PARTS]"),
         SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
         SlashCommand("swarm", "agents beside this conversation", swarm, "[new TASK|...]"),
         SlashCommand("clear", "empty the conversation", clear, stops=True),

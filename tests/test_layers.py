@@ -1,6 +1,7 @@
 """Imports point one way. The order is the architecture; a violation fails here."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
@@ -70,10 +71,15 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports(path: Path) -> set[str]:
     """The modules of zot that a file imports, without the `zot.`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -127,7 +133,7 @@ ASKING = {
 
 
 def asks_the_process(path: Path) -> bool:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         match node:
             case ast.Attribute(ast.Name("os"), "environ" | "environb" | "getenv" | "getcwd"):
                 return True
@@ -141,3 +147,11 @@ def asks_the_process(path: Path) -> bool:
 def test_variables_and_directories_of_the_process_are_handed_in() -> None:
     asking = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if asks_the_process(path)}
     assert {name for name in asking if name.partition("/")[0] not in ROOTS} == set(ASKING)
+
+
+def test_no_program_is_started_with_modules_of_the_working_directory():
+    """`python -m` looks in the working directory first, which may be a stranger's."""
+    for path in sorted(SRC.rglob("*.py")):
+        for at, line in enumerate(path.read_text().splitlines(), 1):
+            if "sys.executable" in line and '"-m"' in line:
+                assert '"-P", "-m"' in line, f"{path}:{at}: add -P"

@@ -65,6 +65,12 @@ def home_dir(environ: Mapping[str, str]) -> str:
     return os.path.join(user, ".local", "state", "zot")
 
 
+def own_command(*words: str) -> list[str]:
+    """What starts another zot. `-P`: the working directory may be a stranger's, and hold a file
+    with the name of a module."""
+    return [sys.executable, "-P", "-m", "zot", *words]
+
+
 def has_extensions(cwd: str, home: str) -> bool:
     """Whether the project or the user has a folder for extensions."""
     return any(map(os.path.isdir, (f"{cwd}/.zot/extensions", f"{home}/extensions")))

@@ -131,9 +131,14 @@ class Server:
                 "protocolVersion": version,
                 "capabilities": capabilities,
                 "serverInfo": info,
-                "instructions": "be kind",
+                "instructions": self.instructions(),
             }
         }
+
+    def instructions(self) -> str:
+        """Given as a word, or in a file that a test changes."""
+        path = self.options.get("instructions_file")
+        return Path(path).read_text() if path else self.options.get("instructions", "be kind")
 
     def listed(self, method: str, params: dict) -> dict:
         if method == "tools/list":
@@ -252,6 +257,12 @@ class Server:
                 stdout=subprocess.DEVNULL,
             )
         return text("forked")
+
+    def do_run(self, args: dict, id: object, params: dict) -> dict:
+        """A command of the shell; not listed unless a test asks for it."""
+        words = ["sh", "-c", args["command"]]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        return text(f"{done.stdout}{done.stderr}[{done.returncode}]")
 
     def do_flood(self, args: dict, id: object, params: dict) -> dict:
         for number in range(4_000):

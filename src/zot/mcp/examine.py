@@ -32,6 +32,7 @@ class Examined(Struct, frozen=True):
     version: str
     seconds: float
     changed: tuple[McpToolInfo, ...]
+    instructions_changed: bool = False
 
 
 class ConfiguredServers:
@@ -46,9 +47,7 @@ class ConfiguredServers:
         self.store = ServerStore(around.home)
         found = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
         self.problems = found.problems
-        self._parts = ServerParts(
-            around.home, around.environ, keys, self.store, McpDialogs(), lambda server: None
-        )
+        self._parts = ServerParts(around.home, around.environ, keys, self.store, McpDialogs())
         self.servers = [McpServer(server, self._parts) for server in found.servers]
 
     def find(self, name: str) -> McpServer:
@@ -90,7 +89,9 @@ class ConfiguredServers:
                 raise McpError(f"the MCP server {name!r} cannot be used: {server.error}")
             seconds = time.monotonic() - began
             changed = tuple(server.changed())
-            return Examined(server.listed, connection.version, seconds, changed)
+            return Examined(
+                server.listed, connection.version, seconds, changed, server.instructions_changed
+            )
         finally:
             server.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,14 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.children.limits import MIB
 from zot.children.logfile import LogFile
+from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
-from zot.mcp.store import ServerStore, changed_tools
+from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0
 """How long a failed start is the answer to whoever asks next."""
+INSTRUCTIONS = "(instructions)"
+"""Among the names of what changed; no tool is called so."""
 REFRESH_PAUSE = 1.0
 """Between two looks at a server's lists, however often it says that they changed."""
 
@@ -41,14 +45,16 @@ class ServerParts(Struct, frozen=True):
     """Variables that hold keys of the user's."""
     store: ServerStore
     dialogs: McpDialogs
-    told: Callable[[McpServer], None]
+    told: Callable[[McpServer], None] = lambda server: None
     """Called when something about a server changed."""
     hide: Callable[[], None] = lambda: None
     """Called before a program is started."""
     show_page: Callable[[str], None] | None = None
     """Lets the user see an address in a browser; None: nobody can log in here."""
-    jailed: Callable[[], bool] = lambda: False
-    """Whether programs are kept in a jail now."""
+    confine: Confine = lambda program, cancel, tell: nullcontext(program)
+    """Keeps a program where the agent's tools work: in a jail, if they are in one."""
+    warn: Callable[[str], None] = lambda text: None
+    """Tells the user something."""
 
 
 class McpServer:
@@ -110,6 +116,8 @@ class McpServer:
         else:
             word = ("login" if self._needs_login else "failed") if self.error else "idle"
         changed = tuple(tool.name for tool in self.changed())
+        if self.instructions_changed:
+            changed = (*changed, INSTRUCTIONS)
         return ServerState(
             self.name,
             word,  # type: ignore[arg-type]  # the words of the branches above
@@ -132,6 +140,22 @@ class McpServer:
             return []
         return changed_tools(self._agreed, self._wanted(self.listed))
 
+    @property
+    def instructions(self) -> str:
+        """What it says about itself, for the model: only of a server that the user believes, and
+        only what was agreed to."""
+        listed = self.listed
+        may = listed is not None and self.may_start and self.believed
+        return listed.instructions if listed and may and not self.instructions_changed else ""
+
+    @property
+    def instructions_changed(self) -> bool:
+        """Whether it has others than the user agreed to; those of a server that is not believed
+        are not used, and do not count."""
+        if self.listed is None or not self._agreed.seen or not self.believed:
+            return False
+        return instructions_face(self.listed) not in ("", self._agreed.instructions)
+
     def _wanted(self, listed: ServerLists) -> list[McpToolInfo]:
         names = self.config.tools
         return [tool for tool in listed.tools if names is None or tool.name in names]
@@ -148,7 +172,7 @@ class McpServer:
         """The user agrees to its tools as they are now."""
         listed = self.listed
         if listed is not None:
-            self._parts.store.accept_tools(self.fingerprint, self.name, listed.tools)
+            self._parts.store.accept(self.fingerprint, self.name, listed)
             self._agreed = self._parts.store.agreed(self.fingerprint)
             self._parts.told(self)
 
@@ -267,10 +291,13 @@ class McpServer:
         try:
             connection.open(era, Patience(config.startup_timeout), self._closed)
         except BaseException as error:
-            words = connection.link.last_words()
+            link = connection.link
+            words, hint = link.last_words(), link.hint
             connection.close()
-            if isinstance(error, McpError) and words and words not in str(error):
-                raise McpError(f"{error}; it said:\n{words}") from error
+            more = f"; it said:\n{words}" if words and words not in str(error) else ""
+            more += f"\n({hint})" if hint else ""
+            if isinstance(error, McpError) and more:
+                raise McpError(f"{error}{more}") from error
             raise
         return connection
 
@@ -284,14 +311,15 @@ class McpServer:
             auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
             return HttpLink(config, log, handler, None if has_own else auth)
-        if parts.jailed():
-            raise McpError("with --jail no program of an MCP server is started")
-        from zot.mcp.stdio import StdioLink, server_command, server_environment
+        from zot.mcp.stdio import StdioLink, server_program
 
-        env = server_environment(config, parts.environ)
-        argv = server_command(config, env)
+        program = server_program(config, parts.environ)
         parts.hide()
-        return StdioLink(config, argv, env, log, handler)
+        confined = parts.confine(program, self._closed, self._warn)
+        return StdioLink(config, confined, log, handler)
+
+    def _warn(self, text: str) -> None:
+        self._parts.warn(f"the MCP server {self.name!r}: {text}")
 
     # --- its lists ---------------------------------------------------------------------------
 
@@ -303,7 +331,7 @@ class McpServer:
             LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
             # The user added it, or agreed to its start: what it is at first sight is what counts.
-            store.accept_tools(self.fingerprint, self.name, listed.tools)
+            store.accept(self.fingerprint, self.name, listed)
             self._agreed = store.agreed(self.fingerprint)
         if listed != self.listed:
             store.keep_listed(self.fingerprint, listed)

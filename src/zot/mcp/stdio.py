@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from msgspec import Raw
@@ -14,31 +15,12 @@ from zot.children.limits import MIB, LineLimits
 from zot.children.lineprocess import LineProcess
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
+from zot.core.shell import Program
 from zot.errors import Cancelled, McpError
-from zot.jsonrpc import (
-    OpenRequests,
-    RpcAnswer,
-    RpcFault,
-    RpcGarbage,
-    RpcNotification,
-    RpcRequest,
-    fault_line,
-    notification_line,
-    read_message,
-    request_line,
-    result_line,
-)
+from zot.jsonrpc import OpenRequests, RpcAnswer, RpcFault, notification_line, request_line
 from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
-from zot.mcp.link import (
-    PROGRESS,
-    LinkHandler,
-    LinkRequest,
-    McpTimeout,
-    Replies,
-    gone,
-    progress_token,
-)
+from zot.mcp.link import Incoming, LinkHandler, LinkRequest, McpTimeout, Replies, gone
 from zot.provider.types import Json
 from zot.text import printable
 
@@ -48,6 +30,10 @@ CLOSE_SECONDS = 2.0
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ")
 """Variables that every server sees; the rest is for its configuration to name."""
 LAST_LINES = 5
+JAILED = (
+    "it runs in the jail, where it can write the project only and has no network unless its entry"
+    " says `network`; npx and uvx need both: install the server, and name its own program"
+)
 LINE_TOO_LONG = -32000
 
 
@@ -58,23 +44,26 @@ def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict
     return {**kept, **config.env}
 
 
-def server_command(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
-    """The words that start it, the program by its full path.
+def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
+    """What starts it, by its full path.
 
     Raises:
         McpError: there is no such program.
     """
+    env = server_environment(config, environ)
     if "/" in config.command:
         program: str | None = os.path.join(config.folder, config.command)
     else:
         program = shutil.which(config.command, path=env.get("PATH", os.defpath))
     if program is None or not os.path.isfile(program):
         raise McpError(f"there is no program {config.command!r}; install it, or name its full path")
-    return [os.path.abspath(program), *config.args]
+    argv = [os.path.abspath(program), *config.args]
+    return Program(argv, config.folder, env, config.network)
 
 
 class StdioLink:
-    """Starts the server at construction; its whole process tree ends with `close`.
+    """Starts the server at construction, where `confined` keeps it; its whole process tree ends
+    with `close`.
 
     Raises:
         McpError: it cannot be started.
@@ -85,22 +74,26 @@ class StdioLink:
     def __init__(
         self,
         config: ServerConfig,
-        argv: list[str],
-        env: dict[str, str],
+        confined: AbstractContextManager[Program],
         log: LogFile,
         handler: LinkHandler,
     ) -> None:
-        self._handler = handler
+        self._incoming = Incoming(handler, lambda line: self._peer.send_line(line))
         self._log = log
         self._open = OpenRequests()
         self._lock = threading.Lock()
         self._waiting: dict[int, Replies] = {}
         self._by_token: dict[str, Replies] = {}
         log.note(f"starting {config.command!r} in {config.folder}")
-        try:
-            process = ChildProcess(argv, Path(config.folder), env)
-        except (OSError, ValueError) as error:
-            raise McpError(f"it cannot be started: {error}") from error
+        with ExitStack() as kept:
+            program = kept.enter_context(confined)
+            try:
+                folder = Path(program.folder)
+                process = ChildProcess(program.argv, folder, program.env, program.given)
+            except (OSError, ValueError) as error:
+                raise McpError(f"it cannot be started: {error}") from error
+            self._kept = kept.pop_all()  # until it has ended
+        self.hint = JAILED if program.jailed else ""
         self._peer = LineProcess(
             f"mcp-{config.name}",
             process,
@@ -175,25 +168,14 @@ class StdioLink:
         if isinstance(line, LineTooLong):
             self._drop_long(line)
             return False
-        match read_message(line):
-            case RpcAnswer() as answer:
-                self._open.settle(answer)
-            case RpcNotification(method, params) as notification:
-                replies = self._by_token.get(progress_token(params)) if method == PROGRESS else None
-                if replies is not None:
-                    replies.put(params)
-                else:
-                    self._handler.notified(notification)
-            case RpcRequest() as request:
-                self._handler.asked(request, lambda answer: self._reply(request, answer))
-            case RpcGarbage(fault):
-                self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
-                return False
-        return True
+        fault = self._incoming.take(line, self._open.settle, self._progress_of)
+        if fault is not None:
+            self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
+        return fault is None
 
-    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
-        make = fault_line if isinstance(answer, RpcFault) else result_line
-        self._peer.send_line(make(request.id, answer))
+    def _progress_of(self, token: str) -> Callable[[Raw], None] | None:
+        replies = self._by_token.get(token)
+        return None if replies is None else replies.put
 
     def _drop_long(self, line: LineTooLong) -> None:
         """Nobody knows whose answer it was: whoever waits hears of it."""
@@ -207,3 +189,4 @@ class StdioLink:
         # The last words may come after the end of stdout: the peer has joined their thread.
         words = self.last_words()
         self._open.close(gone(f"it {reason}" + (f"; it said:\n{words}" if words else "")))
+        self._kept.close()

@@ -203,28 +203,30 @@ def _head(fd: int) -> int:
 
 def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
     """The whole lines between two places; half a line at the end is being written."""
-    rest = b""
+    pieces: list[bytes] = []  # of the line whose end was not read yet: joined once, however long
     while start < end and (data := os.pread(fd, min(CHUNK, end - start), start)):
         start += len(data)
-        *whole, rest = (rest + data).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            yield b"".join((*pieces, piece, b"\n"))
+            pieces.clear()
+        pieces.append(rest)
 
 
 def _backwards(fd: int, end: int) -> Iterator[bytes]:
     """The whole lines from the last to the first."""
-    rest = b""
+    pieces: list[bytes] = []  # of the line whose beginning was not read yet, the last one first
     while end > 0:
         start = max(0, end - CHUNK)
-        rest = os.pread(fd, end - start, start) + rest
+        first, *whole = os.pread(fd, end - start, start).split(b"\n")
         end = start
-        first, *whole = rest.split(b"\n")
-        for line in reversed(whole):
-            if line:
+        for piece in reversed(whole):
+            if line := b"".join((piece, *reversed(pieces))):
                 yield line + b"\n"
-        rest = first + b"\n" if whole else first
-    if rest.strip():
-        yield rest
+            pieces.clear()
+        pieces.append(first)
+    if line := b"".join(reversed(pieces)):
+        yield line + b"\n"
 
 
 def _offset_behind(fd: int, size: int, after: int) -> int:

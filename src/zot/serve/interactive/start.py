@@ -147,8 +147,11 @@ def _remember(app: App, cwd: str) -> None:
 
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
+    import socket
+
     from zot.serve.interactive import look  # with the agent
     from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
+    from zot.tui.links import FileLinks, template_of
 
     home, environ = app.around.home, app.around.environ
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
@@ -172,7 +175,12 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             parts = checked_parts(options.status_line or DEFAULT_PARTS)
             app.loop.post(lambda: app.use_status_parts(parts))
 
-    for choose in (theme, keys, status):
+    def links() -> None:
+        template = template_of(options.file_links or "file")
+        made = FileLinks(cwd, socket.gethostname(), template) if template else None
+        app.loop.post(lambda: app.loop.screen.use_links(made))
+
+    for choose in (theme, keys, status, links):
         try:
             choose()
         except ConfigError as error:

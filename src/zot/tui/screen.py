@@ -146,6 +146,8 @@ class FullScreen:
 
     ENTER = "\x1b[?1049h\x1b[2J"
     LEAVE = "\x1b[?1049l"
+    QUIT = "\x1b[?1047l\x1b[?25h"
+    """For one that somebody else may have entered and not left: the cursor stays where it is."""
 
     def __init__(self, theme: Theme) -> None:
         self._painter = Painter(theme)

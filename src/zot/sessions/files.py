@@ -6,6 +6,7 @@ place. The file itself is locked while a process writes to it.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import stat
@@ -28,6 +29,8 @@ from zot.sessions.rows import Meta, rfc3339
 
 Sync = Literal["event", "turn", "off"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a disk says that takes no more."""
 _SAFE = (
     getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
@@ -471,4 +474,5 @@ def sync_policy() -> Sync:
 
 
 def cannot(verb: str, path: str, error: OSError) -> SessionError:
-    return SessionError(f"cannot {verb} the session {path!r}: {error.strerror or error}")
+    hint = "; free some space and try again" if error.errno in FULL else ""
+    return SessionError(f"cannot {verb} the session {path!r}: {error.strerror or error}{hint}")

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
-"""The variable with the token that a client must say first; it is kept from every child."""
+from zot.early import RPC_TOKEN as RPC_TOKEN
 
 
 class Surroundings(Struct, frozen=True):

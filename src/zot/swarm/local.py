@@ -12,7 +12,6 @@ import hashlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.files import ensure_dir
+from zot.home import own_command
 from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm.agent import AgentSummary, SwarmAgent
@@ -30,6 +30,7 @@ from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
     CancelAgent,
+    CollectAnswer,
     CollectGarbage,
     DiffAgent,
     ListAgents,
@@ -73,6 +74,11 @@ class LocalSwarm:
         self._ledger = Ledger(str(self._swarm / LEDGER))
 
     # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of it is kept."""
+        return self._swarm
 
     def agents(self) -> list[AgentSummary]:
         """Every agent as it stands. One whose work was cut goes on from here."""
@@ -133,10 +139,15 @@ class LocalSwarm:
         """What all agents together have spent, and may."""
         return self._ledger.read()
 
-    def budget(self, max_usd: float | None = None, max_tokens: int | None = None) -> None:
+    def budget(
+        self,
+        max_usd: float | None = None,
+        max_tokens: int | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
         """Limit what all agents together may spend; None: no limit."""
         ensure_dir(self._swarm)
-        self._ledger.limit(max_usd, max_tokens)
+        self._ledger.limit(max_usd, max_tokens, max_minutes)
 
     # --- changing ----------------------------------------------------------------------------
 
@@ -192,6 +203,10 @@ class LocalSwarm:
     def merge(self, agent: str, *, squash: bool = False) -> str:
         return self._ask(MergeAgent(agent, squash), str)
 
+    def collected(self, agent: str, run: str) -> None:
+        """The conversation that started the agent has heard how this run ended."""
+        self._do(CollectAnswer(agent, run))
+
     def remove(self, agent: str) -> None:
         self._do(RemoveAgent(agent))
 
@@ -245,7 +260,7 @@ class LocalSwarm:
         """Start a supervisor that outlives this process; connected to it."""
         log = ensure_dir(self._swarm) / "supervisor.log"
         log.touch(0o600)
-        command = [sys.executable, "-m", "zot", "swarm", "supervise"]
+        command = own_command("swarm", "supervise")
         # The shell ends at once: the supervisor is nobody's child, and nobody has to wait for it.
         detached = ["/bin/sh", "-c", 'exec >>"$0" 2>&1 </dev/null; "$@" &', str(log), *command]
         subprocess.run(detached, env=self._environment, start_new_session=True, check=False)

@@ -176,7 +176,10 @@ class Hub:
 
 
 def _who(request: Request) -> tuple[int, str]:
-    return _number(request, "attempt"), request.query_params.get("worker", "")
+    attempt, worker = _number(request, "attempt"), request.query_params.get("worker", "")
+    if attempt < 1 or not worker:
+        raise HubRefusal(400, "attempt must be at least 1, and worker a name")
+    return attempt, worker
 
 
 def _number(request: Request, name: str) -> int:

@@ -80,12 +80,20 @@ class TaskWorker:
             beats.cancel()
 
     async def _finish(self, attempt: TaskAttempt) -> None:
+        """A task that is cancelled ends as if a person had aborted it; one whose worker stops is
+        cut, and goes on elsewhere."""
         work = asyncio.create_task(attempt.run())
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:
-            await self._wind_down(attempt, work)
-            raise
+            details = activity.cancellation_details()
+            if details is not None and details.cancel_requested:
+                await attempt.abort()
+                await asyncio.wait([work], timeout=ABORT_SECONDS)
+                await _cut(work)
+                raise
+            await _cut(work)
+            raise ApplicationError("the worker stops, or its lease is over") from None
 
     def _attempt(self, order: AttemptOrder, claim: Claim, hub: HubClient) -> TaskAttempt:
         folder = ensure_dir(self._place.folder / f"{order.id}.{next(self._numbers)}")
@@ -97,19 +105,14 @@ class TaskWorker:
         copy = self._copies[claim.origin]
         return TaskAttempt(claim, hub, folder, witness, copy, self._environment)
 
-    async def _wind_down(self, attempt: TaskAttempt, work: asyncio.Task[str]) -> None:
-        """A cancelled task ends as if a person had aborted it; for a worker that stops, or whose
-        lease is over, it is cut, and goes on elsewhere."""
-        details = activity.cancellation_details()
-        if details is not None and details.cancel_requested:
-            await attempt.abort()
-            await asyncio.wait([work], timeout=ABORT_SECONDS)
-        work.cancel()
-        with contextlib.suppress(asyncio.CancelledError, ZotError):
-            await work
-
     def _said(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
+
+
+async def _cut(work: asyncio.Task[str]) -> None:
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, ZotError):
+        await work
 
 
 class Pulse:

@@ -69,6 +69,10 @@ class Supervised:
 class RemoteAgents(Protocol):
     """Runs agents elsewhere, and writes what they do into their logs here."""
 
+    def check(self, task: SwarmTask) -> None:
+        """Raises SwarmError for a task that cannot be done elsewhere."""
+        ...
+
     def begin(self, supervised: Supervised) -> None:
         """See to it that it runs. It may be asked again and again."""
         ...
@@ -89,7 +93,7 @@ class AgentRunner:
         self.folder = swarm
         self.agents: dict[str, Supervised] = {}
         self.trees = Worktrees(environment)
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._slots = slots
         self.ledger = Ledger(str(swarm / LEDGER))
         self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
@@ -199,7 +203,7 @@ class AgentRunner:
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
-        environment = {**self._environment, **supervised.environment}
+        environment = {**self.environment, **supervised.environment}
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []

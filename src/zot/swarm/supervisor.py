@@ -37,7 +37,7 @@ from zot.swarm.commands import (
     SwarmReply,
 )
 from zot.swarm.log import AgentFolder
-from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
 from zot.swarm.task import Cancelled, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
@@ -117,7 +117,8 @@ class Supervisor:
         match command:
             case Submit():
                 if command.task.engine:
-                    await self._start_engine()
+                    engine = await self._start_engine()
+                    await asyncio.to_thread(engine.check, command.task)
                 return self._submit(command)
             case ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
@@ -163,12 +164,13 @@ class Supervisor:
     def _pick(self, beginning: str) -> Supervised:
         return self._runner.agents[pick(list(self._runner.agents), beginning)]
 
-    async def _start_engine(self) -> None:
+    async def _start_engine(self) -> RemoteAgents:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         if self._runner.elsewhere is None:
             from zot.swarm.temporal.door import start_engine  # few swarms have one
 
             self._runner.elsewhere = await start_engine(self._runner)
+        return self._runner.elsewhere
 
     async def _try_engine(self) -> None:
         try:

@@ -16,8 +16,9 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from zot.swarm.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import Cancelled, Lost, NoSuchAgent, SwarmError
+from zot.swarm.task import Cancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
 from zot.swarm.temporal.flow import TaskFlow, TaskOrder
 from zot.swarm.temporal.hub import Hub
@@ -90,6 +91,16 @@ class TemporalEngine:
         return self._agents[id]
 
     # --- what the supervisor asks ------------------------------------------------------------
+
+    def check(self, task: SwarmTask) -> None:
+        if task.here:
+            raise SwarmError("an agent elsewhere cannot work in the directory itself: no --here")
+        origin = top_level(task.directory, self._runner.environment)
+        if not origin or not self._runner.trees.at(origin).succeeds("rev-parse", "--verify", "@"):
+            raise SwarmError(
+                f"{task.directory!r} is not in a git repository with a commit, and only those "
+                "travel to workers: make one, or use the local engine"
+            )
 
     def begin(self, supervised: Supervised) -> None:
         id, agent = supervised.folder.id, supervised.agent

@@ -5,6 +5,7 @@ what it has to be told. Knows neither HTTP nor Temporal.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
@@ -18,10 +19,19 @@ from msgspec.structs import replace
 
 from zot.files import read_bytes
 from zot.lines import write_all
-from zot.swarm.child import ANSWER_SECONDS, ChildGone
+from zot.swarm.child import ANSWER_SECONDS, AgentDoor, ChildGone
 from zot.swarm.git import MAX_DIFF, Git
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import AnySwarmRow, Claimed, Exited, LogRow, SwarmError, SwarmTask, TreeMade
+from zot.swarm.task import (
+    AnySwarmRow,
+    Claimed,
+    Exited,
+    LogRow,
+    RunOver,
+    SwarmError,
+    SwarmTask,
+    TreeMade,
+)
 from zot.swarm.worktrees import Worktree
 
 POLL_SECONDS = 20.0
@@ -137,6 +147,8 @@ class RemoteAgent:
         self._rows_taken = 0
         """Number of the last row of this attempt that is in the log."""
         self._git_lock = asyncio.Lock()
+        self._stopping: asyncio.Task[Any] | None = None
+        """Tells the agent that the money of all is used up."""
 
     @property
     def _checkpoint(self) -> str:
@@ -153,6 +165,9 @@ class RemoteAgent:
             self._give_up_previous()
             self._supervised.note(Claimed(attempt, worker), sync=True)
             self._rows_taken = 0
+        if used_up := self._used_up():
+            for run in list(agent.waiting):
+                self._supervised.note(RunOver(run, "limit", used_up), sync=True)
         async with self._git_lock:
             tree = await self._tree()
             tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)
@@ -210,7 +225,10 @@ class RemoteAgent:
             if not kind.startswith("swarm_"):
                 self._take_frame(msgspec.json.encode(row.frame), row.frame)
             elif kind not in OURS and not self._has(row.frame):
-                supervised.note(msgspec.convert(row.frame, AnySwarmRow), sync=True)
+                swarm_row = msgspec.convert(row.frame, AnySwarmRow)
+                if isinstance(swarm_row, RunOver) and self._stopping is not None:
+                    swarm_row = RunOver(swarm_row.run, "limit", self._used_up())
+                supervised.note(swarm_row, sync=True)
         if not supervised.agent.alive:
             supervised.child = None
             self._runner.schedule()
@@ -235,6 +253,16 @@ class RemoteAgent:
         if fields.get("type") in ("usage", "done"):
             name = supervised.folder.id
             self._runner.ledger.book(name, name, supervised.agent.spent())
+            if self._used_up() and self._stopping is None and supervised.child is not None:
+                self._stopping = asyncio.create_task(self._stop(supervised.child))
+
+    def _used_up(self) -> str:
+        spending = self._runner.ledger.read()
+        return f"the shared limit is used up: {spending.said()}" if spending.is_used_up() else ""
+
+    async def _stop(self, child: AgentDoor) -> None:
+        with contextlib.suppress(SwarmError):
+            await child.request("abort")
 
     def take_session(self, at: int, data: bytes) -> int:
         """More of the session file, from a position on; its size."""

@@ -13,9 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive import model_commands as models
-from zot.serve.interactive import session_commands as sessions
-from zot.serve.interactive import work_commands as work
+from zot.serve.interactive.slash import models, sessions, work
 from zot.tui.blocks import LinesBlock, ToolBlock
 from zot.tui.cells import Line, clean
 
@@ -116,6 +114,7 @@ COMMANDS = {
         SlashCommand("unjail", "let them out", work.unjail, stops=True),
         SlashCommand("reload-ext", "start extensions anew", work.reload_ext, stops=True),
         SlashCommand("settings", "see and change what is set", work.settings),
+        SlashCommand("statusline", "what the last line says", work.statusline, "[PARTS]"),
         SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
         SlashCommand("clear", "empty the conversation", clear, stops=True),
         SlashCommand("exit", "leave", exit_),

@@ -10,6 +10,7 @@ import pytest
 from swarm.cluster import Cluster
 from swarm.support import bash, says
 from zot.errors import ConfigError
+from zot.swarm.task import SwarmError
 from zot.swarm.temporal.door import server_command
 from zot.testing.fakeserver import FakeServer
 
@@ -94,6 +95,27 @@ def test_one_that_asks_and_one_that_is_cancelled(cluster, place):
     cluster.until(lambda: len(place.rows(asks, "swarm_run_over")) == 2, "no second run")
     assert place.wait(asks).stage == "done"
     assert [row["attempt"] for row in place.rows(asks, "swarm_claimed")] == [1, 2]
+
+
+def test_all_agents_together_keep_to_one_budget(cluster, place):
+    place.swarm.budget(max_usd=place.swarm.spending().total().usd + 0.0001)
+    id = cluster.submit("Spend", bash("sleep 0.5"), bash("sleep 60"), says("Done."))
+    summary = place.wait(id)
+    assert (summary.stage, summary.outcome) == ("failed", "limit")
+    assert "used up" in summary.doing
+    assert summary.turns <= 2
+    late = place.wait(cluster.submit("Late", says("Done.")))
+    assert (late.stage, late.turns) == ("failed", 0)
+    place.swarm.budget()
+
+
+def test_what_cannot_travel_is_refused(cluster, place):
+    with pytest.raises(SwarmError, match="no --here"):
+        cluster.submit("Here", here=True)
+    plain = cluster.folder / "plain"
+    plain.mkdir()
+    done = place.zot("--engine", "temporal", "new", "x", "--cwd", str(plain))
+    assert "not in a git repository with a commit" in done.stderr
 
 
 def test_a_task_goes_on_elsewhere_when_its_worker_and_agent_are_killed(cluster, place):

@@ -165,9 +165,11 @@ class RemoteAgent:
             self._give_up_previous()
             self._supervised.note(Claimed(attempt, worker), sync=True)
             self._rows_taken = 0
+            self._stopping = None
         if used_up := self._used_up():
             for run in list(agent.waiting):
                 self._supervised.note(RunOver(run, "limit", used_up), sync=True)
+            self._runner.schedule()
         async with self._git_lock:
             tree = await self._tree()
             tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)

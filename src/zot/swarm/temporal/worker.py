@@ -177,6 +177,9 @@ def _worker(
         workflows=[TaskFlow],
         activities=[tasks.run],
         workflow_runner=UnsandboxedWorkflowRunner(),  # the flow is ours, and small
+        # A flow that a worker remembers waits ten seconds for it when it has died; a history of a
+        # dozen events is read anew in no time.
+        max_cached_workflows=0,
         max_concurrent_activities=slots,
         max_heartbeat_throttle_interval=beat,
         default_heartbeat_throttle_interval=beat,

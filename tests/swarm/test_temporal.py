@@ -53,7 +53,7 @@ def test_a_task_is_done_elsewhere_and_merged_here(cluster, place):
         *("--engine", "temporal", "--address", cluster.config.address),
         *("new", task, "--provider", "anthropic", *words, "--wait", "--json"),
     )
-    assert done.returncode == 0, done.stderr + place.log()
+    assert done.returncode == 0, done.stdout + done.stderr + place.log() + cluster.said("first")
     id = json.loads(done.stdout.splitlines()[0])["id"]
     assert (place.repository / "a.txt").read_text() == "one\n"
     assert "+two" in place.zot("diff", id).stdout

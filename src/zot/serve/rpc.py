@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from zot import __version__
 from zot.bugs import complain, internal_error
+from zot.early import FIRST_LINES
 from zot.errors import CommandError, ZotError
 from zot.home import has_extensions
 from zot.lines import LineTooLong
@@ -46,7 +47,7 @@ def serve(plan: Plan, token: str = "") -> int:
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime
-    elif not token and _may_have_extensions(setup):
+    elif FIRST_LINES.answered or (not token and _may_have_extensions(setup)):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     if not setup.options.durable:
         return server.serve()

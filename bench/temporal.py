@@ -116,9 +116,9 @@ class Bench:
                 self.peak[name] = max(self.peak[name], resident(self.pid(name)))
             done = len(self.killed_at)
             name = f"worker-{done}"
-            if done < self.arguments.kills and ended >= len(self.ids) * (done + 1) / 5:
-                if len(below(self.pid(name))) >= self.arguments.slots:
-                    self.kill(name)
+            is_time = done < self.arguments.kills and ended >= len(self.ids) * (done + 1) / 5
+            if is_time and len(below(self.pid(name))) >= self.arguments.slots:
+                self.kill(name)
             time.sleep(0.5)
 
     def kill(self, name: str) -> None:

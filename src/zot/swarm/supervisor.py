@@ -232,11 +232,11 @@ class Supervisor:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
         supervised.note(Cancelled(), sync=True)
-        if supervised.child is not None:
-            with contextlib.suppress(ChildGone):
-                await supervised.child.request("abort")
         if self._runner.elsewhere is not None and supervised.agent.task.engine:
             self._runner.elsewhere.cancel(supervised)
+        elif supervised.child is not None:
+            with contextlib.suppress(ChildGone):
+                await supervised.child.request("abort")
         self._runner.schedule()
 
     def _retry(self, supervised: Supervised) -> None:

@@ -22,7 +22,7 @@ from zot.swarm.task import Cancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
 from zot.swarm.temporal.flow import TaskFlow, TaskOrder
 from zot.swarm.temporal.hub import Hub
-from zot.swarm.temporal.remote import RemoteAgent
+from zot.swarm.temporal.remote import POLL_SECONDS, RemoteAgent
 
 STARTERS = 16
 """Workflows that are started at once: many more and the server answers too late."""
@@ -145,6 +145,8 @@ class TemporalEngine:
                 self._said(f"cannot start the workflow of {task.id}: {error.message}")
 
     async def _cancel(self, supervised: Supervised) -> None:
+        """The agent hears of it at once, and Temporal does not give it to anybody else."""
+        self._do(self.remote(supervised.folder.id).abort())
         try:
             await self._client.get_workflow_handle(self._flow_id(supervised.folder.id)).cancel()
         except RPCError as error:
@@ -157,6 +159,8 @@ class TemporalEngine:
             await asyncio.sleep(LOOK_SECONDS)
             for id, supervised in list(self._runner.agents.items()):
                 agent = supervised.agent
+                if agent.task.engine and agent.alive and self._is_silent(id):
+                    self.remote(id).give_up()
                 if not agent.task.engine or not agent.waiting or agent.lost or not self._is_due(id):
                     continue
                 self._looked[id] = time.monotonic()
@@ -165,10 +169,12 @@ class TemporalEngine:
     def _is_due(self, id: str) -> bool:
         if id not in self._looked:
             return False  # it waits for another one, or has not been begun
-        heard = self.remote(id).heard_seconds_ago()
-        if heard is not None and heard < AGAIN_SECONDS:
-            return False
+        if self._runner.agents[id].agent.alive:
+            return False  # its worker is heard of
         return time.monotonic() - self._looked[id] >= AGAIN_SECONDS
+
+    def _is_silent(self, id: str) -> bool:
+        return self.remote(id).silent_seconds() > max(self._config.lease_seconds, POLL_SECONDS) + 5
 
     async def _look_at(self, supervised: Supervised) -> None:
         id = supervised.folder.id

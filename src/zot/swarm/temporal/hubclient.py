@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ class HubClient:
         self._id = id
         self._who = {"attempt": attempt, "worker": worker}
         self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
+        self._closed = False
 
     async def get(self, what: str, **words: Any) -> bytes:
         return await self._call("GET", what, words, b"")
@@ -65,8 +69,14 @@ class HubClient:
         return bool(data)
 
     def close(self) -> None:
+        """Nothing is waited for any more, in whatever thread."""
+        self._closed = True
         for connection in self._idle:
             connection.close()
+        for connection in list(self._busy):
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
 
     async def _call(
         self, method: str, what: str, words: dict[str, Any], body: bytes | Path
@@ -88,6 +98,7 @@ class HubClient:
         self, method: str, what: str, words: dict[str, Any], body: bytes | Path
     ) -> tuple[int, bytes]:
         connection = self._idle.pop() if self._idle else self._address.connect()
+        self._busy.add(connection)
         path = f"/agents/{self._id}/{what}?{urlencode({**self._who, **words})}"
         headers = {"Authorization": f"Bearer {self._address.token}"}
         try:
@@ -102,7 +113,12 @@ class HubClient:
         except BaseException:
             connection.close()
             raise
-        self._idle.append(connection)
+        finally:
+            self._busy.discard(connection)
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
         return response.status, data
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from zot.files import read_bytes
 from zot.lines import write_all
-from zot.swarm.child import ANSWER_SECONDS, AgentDoor, ChildGone
+from zot.swarm.child import ANSWER_SECONDS, ChildGone
 from zot.swarm.git import MAX_DIFF, Git
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import (
@@ -91,7 +91,6 @@ class RemoteChild:
         self._orders: deque[Order] = deque()
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._news = asyncio.Event()
-        self.heard = time.monotonic()
 
     async def request(self, type: str, **fields: Any) -> dict[str, Any]:
         order = Order(next(self._numbers), type, fields)
@@ -144,6 +143,8 @@ class RemoteAgent:
     def __init__(self, runner: AgentRunner, supervised: Supervised) -> None:
         self._runner = runner
         self._supervised = supervised
+        self._child = RemoteChild()
+        self._heard = time.monotonic()
         self._rows_taken = 0
         """Number of the last row of this attempt that is in the log."""
         self._git_lock = asyncio.Lock()
@@ -162,7 +163,8 @@ class RemoteAgent:
         if (attempt, worker) != (held.attempt, held.worker):
             if attempt <= held.attempt:
                 raise Superseded(f"attempt {attempt} comes after attempt {held.attempt}")
-            self._give_up_previous()
+            self.give_up()
+            self._child = RemoteChild()
             self._supervised.note(Claimed(attempt, worker), sync=True)
             self._rows_taken = 0
             self._stopping = None
@@ -189,13 +191,12 @@ class RemoteAgent:
             resume_held=resume_held,
         )
 
-    def _give_up_previous(self) -> None:
-        """Whoever had it was not heard to its end."""
+    def give_up(self) -> None:
+        """Whoever has it is not heard of any more."""
         supervised = self._supervised
-        if not supervised.agent.kept and supervised.agent.attempt:
+        if not supervised.agent.kept:
             supervised.note(Exited(-9, "its worker is gone"))
-        if isinstance(supervised.child, RemoteChild):
-            supervised.child.hang_up()
+        self._child.hang_up()
         supervised.child = None
 
     def check(self, attempt: int, worker: str) -> RemoteChild:
@@ -203,15 +204,13 @@ class RemoteAgent:
         agent = self._supervised.agent
         if (attempt, worker) != (agent.claim.attempt, agent.claim.worker):
             raise Superseded(f"attempt {attempt} was superseded by attempt {agent.claim.attempt}")
-        child = self._supervised.child
-        if not isinstance(child, RemoteChild):
-            child = self._supervised.child = RemoteChild()
-        child.heard = time.monotonic()
-        return child
+        self._heard = time.monotonic()
+        agent.alive = not agent.kept  # a supervisor that has just begun does not know yet
+        self._supervised.child = self._child if agent.alive else None
+        return self._child
 
-    def heard_seconds_ago(self) -> float | None:
-        child = self._supervised.child
-        return time.monotonic() - child.heard if isinstance(child, RemoteChild) else None
+    def silent_seconds(self) -> float:
+        return time.monotonic() - self._heard
 
     # --- what it sends -----------------------------------------------------------------------
 
@@ -231,8 +230,8 @@ class RemoteAgent:
                 if isinstance(swarm_row, RunOver) and self._stopping is not None:
                     swarm_row = RunOver(swarm_row.run, "limit", self._used_up())
                 supervised.note(swarm_row, sync=True)
+        supervised.child = self._child if supervised.agent.alive else None
         if not supervised.agent.alive:
-            supervised.child = None
             self._runner.schedule()
         return self._rows_taken
 
@@ -248,23 +247,23 @@ class RemoteAgent:
         seq = fields.get("seq")
         if isinstance(seq, int) and seq <= supervised.agent.last_seq:
             return
-        supervised.agent.alive = True  # a supervisor that has just begun does not know yet
         row = supervised.log.frame(line)
         if row is not None:
             supervised.agent.take(row)
         if fields.get("type") in ("usage", "done"):
             name = supervised.folder.id
             self._runner.ledger.book(name, name, supervised.agent.spent())
-            if self._used_up() and self._stopping is None and supervised.child is not None:
-                self._stopping = asyncio.create_task(self._stop(supervised.child))
+            if self._used_up() and self._stopping is None:
+                self._stopping = asyncio.create_task(self.abort())
 
     def _used_up(self) -> str:
         spending = self._runner.ledger.read()
         return f"the shared limit is used up: {spending.said()}" if spending.is_used_up() else ""
 
-    async def _stop(self, child: AgentDoor) -> None:
-        with contextlib.suppress(SwarmError):
-            await child.request("abort")
+    async def abort(self) -> None:
+        if self._supervised.agent.alive:
+            with contextlib.suppress(SwarmError):
+                await self._child.request("abort")
 
     def take_session(self, at: int, data: bytes) -> int:
         """More of the session file, from a position on; its size."""

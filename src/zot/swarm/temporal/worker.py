@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import secrets
 import shutil
@@ -150,6 +151,8 @@ def _clear(folder: Path) -> None:
 async def _work(
     config: TemporalConfig, place: WorkerPlace, sockets: Path, environment: Mapping[str, str]
 ) -> None:
+    # An attempt that fails is tried elsewhere, and what was wrong is said in our own words.
+    logging.getLogger("temporalio").setLevel(logging.ERROR)
     loop = asyncio.get_running_loop()
     # Each agent keeps one thread waiting for orders, and needs others for git and uploads.
     loop.set_default_executor(ThreadPoolExecutor((place.slots + RETRY_SLOTS) * 3 + 8))

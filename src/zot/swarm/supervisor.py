@@ -24,6 +24,7 @@ from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
     CancelAgent,
+    CollectAnswer,
     CollectGarbage,
     DiffAgent,
     ListAgents,
@@ -38,7 +39,7 @@ from zot.swarm.commands import (
 )
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
-from zot.swarm.task import Cancelled, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.task import Cancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 SLOTS = 8
@@ -87,6 +88,7 @@ class Supervisor:
         while not self._stopping.is_set() and time.monotonic() - last_use < IDLE_SECONDS:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
+            self._runner.book_time()
             if self._writers or self._runner.busy():
                 last_use = time.monotonic()
 
@@ -135,6 +137,8 @@ class Supervisor:
             case RetryAgent():
                 await self._ready(command.agent)
                 return self._retry(self._pick(command.agent))
+            case CollectAnswer():
+                return self._pick(command.agent).note(Collected(command.run), sync=True)
             case StopSupervisor():
                 self._stopping.set()
                 return None

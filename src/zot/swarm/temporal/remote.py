@@ -27,6 +27,7 @@ from zot.swarm.task import (
     Claimed,
     Exited,
     LogRow,
+    Lost,
     RunOver,
     SwarmError,
     SwarmTask,
@@ -168,6 +169,8 @@ class RemoteAgent:
             self._supervised.note(Claimed(attempt, worker), sync=True)
             self._rows_taken = 0
             self._stopping = None
+            if agent.waiting and agent.gives_up:
+                self._supervised.note(Lost(agent.gives_up), sync=True)
         if used_up := self._used_up():
             for run in list(agent.waiting):
                 self._supervised.note(RunOver(run, "limit", used_up), sync=True)
@@ -176,8 +179,9 @@ class RemoteAgent:
             tree = await self._tree()
             tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)
         resume_held, self._supervised.resume_held = self._supervised.resume_held, False
+        limits, _ = agent.left()  # an agent's budget is for all its messages
         return Claim(
-            task=replace(agent.task, engine="", after=(), directory=""),
+            task=replace(agent.task, engine="", after=(), directory="", **limits),
             waiting={} if agent.lost else dict(agent.waiting),
             started=agent.attempt,
             last_seq=agent.last_seq,

@@ -21,6 +21,7 @@ MAX_LINE = 4 * 1024 * 1024
 EVENTS = (
     "session_start",
     "session_end",
+    "run_resumed",
     "user_prompt_submit",
     "turn_start",
     "turn_end",
@@ -38,6 +39,9 @@ EVENTS = (
 
 INTERCEPTS = ("tool_call", "turn_start", "assistant_message", "before_agent_start")
 """What an extension can stop or change before it happens."""
+
+MAX_PANEL_LINES = 500
+MAX_PANEL_LINE = 1_000
 
 CAPABILITIES = ("ask", "call_tool", "fail_closed", "tool_cancel", "tool_progress")
 """What this host offers beyond the frames every host knows; sent in `hello_ack`."""
@@ -61,6 +65,16 @@ class Panel(Struct, frozen=True):
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
+
+
+def panel_dict(panel: Panel) -> dict[str, Json]:
+    """A panel as an event carries it, cut to what a window can show."""
+    return {
+        "id": panel.id[:MAX_PANEL_LINE],
+        "title": panel.title[:MAX_PANEL_LINE],
+        "lines": [line[:MAX_PANEL_LINE] for line in panel.lines[:MAX_PANEL_LINES]],
+        "footer": panel.footer[:MAX_PANEL_LINE],
+    }
 
 
 # --- extension to zot ------------------------------------------------------------------------
@@ -191,6 +205,9 @@ class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
     prefill: str = ""
     timeout: float = 300.0
     """Seconds; then the question counts as cancelled."""
+    parent_id: str = ""
+    """The `tool_call` in whose course it is asked: where several agents share the extension, the
+    person in front of that one is asked."""
 
 
 class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
@@ -276,6 +293,8 @@ class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked
     id: str
     name: str
     args: str = ""
+    session_id: str | UnsetType = UNSET
+    """The conversation in which it was typed."""
 
 
 class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
@@ -284,6 +303,8 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     args: dict[str, Json] = {}
     key: str | UnsetType = UNSET
     """In a durable run: names the call, the same at every attempt."""
+    session_id: str | UnsetType = UNSET
+    """The conversation whose call it is: agents of one directory share their extensions."""
 
 
 class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):
@@ -305,6 +326,16 @@ class Result(Struct, frozen=True, omit_defaults=True):
     content: tuple[Content, ...]
     is_error: bool = False
     truncated: bool = False
+
+
+class OpenToolCall(Struct, frozen=True):
+    """A tool call that a crash cut off, and what is done about it."""
+
+    tool_id: str
+    tool_name: str
+    started: bool
+    """It had begun, and may have taken effect."""
+    replay: str
 
 
 class Payload(Struct, frozen=True, kw_only=True):
@@ -352,6 +383,13 @@ class Payload(Struct, frozen=True, kw_only=True):
     """subagent_start, subagent_stop: the agent's name on zot's wire."""
     agent_run_id: str | UnsetType = UNSET
     """The id of its conversation."""
+    run: str | UnsetType = UNSET
+    """run_resumed: the name of the run that another process began."""
+    attempt: int | UnsetType = UNSET
+    away: float | UnsetType = UNSET
+    """run_resumed: seconds since that process was last heard of."""
+    open_calls: tuple[OpenToolCall, ...] | UnsetType = UNSET
+    """run_resumed: what was cut off."""
     name: str | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
 

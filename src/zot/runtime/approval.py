@@ -123,6 +123,15 @@ class Approval(Hook):
         made._gone = self._gone
         return made
 
+    def asked_tools(self) -> tuple[str, ...]:
+        """The tools that somebody is asked about now, for an agent that works elsewhere."""
+        if self.mode != "ask":
+            return (EVERY_TOOL,) if self.mode == "ask_all" else ()
+        if self._tools is not None:
+            return tuple(self._tools)
+        asks = self._client.can_answer("approval") or self._model_asks == "always"
+        return DEFAULT_TOOLS if asks else ()
+
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""
         return tuple(request.id for request in self.open_requests())
@@ -133,6 +142,7 @@ class Approval(Hook):
         Raises:
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
+            SessionError: the answer to a durable run cannot be kept, so it does not count.
         """
         with self._lock:
             question = self._open
@@ -143,6 +153,8 @@ class Approval(Hook):
                 )
             if verdict.decision == "allow_project":
                 self._keep_rule(question.request.call, verdict.pattern)
+            if self._durable is not None:  # before whoever answers hears that it counts
+                self._durable.answered(question.request, verdict)
             self._verdict = verdict
             question.answered.set()
 
@@ -312,8 +324,6 @@ class Approval(Hook):
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
-        if self._durable is not None and source == "client":
-            self._durable.answered(question, verdict)
         context.emit(ApprovalResolved(id, call.id, decision, source))
         if decision == "deny":
             because = verdict.reason or "no reason given"

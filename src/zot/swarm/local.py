@@ -30,6 +30,7 @@ from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
     CancelAgent,
+    CollectAnswer,
     CollectGarbage,
     DiffAgent,
     ListAgents,
@@ -42,6 +43,7 @@ from zot.swarm.commands import (
     Submit,
     SwarmReply,
 )
+from zot.swarm.engine import SwarmEngine
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
 from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
@@ -73,6 +75,11 @@ class LocalSwarm:
         self._ledger = Ledger(str(self._swarm / LEDGER))
 
     # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of it is kept."""
+        return self._swarm
 
     def agents(self) -> list[AgentSummary]:
         """Every agent as it stands. One whose work was cut goes on from here."""
@@ -133,10 +140,15 @@ class LocalSwarm:
         """What all agents together have spent, and may."""
         return self._ledger.read()
 
-    def budget(self, max_usd: float | None = None, max_tokens: int | None = None) -> None:
+    def budget(
+        self,
+        max_usd: float | None = None,
+        max_tokens: int | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
         """Limit what all agents together may spend; None: no limit."""
         ensure_dir(self._swarm)
-        self._ledger.limit(max_usd, max_tokens)
+        self._ledger.limit(max_usd, max_tokens, max_minutes)
 
     # --- changing ----------------------------------------------------------------------------
 
@@ -191,6 +203,10 @@ class LocalSwarm:
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
         return self._ask(MergeAgent(agent, squash), str)
+
+    def collected(self, agent: str, run: str) -> None:
+        """The conversation that started the agent has heard how this run ended."""
+        self._do(CollectAnswer(agent, run))
 
     def remove(self, agent: str) -> None:
         self._do(RemoveAgent(agent))
@@ -257,3 +273,6 @@ class LocalSwarm:
             time.sleep(0.02)
         last = "".join(log.read_text(errors="replace").splitlines()[-1:])
         raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")
+
+
+_is_an_engine: type[SwarmEngine] = LocalSwarm

@@ -7,17 +7,17 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from zot.errors import ZotError
 from zot.home import own_command
 from zot.ledger import Ledger
-from zot.swarm.agent import CRASHES, SwarmAgent
-from zot.swarm.child import AgentChild, ChildGone
+from zot.swarm.agent import SwarmAgent
+from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
-from zot.swarm.schedule import blocked_by, next_agents
+from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
     AnySwarmRow,
     Exited,
@@ -33,7 +33,7 @@ from zot.swarm.worktrees import Worktree, Worktrees
 
 LEDGER = "ledger.json"
 """What all agents together have spent, in the folder of the swarm."""
-RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
+RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
@@ -52,7 +52,7 @@ class Supervised:
             self.agent.take(row)
         self.agent.alive = False  # whatever the log says: no supervisor was there until now
         self.log = LogWriter(folder.log)
-        self.child: AgentChild | None = None
+        self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
         self.held_back: list[tuple[bytes, dict[str, Any]]] | None = None
@@ -67,6 +67,26 @@ class Supervised:
         self.agent.take(self.log.row(row, sync=sync))
 
 
+class RemoteAgents(Protocol):
+    """Runs agents elsewhere, and writes what they do into their logs here."""
+
+    def check(self, task: SwarmTask) -> None:
+        """Raises SwarmError for a task that cannot be done elsewhere."""
+        ...
+
+    def begin(self, supervised: Supervised) -> None:
+        """See to it that it runs. It may be asked again and again."""
+        ...
+
+    def cancel(self, supervised: Supervised) -> None: ...
+
+    async def diff(self, supervised: Supervised) -> str | None:
+        """What it has changed so far; None: its tree here shows it."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
 class AgentRunner:
     """All agents of this machine by id."""
 
@@ -74,10 +94,12 @@ class AgentRunner:
         self.folder = swarm
         self.agents: dict[str, Supervised] = {}
         self.trees = Worktrees(environment)
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._slots = slots
         self.ledger = Ledger(str(swarm / LEDGER))
         self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
+        self.elsewhere: RemoteAgents | None = None
+        """For tasks with an engine; started with the first of them."""
         self._stopping = False
         for folder in agent_folders(swarm):
             try:
@@ -97,6 +119,8 @@ class AgentRunner:
     async def stop(self) -> None:
         """Cut what runs: it goes on with the next supervisor."""
         self._stopping = True
+        if self.elsewhere is not None:
+            await self.elsewhere.stop()
         works = [s.work for s in self.agents.values() if s.work is not None]
         for work in works:
             work.cancel()
@@ -108,7 +132,9 @@ class AgentRunner:
         """Keep the work of agents that had ended when the supervisor before this one died."""
         for supervised in list(self.agents.values()):
             agent = supervised.agent
-            if not agent.kept and not agent.waiting and agent.tree is not None:
+            if agent.task.engine or agent.kept or agent.waiting:
+                continue
+            if agent.tree is not None:
                 try:
                     await self._keep(supervised, agent.tree)
                 except ZotError as error:
@@ -125,12 +151,16 @@ class AgentRunner:
             supervised = self.agents[id]
             supervised.agent.alive = True
             supervised.work = asyncio.create_task(self._work(supervised))
+        if self.elsewhere is not None:
+            for agent in ready_agents(agents):
+                if agent.task.engine:
+                    self.elsewhere.begin(self.agents[agent.task.id])
 
     async def _work(self, supervised: Supervised) -> None:
         """One life of an agent's process: all its messages, then the end."""
         agent = supervised.agent
         try:
-            await asyncio.sleep(_pause(agent.crashes))
+            await asyncio.sleep(_pause(agent.crashes + agent.kills))
             tree = await self._tree(supervised)
             await self._drive(supervised, tree)
         except ZotError as error:  # git, the disk, or the agent refused
@@ -147,10 +177,8 @@ class AgentRunner:
 
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
-        if agent.waiting and agent.crashes >= CRASHES:
-            supervised.note(
-                Lost(f"its process died {agent.crashes} times before it did anything"), sync=True
-            )
+        if agent.waiting and agent.gives_up:
+            supervised.note(Lost(agent.gives_up), sync=True)
         self.schedule()
 
     async def _tree(self, supervised: Supervised) -> Worktree:
@@ -174,7 +202,7 @@ class AgentRunner:
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
-        environment = {**self._environment, **supervised.environment}
+        environment = {**self.environment, **supervised.environment}
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
@@ -218,7 +246,8 @@ class AgentRunner:
         text = supervised.agent.waiting[run]
         supervised.run_over.clear()
         supervised.held = ""
-        data = await child.request("prompt", message=text, run=run)
+        limits, used_up = supervised.agent.left()  # of a run that goes on, its first ones count
+        data = await child.request("prompt", message=text, run=run, **limits)
         if data.get("already_done"):
             supervised.note(_stored_end(run, data.get("end")), sync=True)
             return
@@ -234,7 +263,17 @@ class AgentRunner:
         if supervised.held:
             supervised.note(Lost(supervised.held), sync=True)
             raise RunIsHeld(supervised.held)
-        supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
+        outcome, error = supervised.agent.outcome()
+        if outcome == "limit" and used_up:
+            error = used_up
+        supervised.note(RunOver(run, outcome, error), sync=True)
+
+    def book_time(self) -> None:
+        """Tell the ledger how long the agents have worked by now, where minutes are limited."""
+        if self.ledger.read().max_minutes is None:
+            return
+        working = [s for s in self.agents.values() if s.agent.alive]
+        self.ledger.book_time({s.folder.id: s.agent.spent() for s in working})
 
     def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
         if supervised.held_back is not None:
@@ -266,7 +305,7 @@ class AgentRunner:
                 self._tell(supervised, "abort")
 
     def _book(self, supervised: Supervised) -> None:
-        if supervised.child is not None:
+        if isinstance(supervised.child, AgentChild):
             pid, id = str(supervised.child.pid), supervised.folder.id
             self.ledger.book(pid, id, supervised.agent.spent())
 
@@ -284,7 +323,7 @@ class AgentRunner:
 
     def _pids(self) -> frozenset[str]:
         children = (supervised.child for supervised in self.agents.values())
-        return frozenset(str(child.pid) for child in children if child is not None)
+        return frozenset(str(child.pid) for child in children if isinstance(child, AgentChild))
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
@@ -304,21 +343,19 @@ def _stored_end(run: str, end: Any) -> RunOver:
     return RunOver(run, "answered")
 
 
-def _pause(crashes: int) -> float:
-    return RESTART_SECONDS[min(crashes, len(RESTART_SECONDS)) - 1] if crashes else 0.0
+def _pause(deaths: int) -> float:
+    return RESTART_SECONDS[min(deaths, len(RESTART_SECONDS)) - 1] if deaths else 0.0
 
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = own_command("rpc", "--session", str(folder.session), "--durable")
+    words += ["--no-swarm"]  # what agents start themselves nobody would see
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),
         ("--model", task.model),
         ("--approve", ",".join(task.approve)),
         ("--approval-timeout", "none" if task.approve else ""),  # it waits until you look
-        ("--max-cost", task.max_cost),
-        ("--max-tokens", task.max_tokens),
-        ("--max-seconds", task.max_seconds),
         ("--max-steps", task.max_steps),
     ):
         if value:

@@ -1,24 +1,31 @@
-"""Which agents begin next. Pure: states in, ids out."""
+"""Which agents begin next, and which are shown first. Pure: states in, order out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from zot.swarm.agent import Stage, SwarmAgent
+from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
 
+NEED = ("needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled")
+"""Who is shown first."""
 ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
 
 
 def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:
-    """Agents to begin now, the most important first, then the oldest."""
-    free = slots - sum(agent.alive for agent in agents.values())
+    """Agents to begin now on this machine, the most important first, then the oldest."""
+    free = slots - sum(agent.alive for agent in agents.values() if not agent.task.engine)
+    ready = [agent for agent in ready_agents(agents) if not agent.task.engine]
+    return [agent.task.id for agent in ready[: max(0, free)]]
+
+
+def ready_agents(agents: Mapping[str, SwarmAgent]) -> list[SwarmAgent]:
+    """Agents that wait for nothing but a slot, in their order."""
     ready = [
         agent
         for agent in agents.values()
         if agent.stage == "queued" and not unmet(agent, agents) and not blocked_by(agent, agents)
     ]
-    ready.sort(key=lambda agent: (-agent.task.priority, agent.task.created, agent.task.id))
-    return [agent.task.id for agent in ready[: max(0, free)]]
+    return sorted(ready, key=lambda a: (-a.task.priority, a.task.created, a.task.id))
 
 
 def unmet(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> list[str]:
@@ -36,3 +43,11 @@ def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
         if agents[id].stage in ENDED:
             return f"{id}, which it was to begin after, was {agents[id].stage}"
     return ""
+
+
+def by_need(summaries: Iterable[AgentSummary]) -> list[AgentSummary]:
+    """Those that need somebody first; of the same kind the one that has been so the longest."""
+    return sorted(
+        summaries,
+        key=lambda s: (NEED.index("stalled" if s.stalled else s.stage), s.since, s.id),
+    )

@@ -15,9 +15,11 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
+from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clean, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
+    from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
-DRAFT_SECONDS = 0.3
-"""So long after a key what is written is on disk."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -58,6 +59,10 @@ class App(RuntimeClient):
 
     spoken = False
     """Nothing is drawn: what there is to see is read out."""
+    agent_words: tuple[str, ...] = ()
+    """Further words for the `zot rpc` of an agent of the swarm."""
+    answers: AnswerWatch | None = None
+    """Brings back what such agents answer; None: there are none."""
 
     def __init__(
         self,
@@ -118,12 +123,11 @@ class App(RuntimeClient):
         self._themes: ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
-        self.history: History | None = None
-        self.draft: Draft | None = None
-        self._draft_due = 0.0
-        """When the text is to be written down; 0: it is."""
+        self.written = Written(lambda text: loop.post(lambda: self.note(text, "warning")))
+        self._unheard = ""
+        """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
-        self._working = Cancel()
+        self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
     # --- the runtime's client (other threads) ------------------------------------------------
@@ -205,15 +209,16 @@ class App(RuntimeClient):
             try:
                 result = function()
             except ZotError as error:
-                self._post_error(error)
+                self.post_error(error)
             except Exception as error:
-                self._post_error(internal_error(error))
+                self.post_error(internal_error(error))
             else:
                 self.loop.post(lambda: self.guarded(lambda: then(result)))
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
-    def _post_error(self, error: ZotError) -> None:
+    def post_error(self, error: Exception) -> None:
+        """From any thread: say what went wrong."""
         text = str(error)
         self.loop.post(lambda: self.note(text, "error"))
 
@@ -245,6 +250,7 @@ class App(RuntimeClient):
             self._unsent.append(text)
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
+            self._unheard = text
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
@@ -284,16 +290,24 @@ class App(RuntimeClient):
 
     # --- life --------------------------------------------------------------------------------
 
-    def loaded(self, runtime: Runtime, view: View, earlier: tuple[Message, ...] = ()) -> None:
+    def loaded(
+        self,
+        runtime: Runtime,
+        view: View,
+        earlier: tuple[Message, ...] = (),
+        agent_words: tuple[str, ...] = (),
+    ) -> None:
         """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
-        session that the view does not show."""
+        session that the view does not show; `agent_words` are for agents of the swarm."""
         self._earlier = earlier
+        self.agent_words = agent_words
         view.follow(self.view)
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
         self.refresh_status()
+        watch_agents(self)
         unsent, self._unsent = self._unsent, []
         for text in unsent:
             self._dispatch(text)
@@ -318,9 +332,8 @@ class App(RuntimeClient):
         self.exit(128 + number)
 
     def stop_work(self) -> None:
-        if self.draft is not None:
-            self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
-        self._working.set()
+        self.written.close("\n".join([*self._unsent, self.editor.full_text]).strip())
+        self.ending.set()
         self._room.set()
 
     # --- frames ------------------------------------------------------------------------------
@@ -331,25 +344,25 @@ class App(RuntimeClient):
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
             waits.append(1.0 - passed % 1.0)
-        if self._draft_due and self.draft is not None:
-            left = self._draft_due - time.monotonic()
-            if left <= 0:
-                self._draft_due = 0.0
-                self.draft.keep(self.editor.full_text)
-            else:
-                waits.append(left)
+        left = self.written.tick(lambda: self.editor.full_text)
+        waits += [] if left is None else [left]
         return min(waits, default=None)
 
     def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
         """Take up what was written in earlier sessions, and what one that died left behind."""
-        self.history, self.draft = history, draft
+        self.written.use(history, draft)
         for text in self.editor.history:
             history.add(text)  # sent before this was loaded
         self.editor.history[:0] = texts
         if left:
             self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
             self.note("what was written and not sent the last time is back")
-        self._draft_due = time.monotonic()
+
+    def _put_back(self) -> None:
+        """A prompt that could not even be written down stands in the editor again."""
+        unheard, self._unheard = self._unheard, ""
+        if unheard and not self.editor.text:
+            self.editor.set(unheard)
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -368,9 +381,15 @@ class App(RuntimeClient):
         if kind == "QueueUpdate":
             self._steering = event.steering  # type: ignore[union-attr]
             self._follow_up = event.follow_up  # type: ignore[union-attr]
+        if kind == "UserMessage":
+            self._unheard = ""
+        elif kind == "ErrorRaised" and event.code == "session":  # type: ignore[union-attr]
+            self._put_back()
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
         questions.take(self, event)
+        if kind == "Done":
+            watch_agents(self)  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view
@@ -382,9 +401,7 @@ class App(RuntimeClient):
             line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
             below.append(clip(line, columns, "..."))
         below = below[-max(0, rows - 6) :] if rows > 6 else []
-        fields, (row, column) = self._fields(
-            columns, max(1, rows // 2 if self.overlays else rows // 3)
-        )
+        fields, (row, column) = self._fields(columns, max(1, self._fields_height(rows)))
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
@@ -393,6 +410,11 @@ class App(RuntimeClient):
         live = view.live(columns, room) if view is not None and room > 0 else []
         above = [*live, *below, EMPTY]
         return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
+
+    def _fields_height(self, rows: int) -> int:
+        if not self.overlays:
+            return rows // 3
+        return rows * 2 // 3 if getattr(self.overlays[-1], "tall", False) else rows // 2
 
     def _fields(self, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
@@ -434,7 +456,7 @@ class App(RuntimeClient):
                 if self.vi is None or not self.vi.key(key, self.editor):
                     self._type(key)
                 self.completion.update()
-                self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
+                self.written.typed()
 
     def _type(self, key: KeyPress) -> None:
         match key.name:
@@ -514,9 +536,7 @@ class App(RuntimeClient):
         if self._stop():
             return
         if self.editor.text:
-            text = self.editor.take()
-            if self.history is not None:
-                self.history.add(text)
+            self.written.add(self.editor.take())
         elif time.monotonic() < self._leaves_until:
             self.exit()
         else:
@@ -530,10 +550,7 @@ class App(RuntimeClient):
         self._typed_at = 0.0  # nobody is in the middle of a word now
         if self.vi is not None:
             self.vi.sent()
-        if self.history is not None:
-            self.history.add(text)
-        if self.draft is not None:
-            self.draft.keep("")
+        self.written.sent(text)
         if self.loading:
             self._unsent.append(text)
         else:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zot.errors import ConfigError, UsageError
 from zot.home import home_dir
+from zot.settings.known import hide_keys
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PORT = 7747
@@ -36,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
     from zot.glasspane.guard import ORDER, Guard, names_of, new_token
     from zot.swarm.local import LocalSwarm
 
+    hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
     tokens = {role: new_token() for role in (ORDER if arguments.tls_cert else ORDER[-1:])}

@@ -26,6 +26,7 @@ from zot.observe.facts import (
     UserSaid,
 )
 from zot.observe.observer import facts_of
+from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.supervisor import SLOTS, supervise
@@ -383,6 +384,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
+    hide_keys(home_dir(os.environ), os.environ)
     return supervise(folder, socket_path(folder), os.environ, arguments.slots)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.home import Surroundings
+from zot.home import RPC_TOKEN, Surroundings
 from zot.provider import catalog
 from zot.provider.providers import (
     ProviderInfo,
@@ -56,6 +56,16 @@ def visible_environment(around: Surroundings) -> dict[str, str]:
     """What a program of the user's (an editor) sees of the environment: no key of a provider."""
     hidden = Known(around.home).key_variables(around.environ)
     return without_keys(around.environ, hidden)
+
+
+def hide_keys(home: str, environ: Mapping[str, str]) -> None:
+    """Let no other process of the user find the keys in this one, which runs no commands itself but
+    has agents that do."""
+    from zot import trees  # only where a server is started
+    from zot.tools.hide import hide_secrets
+
+    hide_secrets({*Known(home).key_variables(environ), RPC_TOKEN})
+    trees.hide_memory()
 
 
 class Known:

@@ -13,6 +13,7 @@ from zot.core.events import (
     CompactFailed,
     CompactStart,
     Event,
+    RunResumed,
     ToolCalled,
     ToolReturned,
     TurnEnd,
@@ -20,13 +21,14 @@ from zot.core.events import (
     UserMessage,
 )
 from zot.core.hook import Permission, Subagent
-from zot.extensions.proto import Content, Result
+from zot.extensions.proto import Content, OpenToolCall, Result
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
 
 MAX_RESULT_BYTES = 256 * 1024
 MAX_RESULT_BLOCKS = 128
 
 NAMES: dict[type, str] = {
+    RunResumed: "run_resumed",
     UserMessage: "user_prompt_submit",
     TurnStart: "turn_start",
     TurnEnd: "turn_end",
@@ -47,6 +49,9 @@ def fields(event: Event, compaction_id: str) -> dict[str, Json]:
             images = sum(isinstance(block, Image) for block in message.content)
             waited = {"queued": True} if queued else {}
             return {"text": text_of(message), "image_count": images, **waited}
+        case RunResumed(run, attempt, away, open):
+            calls = [OpenToolCall(call.id, call.name, call.started, call.replay) for call in open]
+            return {"run": run, "attempt": attempt, "away": away, "open_calls": tuple(calls)}
         case TurnStart(step=step):
             return {"step": step}
         case TurnEnd(stop=stop, error=error):

@@ -87,7 +87,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.ExtensionPanel(extension, action, panel):
             return frames.ExtPanel(extension, action, panel)
         case events.ExtensionAsk():
-            return _ask(event) if "dialogs" in features else None
+            return extension_ask(event) if "dialogs" in features else None
         case events.ServerChanged(name, server_state, tools, error):
             shown = frames.McpServer(name, server_state, tools, error)
             return shown if "mcp" in features else None
@@ -158,7 +158,7 @@ def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
     )
 
 
-def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
+def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:
     return frames.ExtAsk(
         event.id,
         event.extension,

@@ -40,7 +40,7 @@ def edit_outside(app: App) -> None:
     try:
         text = edit_text(app.editor.full_text, visible_environment(app.around))
     finally:
-        app.loop.regain()
+        app.loop.regain(from_guest=True)
     if text is not None:
         app.editor.chips.clear()
         app.editor.set(text)

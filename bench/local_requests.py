@@ -1,8 +1,8 @@
 """The requests of the local-model benchmark, with what counts as right.
 
-`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `UNSEEN` came
-long after: nothing was tuned for it, and nothing is to be. `TASKS` are run to the end in a directory,
-and what is on the disk or in the answer is checked.
+`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `UNSEEN`
+came long after: nothing was tuned for it, and nothing is to be. `TASKS` are run to the end in a
+directory, and what is on the disk or in the answer is checked.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
+from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.mcp.source import McpOptions, McpServers
@@ -100,7 +101,7 @@ def build_runtime(
     wanted = _extension_options(setup, supervisor, warn, own_tools)
     if check_extensions:
         wanted.check()
-    extensions = Extensions(wanted)
+    extensions = Extensions(wanted, common.extension_hosts)
     later = wanted.any() or _has_servers(setup, mcp_servers or {})
     builtin = _builtin(plan, supervisor, own_tools, later, owns_helper=is_first)
     servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
@@ -211,7 +212,8 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
 
 
 class Common:
-    """What the agents of one process share: the helper process, and how one more is made."""
+    """What the agents of one process share: the helper process, the extensions of a directory, and
+    how one more agent is made."""
 
     def __init__(
         self,
@@ -233,6 +235,7 @@ class Common:
         self._check_extensions = check_extensions
         self._mcp_servers = mcp_servers
         self.supervisor = supervisor
+        self.extension_hosts = SharedHosts()
         self.agents = Agents(self._build)
         self.depth = depth
         """Levels of agents that the model may open below the first one."""

@@ -115,7 +115,10 @@ def imported_at_start(tree: ast.Module, known: set[str]) -> set[str]:
             case ast.Import(names):
                 targets |= {alias.name for alias in names}
             case ast.ImportFrom(module=str(module), names=names):
-                targets |= {module, *(f"{module}.{alias.name}" for alias in names)}
+                # Of a package one may ask for a module or for a name of its own.
+                inside = {f"{module}.{alias.name}" for alias in names}
+                modules = {name for name in inside if name.removeprefix("zot.") in known}
+                targets |= modules if modules == inside else {module, *modules}
             case ast.If(test=ast.Name("TYPE_CHECKING")):
                 continue
             case ast.If(body=body, orelse=rest) | ast.Try(body=body, orelse=rest):

@@ -290,7 +290,7 @@ class App(RuntimeClient):
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
         if isinstance(error, AuthError):
-            from zot.serve.interactive.model_commands import first_run
+            from zot.serve.interactive.slash.models import first_run
 
             first_run(self)
 
@@ -525,12 +525,12 @@ class App(RuntimeClient):
             self.guarded(lambda: self.send(text))
 
     def _command(self, text: str) -> None:
-        from zot.serve.interactive.commands import run_slash  # after the first paint
+        from zot.serve.interactive.slash.table import run_slash  # after the first paint
 
         self.guarded(lambda: run_slash(self, text))
 
     def _shell(self, text: str) -> None:
-        from zot.serve.interactive.commands import run_shell
+        from zot.serve.interactive.slash.table import run_shell
 
         self.guarded(lambda: run_shell(self, text))
 

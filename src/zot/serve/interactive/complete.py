@@ -103,7 +103,7 @@ class Completion:
     # --- what there is -----------------------------------------------------------------------
 
     def _commands(self, typed: str) -> list[MenuItem]:
-        from zot.serve.interactive.commands import COMMANDS  # after the first paint
+        from zot.serve.interactive.slash.table import COMMANDS  # after the first paint
 
         self._ask_others()
         items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in COMMANDS.values()]

@@ -41,7 +41,7 @@ def take(app: App, event: Event) -> None:
         case events.Done(stop):
             app.call_back("zot is done")
             if stop == "error" and not app.runtime.busy:
-                from zot.serve.interactive.model_commands import rescue  # it loads the login
+                from zot.serve.interactive.slash.models import rescue  # it loads the login
 
                 rescue(app, app.failure)
         case _:

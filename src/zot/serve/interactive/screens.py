@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zot.serve.interactive.external import edit_text
-from zot.serve.interactive.work_commands import copy_text
+from zot.serve.interactive.slash.work import copy_text
 from zot.tui.blocks import ToolBlock, UserBlock
 from zot.tui.menu import MenuItem
 from zot.tui.pager import Pager

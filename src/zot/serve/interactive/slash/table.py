@@ -13,9 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive import model_commands as models
-from zot.serve.interactive import session_commands as sessions
-from zot.serve.interactive import work_commands as work
+from zot.serve.interactive.slash import models, sessions, work
 from zot.tui.blocks import LinesBlock, ToolBlock
 from zot.tui.cells import Line, clean
 

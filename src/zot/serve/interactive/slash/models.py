@@ -16,7 +16,7 @@ from zot.provider.auth.store import AuthFile
 from zot.provider.models import levels
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
-from zot.serve.interactive.session_commands import ask_text
+from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import amount
 from zot.settings.login import keep_key, log_out
 from zot.settings.models import KnownModels

@@ -13,7 +13,7 @@ from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, Text
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
-from zot.serve.interactive.session_commands import ask_text
+from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import amount
 from zot.settings import config
 from zot.settings.flags import Options

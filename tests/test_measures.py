@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 1,
     "functions of 60 lines or more": 4,
-    "imports inside functions": 165,
+    "imports inside functions": 123,
     "class names in two modules": 12,
     "locals called found, each or given": 155,
     "import cycles": 0,

@@ -15,6 +15,7 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
+from zot.later import Later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
@@ -41,7 +42,18 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot.runtime.durable import Durable
+    from zot import ledger
+    from zot.runtime import durable, spend
+    from zot.sessions import files as session_files
+    from zot.sessions import kept
+    from zot.sessions import open as session_open
+else:
+    ledger = Later("zot.ledger")
+    durable = Later("zot.runtime.durable")
+    spend = Later("zot.runtime.spend")
+    session_files = Later("zot.sessions.files")
+    kept = Later("zot.sessions.kept")
+    session_open = Later("zot.sessions.open")
 
 
 def build_runtime(
@@ -171,10 +183,8 @@ def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ..
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
-    from zot.ledger import Ledger  # deferred: few runs share a limit
-    from zot.runtime.spend import SpendGuard
-
-    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
+    spent = ledger.Ledger(setup.around.absolute(setup.options.spend_file))
+    return (spend.SpendGuard(spent, model),)
 
 
 class Common:
@@ -291,22 +301,19 @@ def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
     return runtime
 
 
-def _durable(setup: Setup, agent: Agent) -> Durable | None:
+def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
     options = setup.options
     if not options.durable:
         return None
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
-    from zot.runtime.durable import Durable  # only where runs are to survive
-    from zot.sessions.files import FileStore
-
     store = agent.session.store
-    if isinstance(store, FileStore) and store.format != "zot":
+    if isinstance(store, session_files.FileStore) and store.format != "zot":
         raise ConfigError(
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
-    return Durable(agent, on_crash=options.on_crash or "continue")
+    return durable.Durable(agent, on_crash=options.on_crash or "continue")
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -455,21 +462,21 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
         return Session(model=(provider, model))
-    from zot.sessions.open import begin_session, open_session  # only where one is kept
-
     if options.session:
         wait = HOLDER_SECONDS if options.durable else 0.0
-        return open_session(options.session, setup.cwd, provider=provider, model=model, wait=wait)
-    return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
+        return session_open.open_session(
+            options.session, setup.cwd, provider=provider, model=model, wait=wait
+        )
+    return session_open.begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
 def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
-    from zot.sessions.kept import KeptSessions  # only for a client that asks about sessions
-
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
-    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
+    return kept.KeptSessions(
+        setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
+    )
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:

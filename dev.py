@@ -111,7 +111,11 @@ def types(*words: str) -> None:
 
 
 def test(*words: str) -> None:
-    run(BIN / "pytest", *(words or ("-q", "-m", "not slow", *ON_ALL_CORES)))
+    """Without words a quick loop: nothing slow, and a few examples of each property."""
+    if words:
+        run(BIN / "pytest", *words)
+    else:
+        run(BIN / "pytest", "-q", "-m", "not slow", *ON_ALL_CORES, ZOT_TEST_PROFILE="quick")
 
 
 def run_tests(pytest: Sequence[object], words: Sequence[str]) -> None:

@@ -13,5 +13,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No time limit for one example: machines that run tests are busy with other things too.
-settings.register_profile("zot", deadline=None)
-settings.load_profile("zot")
+settings.register_profile("all", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=20)  # `dev.py test` without words
+settings.load_profile(os.environ.get("ZOT_TEST_PROFILE", "all"))

@@ -110,6 +110,7 @@ def test_a_prompt_a_delta_and_a_tool_call_take_few_steps(tmp_path):
     assert (more - fewer) / 10 < 680
 
 
+@pytest.mark.slow
 def test_a_prompt_costs_the_same_in_a_long_conversation(tmp_path):
     *_, early = calls_of(["text:1"] * 4, tmp_path)
     *_, late = calls_of(["text:1"] * 60, tmp_path)

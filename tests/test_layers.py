@@ -1,6 +1,7 @@
 """Imports point one way. The order is the architecture; a violation fails here."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
@@ -83,10 +84,15 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports(path: Path) -> set[str]:
     """The modules of zot that a file imports, without the `zot.`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -170,7 +176,7 @@ ASKING = {
 
 
 def asks_the_process(path: Path) -> bool:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         match node:
             case ast.Attribute(ast.Name("os"), "environ" | "environb" | "getenv" | "getcwd"):
                 return True

@@ -114,6 +114,7 @@ def test_nothing_that_is_read_costs_more_than_linear_time(read, part):
     assert cost < ENOUGH or cost < 9 * work(read, small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [("7" * 4299 + " ") * 3500, "\\ud800" * 2_500_000], ids=["digits", "halves"]
 )
@@ -145,6 +146,7 @@ def transcript(count):
     return repaired([Message("assistant", made, 1.0), Message("tool", got, 2.0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda n: calls("openai-chat", n), transcript])
 def test_many_calls_cost_no_more_than_linear_time(make):
     small = work(make, 1_000)

@@ -177,7 +177,7 @@ def _task_depth(options: Options, default: bool) -> int:
 
 def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
-    return (TaskSource(common.agents, depth),) if depth > 0 and named else ()
+    return (TaskSource(common.agents, depth, options.tools),) if depth > 0 and named else ()
 
 
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
@@ -223,7 +223,10 @@ class Common:
         plan = plan_for(self._plan, request)
         approval = None
         if self._approval is not None:
-            approval = self._approval.another(plan.setup.options.approve, client)
+            asks = request.approve
+            if asks is None:  # what the first one asks about is asked about here too
+                asks = self._approval.and_also(plan.setup.options.approve)
+            approval = self._approval.another(asks, client)
             if request.approve is None:  # what the person chose meanwhile counts here too
                 approval.mode = self._approval.mode
         elif request.approve:
@@ -245,7 +248,8 @@ class Common:
 def plan_for(base: Plan, request: AgentRequest) -> Plan:
     """The plan of one more agent: that of the first, with what the request says."""
     setup = base.setup
-    session = {"session": request.session, "continue_": False, "resume": False}
+    path = setup.around.absolute(request.session) if request.session else ""
+    session = {"session": path, "continue_": False, "resume": False}
     options = replace(
         setup.flags,
         cwd=os.path.join(setup.cwd, request.cwd),
@@ -254,6 +258,9 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
         **session,
         **_model_changes(setup, request),
     )
+    if setup.around.absolute(options.cwd) != setup.cwd:
+        # Trust is for one directory; what guards the first agent guards those beside it.
+        options = replace(options, trust=False, ext=(*options.ext, *_project_extensions(setup)))
     if request.limits is not None:
         limits = asdict(request.limits)
         options = replace(options, **{name: value for name, value in limits.items() if value})
@@ -271,6 +278,17 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
         if resumed is not None:
             resumed.close()
         raise
+
+
+def _project_extensions(setup: Setup) -> list[str]:
+    """The folders of the extensions that a trusted project brings."""
+    options, folder = setup.options, f"{setup.cwd}/.zot/extensions"
+    if options.extensions is False or not os.path.isdir(folder):
+        return []
+    if not (options.trust or is_trusted(setup.cwd, setup.around.home)):
+        return []
+    paths = (f"{folder}/{name}" for name in sorted(os.listdir(folder)))
+    return [path for path in paths if os.path.isfile(f"{path}/extension.json")]
 
 
 def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
@@ -407,6 +425,7 @@ def _mcp_options(
         shorten=builtin.shorten,
         hide=supervisor.hide,
         jailed=lambda: builtin.jailed,
+        confine=builtin.confined,
     )
 
 

@@ -25,6 +25,8 @@ from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image
 from zot.wire import frames
+from zot.wire.follow import KeptEvent as KeptEvent
+from zot.wire.follow import follow as follow
 from zot.wire.frames import (
     AgentShape,
     EventFrame,

@@ -22,6 +22,8 @@ TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 GIVE_UP = 3.0
 """Seconds after which a process that cannot be killed is reported instead of waited for."""
 NAMED = 5
+GIVEN = 99
+"""The descriptor on which a program finds what it was given; far above those in use here."""
 LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); from zot.{} import main; main()"
 
 own: set[int] = set()
@@ -86,6 +88,15 @@ def spawn(argv: list[str], env: Mapping[str, str]) -> int:
     if TREES:
         return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
     return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
+
+
+def give(data: bytes) -> None:
+    """Lay the data ready for a program that is started next, on the descriptor GIVEN."""
+    source, sink = os.pipe()
+    os.write(sink, data)  # less than a pipe holds
+    os.close(sink)
+    os.dup2(source, GIVEN, inheritable=True)
+    os.close(source)
 
 
 # --- who is there ----------------------------------------------------------------------------

@@ -351,6 +351,7 @@ for frame in frames(): pass
     assert [each["state"] for each in found] == ["stopped"]
 
 
+@pytest.mark.slow
 def test_doctor_gives_a_slow_start_the_time_of_a_run(home, zot_ext):
     body = 'time.sleep(3.4)\nhello("x")\nemit("ready")\nfor frame in frames(): pass\n'
     write_extension(home / "extensions", "x", body)

@@ -412,6 +412,7 @@ def test_a_guard_that_is_slow_to_start_is_waited_for(tmp_path, told, hello_at):
         assert verdict == Block("blocked by extension guard: never")
 
 
+@pytest.mark.slow
 def test_a_guard_that_does_not_start_in_time_blocks_what_it_guards(tmp_path):
     folder = slow_guard(tmp_path, "the end", guard=True)
     (folder / "slow").touch()
@@ -446,6 +447,7 @@ def ask_guard(host, event):
             return host.hook().before_reply(Message("assistant", (Text("x"),), 0.0), context)
 
 
+@pytest.mark.slow
 def test_an_extension_that_never_says_what_it_guards_holds_nothing_up_twice(tmp_path):
     folder = slow_guard(tmp_path, "the end")
     (folder / "slow").touch()

@@ -85,6 +85,7 @@ def test_changed_tools_are_shown_and_agreed_to(run):
     assert "changed" not in run("list")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said_in_one_line(run):
     assert "either a program" in run("add", "x", code=2)
     assert "give NAME=VALUE" in run("add", "x", "--env", "novalue", "--", "y", code=2)

@@ -139,6 +139,7 @@ def test_rpc_client_drives_zot_through_a_shim(
     assert types.count("session_info") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", [OLDEST, NEWEST])
 def test_rpc_client_drives_zot_in_the_place_of_node(
     servers: PiServers, cache: Path, package: str, tmp_path: Path

@@ -71,6 +71,7 @@ def test_no_bytes_make_a_reader_raise_anything_else(api, events):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_an_answer_without_end_is_an_error_before_it_fills_the_memory(api):
     piece = "x" * (MAX_ANSWER // 8)

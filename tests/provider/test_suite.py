@@ -266,6 +266,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character(server, api):
     assert text_of(good(server, api, "surrogate")) == "a\ufffdb"
 
 
+@pytest.mark.slow
 def test_one_delta_of_twelve_megabytes_arrives(server, api):
     events = good(server, api, "big:12000000")
     assert len(text_of(events)) == 12_000_000

@@ -463,7 +463,8 @@ def test_a_config_or_keywords(tmp_path):
 
 def test_the_keywords_are_those_of_the_table_and_the_fields_of_config():
     of_table = {row.keyword or row.name for row in SETTINGS.values() if row.sdk}
-    assert set(Settings.__annotations__) == of_table | {"hooks", "features", "mcp_servers"}
+    own = {"hooks", "features", "mcp_servers", "on_agent_event"}
+    assert set(Settings.__annotations__) == of_table | own
     assert set(Settings.__annotations__) == set(Config.__struct_fields__)
 
 

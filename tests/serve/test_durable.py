@@ -191,6 +191,7 @@ def cut_after(durable: Durable, type: str) -> None:
     durable.path.write_bytes(b"".join(lines[: at + 1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4))
 def test_a_run_goes_on_from_wherever_it_was_cut(durable, number):
     """Every row of the file, whole and torn."""
@@ -461,6 +462,7 @@ def test_a_full_disk_means_that_the_tool_does_not_run(durable):
     assert (durable.work / "log").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_of_two_that_start_at_once_one_serves_and_the_other_says_who(durable):
     gate = durable.gate()
     first = durable.start()

@@ -397,6 +397,7 @@ def test_messages_that_waited_and_the_size_of_a_compaction_reach_a_subscriber(tm
     assert before["token_estimate"] > 0
 
 
+@pytest.mark.slow
 def test_a_slow_guard_holds_in_the_first_run_of_zot(tmp_path, rpc):
     body = """
 time.sleep(5)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.extension import write_extension
 from support.rpc import Zot, types
 
 from zot.provider.scripted import ScriptedProvider
@@ -237,3 +238,149 @@ def test_a_question_that_nobody_can_answer_any_more_is_denied(
     assert zot.close()[0] == 0  # the end of input: the question is denied, the run finishes
     assert results(zot.frames) == ["it was not to be"]
     assert not (zot.cwd / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "said"),
+    [
+        (["--tools", "read,task"], {"tools": ["bash"]}, "cannot have the tool 'bash'"),
+        (["--jail"], {"cwd": "@/elsewhere"}, "jailed: a task works in the directory"),
+        (["--jail"], {"cwd": "link"}, "jailed: a task works in the directory"),
+        (["--jail"], {"cwd": ".."}, "jailed: a task works in the directory"),
+    ],
+)
+def test_a_task_has_no_more_rights_than_its_parent(
+    start: Start, tmp_path: Path, flags: list[str], more: dict, said: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "elsewhere")
+    more = {name: _filled(value, tmp_path) for name, value in more.items()}
+    zot = start(
+        {"match": "go", "tools": [task("break out", **more)]},
+        {"match": "break", "tools": [_bash("echo out > out; pwd")], "repeat": True},
+        THEN,
+        args=["--tasks", *flags],
+    )
+    assert said in results(zot.prompt("go"))[0]
+    assert not list(tmp_path.rglob("out"))
+
+
+def _filled(value: Any, folder: Path) -> Any:
+    return value.replace("@", str(folder)) if isinstance(value, str) else value
+
+
+def test_a_task_of_a_task_has_no_more_tools_than_either(start: Start) -> None:
+    zot = start(
+        {"match": "go", "tools": [task("level one", tools=["read", "task"])]},
+        {"match": "level one", "tools": [task("level two")]},
+        {"match": "level two", "tools": [_bash("touch out")]},
+        {"match": "level", "text": "back", "repeat": True},
+        THEN,
+        features=["agents"],
+    )
+    assert results(to_the_end(zot)) == ["back"]
+    said = [f["content"][0]["text"] for f in zot.frames if f["type"] == "tool_result"]
+    assert any("unknown tool 'bash'" in text for text in said)
+    assert not (zot.cwd / "out").exists()
+
+
+def test_trust_of_one_run_and_guards_of_the_project_hold_in_another_directory(
+    start: Start, tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    write_guard(work / ".zot" / "extensions" / "guard")
+    write_started(work / "cloned" / ".zot" / "extensions" / "hostile")
+    zot = start(
+        {"match": "go", "tools": [task("do it", cwd="cloned")]},
+        {"match": "do it", "tools": [_bash("touch ran")]},
+        {"match": "do it", "text": "tried", "repeat": True},
+        THEN,
+        features=["agents"],
+        args=["--tasks", "--trust"],
+    )
+    assert results(to_the_end(zot)) == ["tried"]
+    said = [f["content"][0]["text"] for f in zot.frames if f["type"] == "tool_result"]
+    assert any("blocked by extension guard: not here" in text for text in said)
+    assert not list(tmp_path.rglob("ran"))
+    assert not list(tmp_path.rglob("started"))
+
+
+def write_guard(folder: Path) -> None:
+    write_extension(
+        folder.parent,
+        folder.name,
+        """
+hello()
+emit("subscribe", intercept=["tool_call"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        no = frame["tool_name"] == "bash"
+        emit("event_intercept_response", id=frame["id"], block=no, reason="not here")
+""",
+    )
+
+
+def write_started(folder: Path) -> None:
+    write_extension(folder.parent, folder.name, 'open("started", "w").close(); hello()')
+
+
+WATCH = """
+hello()
+emit("subscribe", events=["subagent_start", "subagent_stop"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event":
+        with open("seen.jsonl", "a") as file: file.write(json.dumps(frame) + "\\n")
+"""
+
+
+def told_of_subagents(folder: Path) -> list[tuple[str, str, str]]:
+    rows = [json.loads(line) for line in (folder / "seen.jsonl").read_text().splitlines()]
+    assert all(row["agent_run_id"] and row["agent_id"] == row["name"] for row in rows)
+    assert [row["sequence"] for row in rows] == sorted(row["sequence"] for row in rows)
+    return [(row["event"], row["name"], row["status"]) for row in rows]
+
+
+def test_an_extension_hears_of_subagents_and_how_they_ended(start: Start, tmp_path: Path) -> None:
+    folder = write_extension(tmp_path, "watch", WATCH)
+    schema = {"type": "object", "required": ["n"]}
+    zot = start(
+        {"match": "go", "tools": [task("look at a")]},
+        {"match": "go", "tools": [task("count", schema=schema)]},
+        LOOK,
+        THEN,
+        args=["--tasks", "--ext", str(folder)],
+    )
+    zot.prompt("go")
+    assert zot.close()[0] == 0
+    assert told_of_subagents(folder) == [
+        ("subagent_start", "task-1", "running"),
+        ("subagent_stop", "task-1", "completed"),
+        ("subagent_start", "task-2", "running"),
+        ("subagent_stop", "task-2", "failed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "status"), [((), "cancelled"), (("--max-seconds", "2"), "timed_out")]
+)
+def test_an_extension_hears_of_a_subagent_that_was_stopped(
+    start: Start, tmp_path: Path, flags: tuple[str, ...], status: str
+) -> None:
+    folder = write_extension(tmp_path, "watch", WATCH)
+    zot = start(
+        {"match": "go", "tools": [task("sleep one")]},
+        {"match": "sleep", "tools": [_bash("echo on; sleep 60")], "repeat": True},
+        features=["agents"],
+        args=["--tasks", "--ext", str(folder), *flags],
+    )
+    zot.send("prompt", message="go")
+    if not flags:
+        zot.wait(lambda: [f for f in zot.frames if f["type"] == "tool_progress"])
+        zot.ask("abort", agent="task-1")
+        zot.ask("abort")
+    zot.wait(lambda: [f for f in zot.frames if f["type"] == "done" and "agent" not in f])
+    assert zot.close()[0] == 0
+    assert told_of_subagents(folder)[-1] == ("subagent_stop", "task-1", status)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from zot.tools.jail import NAMESPACES
+from zot.tools.jail import NAMESPACES, NO_NETWORK
 
 
 def trouble() -> str:
@@ -13,7 +13,7 @@ def trouble() -> str:
     program = shutil.which("bwrap")
     if program is None:
         return "bubblewrap is not installed"
-    argv = [program, *NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    argv = [program, *NAMESPACES, NO_NETWORK, "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=20)
     return f"bubblewrap cannot work here: {said.stderr.strip()}" if said.returncode else ""
 

@@ -55,9 +55,7 @@ def main() -> int:
     if "client_id" in context and "private_key_pem" not in context:
         own = {"client_id": context["client_id"], "client_secret": context.get("client_secret", "")}
     config = parse_server("test", {"url": url, "timeout": 20, "oauth": own}, "user", home)
-    parts = ServerParts(
-        home, os.environ, (), ServerStore(home), Person(), lambda server: None, show_page=browse
-    )
+    parts = ServerParts(home, os.environ, (), ServerStore(home), Person(), show_page=browse)
     server = McpServer(config, parts)
     try:
         return drive(server, scenario)

@@ -37,6 +37,7 @@ def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
     assert stat.S_IMODE(socket.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_the_command_does_it_all(place):
     words = [f"--rpc={word}" for word in place.words]
     task = f"{bash('echo two > new.txt')}\nthen\n{says('Done.')}"
@@ -197,6 +198,7 @@ def test_everything_goes_on_when_the_supervisor_is_killed(place):
     assert place.wait(waits).stage == "done"
 
 
+@pytest.mark.slow
 def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):
     id = place.submit("Die", words=("--no-such-flag",))  # each start fails at once
     assert place.wait(id).stage == "lost"
@@ -216,6 +218,7 @@ def test_two_supervisors_never_run_at_once(place):
     assert place.supervisor() == before
 
 
+@pytest.mark.slow
 def test_all_agents_together_keep_to_one_budget(place):
     assert "without a limit" in place.zot("budget").stdout
     first = place.submit("First", "say:Hello")

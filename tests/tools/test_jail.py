@@ -187,6 +187,7 @@ def test_a_file_with_another_name_outside_gets_a_file_of_its_own(
     assert (outside / "f").read_text() == "sk-canary\n"
 
 
+@pytest.mark.slow
 def test_a_path_of_many_parts_is_made(tools: Tools, root: Path) -> None:
     path = "a/" * 1500 + "f"
     try:

@@ -69,6 +69,7 @@ def test_a_line_that_is_too_long_is_cut_between_characters(read: Read, tmp_path:
     assert text(call(read, path="f")).startswith("a\n\n... [lines 1-1 of 3")
 
 
+@pytest.mark.slow
 def test_a_huge_sparse_line_is_bounded(read: Read, tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         file.write(b"start" * 2000)

@@ -144,6 +144,7 @@ def test_a_large_replacement_has_a_short_diff(write: Write, tmp_path: Path) -> N
     assert output.count("\n") < 210
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1500, 5000])
 def test_a_path_of_many_parts_is_made_or_refused(write: Write, tmp_path: Path, parts: int) -> None:
     path = "a/" * parts + "f"

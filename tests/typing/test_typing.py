@@ -27,6 +27,7 @@ def test_a_users_program_checks_strictly():
     assert "Success" in check("embedder.py"), check("embedder.py")
 
 
+@pytest.mark.slow
 def test_a_users_mistakes_are_found():
     lines = (HERE / "mistakes.py").read_text().splitlines()
     expected = {

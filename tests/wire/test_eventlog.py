@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from zot.wire import eventlog
-from zot.wire.eventlog import EventLog, follow, read_events, seq_of
+from zot.wire.eventlog import EventLog, follow_lines, read_events, seq_of
 
 
 def line(text: str) -> bytes:
@@ -96,8 +96,8 @@ def test_who_follows_is_told_when_something_is_gone(session, monkeypatch):
     log = EventLog(session)
     for number in range(100):
         log.append(line(str(number)))
-    lines = list(follow(session, 3, lambda: False))
+    lines = list(follow_lines(session, 3, lambda: False))
     assert lines[0] == b'{"type":"cursor_expired","from":3}\n'
     assert seq_of(lines[-1]) == 100
-    assert list(follow(session + "-none", 0, lambda: False)) == []
+    assert list(follow_lines(session + "-none", 0, lambda: False)) == []
     log.close()

@@ -33,7 +33,9 @@ class ChildKeeper:
         self.statuses: dict[int, int] = {}
         self.wake = trees.Wake()
 
-    def run(self, argv: list[str]) -> None:
+    def run(self, argv: list[str], given: bytes) -> None:
+        if given:
+            trees.give(given)
         try:
             self.child = trees.spawn(argv, os.environ)
         except OSError as error:
@@ -43,6 +45,8 @@ class ChildKeeper:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):  # the program's pipes must end when the program ends
             os.dup2(null, fd)
+        if given:
+            os.close(trees.GIVEN)
         self.end_all(ask=self.watch())
         self.tell(ENDED, str(self.statuses.get(self.child, -1)))
 
@@ -95,4 +99,4 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)
     trees.ignore_polite_signals()
     trees.subreaper()()
-    ChildKeeper(control).run(sys.argv[2:])
+    ChildKeeper(control).run(sys.argv[3:], bytes.fromhex(sys.argv[2]))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 
 from zot.cli.output import say
 from zot.errors import UsageError
-from zot.wire.eventlog import follow
+from zot.wire.eventlog import follow_lines, tick
 
 HELP = """\
 usage: zot follow [--from SEQ] [--once] SESSION
@@ -20,8 +19,6 @@ those that come. Read-only: any number of readers may follow, from whenever they
   --from SEQ   the `seq` of the last frame that is known
   --once       end with the last frame there is
 """
-TICK = 0.05
-"""Seconds between two looks at the file."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,17 +32,12 @@ def main(argv: Sequence[str]) -> int:
     if len(files) != 1 or files[0].startswith("-"):
         raise UsageError("zot follow: give one session file; see zot follow --help")
     try:
-        for line in follow(files[0], after, (lambda: False) if once else _tick):
+        for line in follow_lines(files[0], after, (lambda: False) if once else tick):
             say(line.decode().rstrip("\n"))
             sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     return 0
-
-
-def _tick() -> bool:
-    time.sleep(TICK)  # nothing tells portably when a file has grown
-    return True
 
 
 def _after(words: list[str]) -> int:

@@ -41,6 +41,10 @@ class UserInput(Struct, frozen=True):
     """Texts that came with it, each a block of its own."""
 
 
+NO_TIME = 0.001
+"""Seconds that are left when none are: a limit is more than 0."""
+
+
 class Limits(Struct, frozen=True):
     """What a run may use up; None: no limit. Checked before each model call, the time always."""
 
@@ -485,7 +489,7 @@ class Agent:
             limits.max_steps,
             None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
             None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
-            None if limits.max_seconds is None else max(0.001, limits.max_seconds - seconds),
+            None if limits.max_seconds is None else max(NO_TIME, limits.max_seconds - seconds),
         )
 
     def _report(self, usage: types.Usage, io: RunIO) -> None:

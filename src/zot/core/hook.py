@@ -58,6 +58,19 @@ class Permission(Struct, frozen=True):
     reason: str = ""
 
 
+SubagentStatus = Literal["running", "completed", "failed", "cancelled", "timed_out"]
+
+
+class Subagent(Struct, frozen=True):
+    """An agent that a tool of this one opened, or closed again."""
+
+    id: str
+    """Its name among the agents of the process."""
+    run: str
+    """The id of its conversation."""
+    status: SubagentStatus
+
+
 class Hook:
     """A guard that allows everything. Override what you care about.
 
@@ -81,6 +94,10 @@ class Hook:
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
         """What all guards together decided about a call; too late to change it."""
+        return
+
+    def subagent_changed(self, subagent: Subagent) -> None:
+        """An agent below this one begins (`running`) or has ended."""
         return
 
 

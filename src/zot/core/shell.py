@@ -1,9 +1,12 @@
-"""The user's own shell commands (`!cmd`): run where the agent works, put into the transcript."""
+"""Where the agent works: the user's own shell commands (`!cmd`), which are put into the transcript,
+and programs that are kept in the same place.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -22,6 +25,37 @@ class ShellOutput(Struct, frozen=True):
     truncated: bool = False
     full_output: str = ""
     """The file with all of it, where it was cut."""
+
+
+Tell = Callable[[str], None]
+
+
+class Program(Struct, frozen=True):
+    """A program that is started and then talked to: an MCP server."""
+
+    argv: list[str]
+    folder: str
+    env: dict[str, str]
+    network: bool = False
+    """In a jail: whether it may use the network."""
+    given: bytes = b""
+    """What it finds on the descriptor trees.GIVEN."""
+    jailed: bool = False
+
+
+class Confine(Protocol):
+    """Keeps a program where the agent's tools work."""
+
+    def __call__(
+        self, program: Program, cancel: Cancel, tell: Tell
+    ) -> AbstractContextManager[Program]:
+        """The program as it is to be started, which has ended when the block is left. `tell` hears
+        what was done about it.
+
+        Raises:
+            ToolError: it cannot be kept there.
+        """
+        ...
 
 
 class Shell(Protocol):

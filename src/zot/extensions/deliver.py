@@ -7,7 +7,7 @@ import binascii
 from msgspec.structs import replace
 
 from zot.core import events
-from zot.core.hook import Permission
+from zot.core.hook import Permission, Subagent
 from zot.extensions.proto import Content, Result
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
 
@@ -92,6 +92,15 @@ def permission_fields(call: ToolCall, permission: Permission) -> dict[str, Json]
         "stage": permission.stage,
     }
     return {**fields, "reason": permission.reason} if permission.reason else fields
+
+
+def subagent_fields(subagent: Subagent) -> dict[str, Json]:
+    return {
+        "agent_id": subagent.id,
+        "agent_run_id": subagent.run,
+        "name": subagent.id,
+        "status": subagent.status,
+    }
 
 
 def text_of(message: Message) -> str:

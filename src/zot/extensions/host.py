@@ -25,7 +25,7 @@ from zot.core.events import (
     ExtensionNotify,
     ExtensionPanel,
 )
-from zot.core.hook import Hook, Permission
+from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import CommandError
 from zot.extensions import deliver, proto
@@ -374,6 +374,11 @@ class ExtensionHost:
         if "permission_decision" in self._wanted:
             fields = deliver.permission_fields(call, permission)
             self._deliver("permission_decision", fields, self.extensions())
+
+    def subagent_changed(self, subagent: Subagent) -> None:
+        name = "subagent_start" if subagent.status == "running" else "subagent_stop"
+        if name in self._wanted:
+            self._deliver(name, deliver.subagent_fields(subagent), self.extensions())
 
     def session_started(self, session_id: str) -> None:
         """A conversation begins (or another one goes on): `session_start` to those that ask."""

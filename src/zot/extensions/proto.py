@@ -31,6 +31,8 @@ EVENTS = (
     "assistant_message",
     "pre_compact",
     "post_compact",
+    "subagent_start",
+    "subagent_stop",
 )
 """What an extension can subscribe to. Other names are accepted and never sent."""
 
@@ -338,7 +340,7 @@ class Payload(Struct, frozen=True, kw_only=True):
     """permission_decision: pre_execution, or tool_execution where the tool itself refused."""
     status: str | UnsetType = UNSET
     """tool_result: completed, failed, blocked, cancelled or timed_out. post_compact: the first
-    two, or cancelled."""
+    two, or cancelled. subagent_start: running; subagent_stop: as tool_result, but never blocked."""
     executed: bool | UnsetType = UNSET
     """tool_result: the tool was entered."""
     result: Result | UnsetType = UNSET
@@ -346,6 +348,11 @@ class Payload(Struct, frozen=True, kw_only=True):
     message_count: int | UnsetType = UNSET
     """pre_compact, post_compact: messages in the context."""
     token_estimate: int | UnsetType = UNSET
+    agent_id: str | UnsetType = UNSET
+    """subagent_start, subagent_stop: the agent's name on zot's wire."""
+    agent_run_id: str | UnsetType = UNSET
+    """The id of its conversation."""
+    name: str | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
 
 

@@ -22,6 +22,7 @@ from zot.core.hook import (
     Permission,
     ReplaceArgs,
     ReplaceText,
+    Subagent,
 )
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
@@ -225,6 +226,10 @@ class Extensions(Hook):
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
         if self._host is not None:
             self._host.tool_decided(call, permission)
+
+    def subagent_changed(self, subagent: Subagent) -> None:
+        if self._host is not None:
+            self._host.subagent_changed(subagent)
 
     # --- inside ------------------------------------------------------------------------------
 

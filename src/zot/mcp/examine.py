@@ -46,9 +46,7 @@ class ConfiguredServers:
         self.store = ServerStore(around.home)
         found = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
         self.problems = found.problems
-        self._parts = ServerParts(
-            around.home, around.environ, keys, self.store, McpDialogs(), lambda server: None
-        )
+        self._parts = ServerParts(around.home, around.environ, keys, self.store, McpDialogs())
         self.servers = [McpServer(server, self._parts) for server in found.servers]
 
     def find(self, name: str) -> McpServer:

@@ -84,6 +84,7 @@ class HttpLink:
     """Raises ConfigError for an address that must not be used."""
 
     is_http = True
+    hint = ""
 
     def __init__(
         self, config: ServerConfig, log: LogFile, handler: LinkHandler, auth: HttpAuth | None

@@ -100,6 +100,8 @@ class LinkHandler(Protocol):
 
 class Link(Protocol):
     is_http: bool
+    hint: str
+    """What may be the reason if it does not start; empty: nothing in particular."""
 
     def is_alive(self) -> bool:
         """Whether it can take another request, as far as anybody knows."""

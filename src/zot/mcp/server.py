@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.children.limits import MIB
 from zot.children.logfile import LogFile
+from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
@@ -41,14 +43,16 @@ class ServerParts(Struct, frozen=True):
     """Variables that hold keys of the user's."""
     store: ServerStore
     dialogs: McpDialogs
-    told: Callable[[McpServer], None]
+    told: Callable[[McpServer], None] = lambda server: None
     """Called when something about a server changed."""
     hide: Callable[[], None] = lambda: None
     """Called before a program is started."""
     show_page: Callable[[str], None] | None = None
     """Lets the user see an address in a browser; None: nobody can log in here."""
-    jailed: Callable[[], bool] = lambda: False
-    """Whether programs are kept in a jail now."""
+    confine: Confine = lambda program, cancel, tell: nullcontext(program)
+    """Keeps a program where the agent's tools work: in a jail, if they are in one."""
+    warn: Callable[[str], None] = lambda text: None
+    """Tells the user something."""
 
 
 class McpServer:
@@ -267,10 +271,13 @@ class McpServer:
         try:
             connection.open(era, Patience(config.startup_timeout), self._closed)
         except BaseException as error:
-            words = connection.link.last_words()
+            link = connection.link
+            words, hint = link.last_words(), link.hint
             connection.close()
-            if isinstance(error, McpError) and words and words not in str(error):
-                raise McpError(f"{error}; it said:\n{words}") from error
+            more = f"; it said:\n{words}" if words and words not in str(error) else ""
+            more += f"\n({hint})" if hint else ""
+            if isinstance(error, McpError) and more:
+                raise McpError(f"{error}{more}") from error
             raise
         return connection
 
@@ -284,14 +291,15 @@ class McpServer:
             auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
             return HttpLink(config, log, handler, None if has_own else auth)
-        if parts.jailed():
-            raise McpError("with --jail no program of an MCP server is started")
-        from zot.mcp.stdio import StdioLink, server_command, server_environment
+        from zot.mcp.stdio import StdioLink, server_program
 
-        env = server_environment(config, parts.environ)
-        argv = server_command(config, env)
+        program = server_program(config, parts.environ)
         parts.hide()
-        return StdioLink(config, argv, env, log, handler)
+        confined = parts.confine(program, self._closed, self._warn)
+        return StdioLink(config, confined, log, handler)
+
+    def _warn(self, text: str) -> None:
+        self._parts.warn(f"the MCP server {self.name!r}: {text}")
 
     # --- its lists ---------------------------------------------------------------------------
 

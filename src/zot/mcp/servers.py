@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
@@ -18,7 +19,7 @@ from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
-from zot.mcp.dialogs import McpDialogs, PersonAnswer
+from zot.mcp.dialogs import PersonAnswer
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -48,13 +49,13 @@ class McpServerSet:
     def __init__(
         self,
         configured: Configured,
-        make_parts: Callable[[McpDialogs, Callable[[McpServer], None]], ServerParts],
+        parts: ServerParts,
         host: SourceHost,
         shorten: Shorten,
         names: Sequence[str] | None,
     ) -> None:
         """`names`: the only tools to offer."""
-        self.dialogs = McpDialogs()
+        self.dialogs = parts.dialogs
         self.dialogs.use(host)
         self._host = host
         self._shorten = shorten
@@ -62,7 +63,7 @@ class McpServerSet:
         self._told: dict[str, ServerState] = {}
         self._asked: set[str] = set()
         self._lock = threading.Lock()
-        parts = make_parts(self.dialogs, self._tell)
+        parts = replace(parts, told=self._tell, warn=lambda text: self._note("warn", text))
         self.servers = tuple(McpServer(config, parts) for config in configured.servers)
         self._many = False
         self._offer = Offer()

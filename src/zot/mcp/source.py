@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
+from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
@@ -18,8 +19,6 @@ from zot.provider.types import Json, ToolCall
 
 if TYPE_CHECKING:
     from zot.core.source import CommandSource, PanelSource, ServerSource, ToolSource
-    from zot.mcp.dialogs import McpDialogs
-    from zot.mcp.server import McpServer, ServerParts
     from zot.mcp.servers import McpServerSet
 
 
@@ -40,10 +39,12 @@ class McpOptions:
         shorten: Callable[[str], str],
         hide: Callable[[], None],
         jailed: Callable[[], bool],
+        confine: Confine,
     ) -> None:
         """`given`: entries of a program that embeds zot; `files`: use those of the user and of the
         project, if it is `trusted`; `names`: the only tools to offer; `keys`: variables that hold
-        keys; `hide` is called before a program is started."""
+        keys; `hide` is called before a program is started; `confine` keeps it where the tools
+        work, which is a jail while `jailed`."""
         self.cwd = cwd
         self.home = home
         self.environ = environ
@@ -55,6 +56,7 @@ class McpOptions:
         self.shorten = shorten
         self.hide = hide
         self.jailed = jailed
+        self.confine = confine
 
     def any(self) -> bool:
         """Whether there can be a server."""
@@ -161,25 +163,22 @@ class McpServers:
     def _made(self, host: SourceHost) -> McpServerSet:
         # Deferred: only where there are servers.
         from zot.mcp.config import read_all
+        from zot.mcp.dialogs import McpDialogs
         from zot.mcp.server import ServerParts
         from zot.mcp.servers import McpServerSet
         from zot.mcp.store import ServerStore
 
         options = self._options
         self._in_jail = options.jailed()
-
-        def parts(dialogs: McpDialogs, told: Callable[[McpServer], None]) -> ServerParts:
-            return ServerParts(
-                options.home,
-                options.environ,
-                options.keys,
-                ServerStore(options.home),
-                dialogs,
-                told,
-                options.hide,
-                jailed=options.jailed,
-            )
-
+        parts = ServerParts(
+            options.home,
+            options.environ,
+            options.keys,
+            ServerStore(options.home),
+            McpDialogs(),
+            hide=options.hide,
+            confine=options.confine,
+        )
         configured = read_all(
             options.cwd,
             options.home,

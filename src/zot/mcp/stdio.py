@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from msgspec import Raw
@@ -14,6 +15,7 @@ from zot.children.limits import MIB, LineLimits
 from zot.children.lineprocess import LineProcess
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
+from zot.core.shell import Program
 from zot.errors import Cancelled, McpError
 from zot.jsonrpc import (
     OpenRequests,
@@ -48,6 +50,10 @@ CLOSE_SECONDS = 2.0
 BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ")
 """Variables that every server sees; the rest is for its configuration to name."""
 LAST_LINES = 5
+JAILED = (
+    "it runs in the jail, where it can write the project only and has no network unless its entry"
+    " says `network`; npx and uvx need both: install the server, and name its own program"
+)
 LINE_TOO_LONG = -32000
 
 
@@ -58,23 +64,26 @@ def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict
     return {**kept, **config.env}
 
 
-def server_command(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
-    """The words that start it, the program by its full path.
+def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
+    """What starts it, by its full path.
 
     Raises:
         McpError: there is no such program.
     """
+    env = server_environment(config, environ)
     if "/" in config.command:
         program: str | None = os.path.join(config.folder, config.command)
     else:
         program = shutil.which(config.command, path=env.get("PATH", os.defpath))
     if program is None or not os.path.isfile(program):
         raise McpError(f"there is no program {config.command!r}; install it, or name its full path")
-    return [os.path.abspath(program), *config.args]
+    argv = [os.path.abspath(program), *config.args]
+    return Program(argv, config.folder, env, config.network)
 
 
 class StdioLink:
-    """Starts the server at construction; its whole process tree ends with `close`.
+    """Starts the server at construction, where `confined` keeps it; its whole process tree ends
+    with `close`.
 
     Raises:
         McpError: it cannot be started.
@@ -85,8 +94,7 @@ class StdioLink:
     def __init__(
         self,
         config: ServerConfig,
-        argv: list[str],
-        env: dict[str, str],
+        confined: AbstractContextManager[Program],
         log: LogFile,
         handler: LinkHandler,
     ) -> None:
@@ -97,10 +105,15 @@ class StdioLink:
         self._waiting: dict[int, Replies] = {}
         self._by_token: dict[str, Replies] = {}
         log.note(f"starting {config.command!r} in {config.folder}")
-        try:
-            process = ChildProcess(argv, Path(config.folder), env)
-        except (OSError, ValueError) as error:
-            raise McpError(f"it cannot be started: {error}") from error
+        with ExitStack() as kept:
+            program = kept.enter_context(confined)
+            try:
+                folder = Path(program.folder)
+                process = ChildProcess(program.argv, folder, program.env, program.given)
+            except (OSError, ValueError) as error:
+                raise McpError(f"it cannot be started: {error}") from error
+            self._kept = kept.pop_all()  # until it has ended
+        self.hint = JAILED if program.jailed else ""
         self._peer = LineProcess(
             f"mcp-{config.name}",
             process,
@@ -207,3 +220,4 @@ class StdioLink:
         # The last words may come after the end of stdout: the peer has joined their thread.
         words = self.last_words()
         self._open.close(gone(f"it {reason}" + (f"; it said:\n{words}" if words else "")))
+        self._kept.close()

@@ -112,6 +112,11 @@ class Approval(Hook):
         """Calls of other tools than the built-in ones that can change something."""
         self._subjects.append(subject)
 
+    def and_also(self, tools: Collection[str] | None) -> tuple[str, ...] | None:
+        """What it asks about, and these tools."""
+        both = [names for names in (self._tools, tools) if names is not None]
+        return tuple(name for names in both for name in names) if both else None
+
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
         """The same for another agent, about whose tools its own client is asked."""
         made = Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)

@@ -38,6 +38,10 @@ class RuntimeClient:
         agents apart."""
         return None
 
+    def agent_event(self, agent: str, parent: str, event: Event) -> None:
+        """Hear of what an agent does that a tool of `parent` opened, where it has no listener of
+        its own; as `listen`."""
+
     def agent_opened(self, runtime: Runtime) -> None:
         """The agent that it listens to is there; nothing of it was told yet."""
 

@@ -29,6 +29,7 @@ class Relay(RuntimeClient):
         self._progress = progress
 
     def listen(self, event: Event, run: Run | None) -> None:
+        self.agent_event(self._name, self._parent.name, event)
         match event:
             case events.ApprovalRequest() | events.ApprovalResolved():
                 named = replace(event, id=f"{self._name}{BETWEEN}{event.id}")
@@ -40,6 +41,10 @@ class Relay(RuntimeClient):
                     pass  # nobody hears of it any more
             case _:
                 pass
+
+    def agent_event(self, agent: str, parent: str, event: Event) -> None:
+        """Also what those do that the agent opened."""
+        self._parent.client.agent_event(agent, parent, event)
 
     def wait(self, cancel: Cancel) -> None:
         self._parent.client.wait(cancel)

@@ -4,6 +4,7 @@ context, tools and limits, and answers with one message. Off where no setting as
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -11,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zot.core.agent import Limits
+from zot.bugs import report_bug
+from zot.core.agent import NO_TIME, Limits
 from zot.core.check import Checker
+from zot.core.hook import Subagent, SubagentStatus
 from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
-from zot.errors import CommandError, ConfigError, SessionError, ToolError
+from zot.errors import (
+    Cancelled,
+    CommandError,
+    ConfigError,
+    LimitError,
+    SessionError,
+    ToolError,
+    ToolTimedOut,
+)
 from zot.provider.types import Json, Text
 from zot.runtime.agents import AgentRequest, Agents
 from zot.runtime.relay import Relay
@@ -64,14 +75,19 @@ SCHEMA: dict[str, Json] = {
 }
 
 
+class TaskAborted(ToolError):
+    """Somebody aborted the agent, not its parent."""
+
+
 class TaskSource(ReadySource):
     """The tool `task` of one runtime."""
 
     name = "tasks"
 
-    def __init__(self, agents: Agents, depth: int) -> None:
-        """`depth`: levels of agents that may be below this one."""
-        self._tool = TaskTool(agents, depth)
+    def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None = None) -> None:
+        """`depth`: levels of agents that may be below this one. `names`: the only tools that this
+        agent may have, and so those below it."""
+        self._tool = TaskTool(agents, depth, names)
         self._tools: tuple[Tool, ...] = (self._tool,)
 
     def use(self, runtime: Runtime) -> None:
@@ -90,9 +106,10 @@ class TaskTool:
     schema = SCHEMA
     side_by_side = True
 
-    def __init__(self, agents: Agents, depth: int) -> None:
+    def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None) -> None:
         self._agents = agents
         self._depth = depth
+        self._names = names
         self._changed = threading.Condition()
         self._running = 0
         self.parent: Runtime | None = None
@@ -149,21 +166,64 @@ class TaskTool:
 
         try:
             name, child = self._agents.open(
-                "", _request(args, parent, self._depth), client, made_up=NAME, parent=parent.name
+                "", self._request(args, parent), client, made_up=NAME, parent=parent.name
             )
         except (CommandError, ConfigError, SessionError) as error:
             raise ToolError(f"the task cannot be started: {error}") from error
+        status: SubagentStatus = "failed"
+        _tell(parent, Subagent(name, child.session_id, "running"))
         try:
             yield child
+            status = "completed"
+        except (Cancelled, TaskAborted):
+            left = parent.agent.left().max_seconds
+            status = "cancelled" if left is None or left > NO_TIME else "timed_out"
+            raise
+        except ToolTimedOut:
+            status = "timed_out"
+            raise
         finally:
             context.spend(child.state().usage)
             self._agents.close(name)
+            _tell(parent, Subagent(name, child.session_id, status))
+
+    def _request(self, args: dict[str, Any], parent: Runtime) -> AgentRequest:
+        """What the model asked for, within what its own agent may do."""
+        left = parent.agent.left()
+        steps = min(int(args.get("max_steps") or MAX_STEPS), left.max_steps or MAX_STEPS)
+        limits = Limits(
+            max_steps=steps,
+            max_cost=_part(left.max_cost),
+            max_tokens=None if left.max_tokens is None else int(max(1, left.max_tokens * SHARE)),
+            max_seconds=left.max_seconds,
+        )
+        jailed = parent.state().jail
+        return AgentRequest(
+            cwd=_directory(args.get("cwd"), parent.cwd, jailed=jailed),
+            provider=parent.model.provider,
+            model=args.get("model") or parent.model.id,
+            tools=self._tools_among(args.get("tools")),
+            limits=limits,
+            jail=jailed,
+            depth=self._depth - 1,
+        )
+
+    def _tools_among(self, wanted: list[str] | None) -> tuple[str, ...] | None:
+        if self._names is None:
+            return None if wanted is None else tuple(wanted)
+        for name in wanted or ():
+            if name not in self._names:
+                raise ToolError(
+                    f"the task cannot have the tool {name!r}: this agent has only "
+                    f"{', '.join(self._names)}"
+                )
+        return tuple(self._names if wanted is None else wanted)
 
     def _answer(self, child: Runtime, text: str, context: ToolContext) -> str:
         """The last message of the child.
 
         Raises:
-            ToolError: it failed.
+            ToolError: it failed; ToolTimedOut, for want of time.
             Cancelled: the turn was aborted, and the child with it.
         """
         context.cancel.check()
@@ -171,32 +231,29 @@ class TaskTool:
         with context.cancel.calling(run.cancel.set):
             run.ended.wait()
         context.cancel.check()
+        if isinstance(run.error, LimitError) and run.error.limit == "seconds":
+            raise ToolTimedOut(f"the task failed: {run.error}")
         if run.error is not None:
             raise ToolError(f"the task failed: {run.error}")
         if run.stop == "aborted":
-            raise ToolError("the task was aborted")
+            raise TaskAborted("the task was aborted")
         return _last_text(child) or "(the task ended without a word)"
 
 
-def _request(args: dict[str, Any], parent: Runtime, depth: int) -> AgentRequest:
-    tools = args.get("tools")
-    left = parent.agent.left()
-    steps = min(int(args.get("max_steps") or MAX_STEPS), left.max_steps or MAX_STEPS)
-    limits = Limits(
-        max_steps=steps,
-        max_cost=_part(left.max_cost),
-        max_tokens=None if left.max_tokens is None else int(max(1, left.max_tokens * SHARE)),
-        max_seconds=left.max_seconds,
-    )
-    return AgentRequest(
-        cwd=args.get("cwd") or parent.cwd,
-        provider=parent.model.provider,
-        model=args.get("model") or parent.model.id,
-        tools=None if tools is None else tuple(tools),
-        limits=limits,
-        jail=parent.state().jail,
-        depth=depth - 1,
-    )
+def _tell(parent: Runtime, subagent: Subagent) -> None:
+    for hook in parent.agent.hooks:
+        try:
+            hook.subagent_changed(subagent)
+        except Exception as error:  # whoever only listens must not decide
+            report_bug(error)
+
+
+def _directory(wanted: str | None, here: str, *, jailed: bool) -> str:
+    """Where the agent works. Below a jail's own directory names can be swapped for links that lead
+    out of it, between any check and any use."""
+    if wanted and jailed and os.path.normpath(wanted) not in (".", os.path.normpath(here)):
+        raise ToolError("jailed: a task works in the directory of its parent; leave out `cwd`")
+    return wanted or here
 
 
 def _part(amount: float | None) -> float | None:

@@ -37,11 +37,13 @@ from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, Runtime
-from zot.sdk.stream import EventStream
+from zot.sdk.stream import AgentEvent, EventStream
 from zot.wire import frames as events
+from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import (
     ContentBlock,
     EventFrame,
+    EventsRead,
     ImageBlock,
     McpServerShape,
     MessageShape,
@@ -55,10 +57,11 @@ from zot.wire.frames import (
 from zot.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
 
 if TYPE_CHECKING:
-    from zot.sdk.aio import AsyncEventStream, AsyncRuntime
+    from zot.sdk.aio import AsyncEventStream, AsyncRuntime, follow_async
 
 __all__ = [
     "ALLOW",
+    "AgentEvent",
     "AgentInfo",
     "Allow",
     "AnyFrame",
@@ -79,12 +82,14 @@ __all__ = [
     "ContentBlock",
     "EventFrame",
     "EventStream",
+    "EventsRead",
     "FrameError",
     "FunctionTool",
     "Hook",
     "HookContext",
     "Image",
     "ImageBlock",
+    "KeptEvent",
     "Limits",
     "McpServerShape",
     "Message",
@@ -116,6 +121,8 @@ __all__ = [
     "UsageShape",
     "ZotError",
     "events",
+    "follow",
+    "follow_async",
     "guard",
     "parse_frame",
     "tool",
@@ -123,7 +130,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("AsyncEventStream", "AsyncRuntime"):
+    if name in ("AsyncEventStream", "AsyncRuntime", "follow_async"):
         from zot.sdk import aio
 
         return getattr(aio, name)

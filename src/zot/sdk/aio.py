@@ -9,6 +9,7 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Self, Unpack
 
 from msgspec.structs import replace
@@ -27,8 +28,13 @@ from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.runtime import AgentOptions, CompactResult, NothingToResume, Runtime
-from zot.sdk.stream import STOP_SECONDS, Channel
-from zot.wire.frames import EventFrame, MessageShape, ModelShape, State, UsageShape
+from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel
+from zot.wire.eventlog import TICK
+from zot.wire.follow import KeptEvent, follow
+from zot.wire.frames import EventFrame, EventsRead, MessageShape, ModelShape, State, UsageShape
+
+PAGE = 1000
+"""Events that are read in one go."""
 
 
 class AsyncEventStream(AsyncIterator[EventFrame]):
@@ -60,6 +66,11 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         if event is None:
             raise StopAsyncIteration
         return event
+
+    @property
+    def seq(self) -> int:
+        """Of a durable run: the number of the event that was taken last, in the event log."""
+        return self._channel.seq
 
     async def aclose(self) -> None:
         """Abort what still runs, and wait until it has stopped."""
@@ -139,7 +150,12 @@ class AsyncRuntime:
             raise TypeError("give a Config or keyword arguments, not both")
         config = config or Config(**settings)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._runtime = Runtime(replace(config, tools=self._looped(config.tools)))
+        looped = replace(
+            config,
+            tools=self._looped(config.tools),
+            on_agent_event=self._heard_in_loop(config.on_agent_event),
+        )
+        self._runtime = Runtime(looped)
 
     def prompt(
         self,
@@ -165,6 +181,10 @@ class AsyncRuntime:
     def resume_run(self, run: str, *, go_on: bool = True) -> AsyncEventStream:
         self._loop = asyncio.get_running_loop()
         return AsyncEventStream(partial(self._runtime._resume_run, run, go_on))
+
+    async def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
+        """What was told before, also by processes before this one; as `Runtime.events`."""
+        return await asyncio.to_thread(self._runtime.events, after, limit)
 
     def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
         """Have the last prompt answered once more; raises as `Runtime.retry` does."""
@@ -377,6 +397,21 @@ class AsyncRuntime:
             return None
         return [self._in_loop(item) for item in tools]
 
+    def _heard_in_loop(
+        self, listener: Callable[[AgentEvent], None] | None
+    ) -> Callable[[AgentEvent], None] | None:
+        """What the agents do is told in the loop of the prompt, in order."""
+        if listener is None:
+            return None
+
+        def hear(event: AgentEvent) -> None:
+            try:
+                self._running_loop().call_soon_threadsafe(listener, event)
+            except RuntimeError:
+                pass  # the loop has been closed: nobody listens any more
+
+        return hear
+
     def _in_loop(self, item: AnyTool) -> AnyTool:
         if asyncio.iscoroutinefunction(item):
             item = function_tool(item)
@@ -387,3 +422,22 @@ class AsyncRuntime:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         assert self._loop is not None  # a tool runs in a prompt, and a prompt has a loop
         return self._loop
+
+
+async def follow_async(
+    session: str | os.PathLike[str], after: int = 0, *, once: bool = False
+) -> AsyncIterator[KeptEvent]:
+    """`follow` for a loop: cancelling the task that reads it ends it."""
+    while True:
+        page = await asyncio.to_thread(_page, session, after)
+        for kept in page:
+            after = kept.seq
+            yield kept
+        if not page:
+            if once:
+                return
+            await asyncio.sleep(TICK)
+
+
+def _page(session: str | os.PathLike[str], after: int) -> list[KeptEvent]:
+    return list(islice(follow(session, after, once=True), PAGE))

@@ -16,6 +16,7 @@ from zot.home import of_process
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
+from zot.sdk.stream import AgentEvent
 from zot.settings.flags import Options
 from zot.settings.known import Known
 from zot.settings.plan import Plan, plan, resumed_by
@@ -65,11 +66,13 @@ class Settings(TypedDict, total=False):
     record: str | os.PathLike[str]
     replay: str | os.PathLike[str]
     features: Sequence[str]
+    on_agent_event: Callable[[AgentEvent], None] | None
 
 
 _OWN_HELP = {
     "hooks": "guards, in order; a plain function is asked before each tool call (see `guard`)",
     "features": "more kinds of events, as a client of `zot rpc` asks for them in `hello`",
+    "on_agent_event": "hears what the agents do that the tool `task` opens, in their threads",
     "provider": "a provider's name, or an object that is one",
     "tools": "exactly these: names of built-in tools, Tool objects, typed functions",
     "extensions": "directories of extensions to load; none are searched for",
@@ -83,6 +86,7 @@ _DEFAULTS: dict[str, Any] = {
     **{word: getattr(Options(), row.name) for word, row in _ROWS.items() if row.kind != "switch"},
     **{word: bool(row.default) for word, row in _ROWS.items() if row.kind == "switch"},
     **{"hooks": (), "features": (), "mcp_servers": {}, "session": None},
+    "on_agent_event": None,
 }
 _DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without flags.\n\n" + "".join(
     f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in Settings.__annotations__
@@ -201,6 +205,8 @@ def _options(config: Config) -> Options:
     for hook in config.hooks:
         if not isinstance(hook, Hook) and not callable(hook):
             raise ConfigError(f"not a guard: {hook!r}; give a Hook or a function of a tool call")
+    if config.on_agent_event is not None and not callable(config.on_agent_event):
+        raise ConfigError(f"on_agent_event must be a function, not {config.on_agent_event!r}")
     _check_servers(config.mcp_servers)
     if isinstance(config.tools, str):
         raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")

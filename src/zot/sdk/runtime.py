@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
 
 from zot.build import build_runtime
 from zot.cancel import Cancel
@@ -28,9 +29,17 @@ from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.messages import full_message
-from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
+from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, EventStream
 from zot.wire import frames, zot_replies
-from zot.wire.frames import McpServerShape, MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import (
+    EventsRead,
+    McpServerShape,
+    MessageShape,
+    ModelShape,
+    State,
+    UsageShape,
+)
+from zot.wire.kept import KeptFrames, events_read
 from zot.wire.zot_events import frame, message_shape, usage_shape
 
 
@@ -46,16 +55,42 @@ class NothingToResume(Exception):
 class _RunEvents(RuntimeClient):
     """Hands each run's events to the channel that the run has as its tag."""
 
-    def __init__(self, features: frozenset[str]) -> None:
+    def __init__(
+        self, features: frozenset[str], on_agent_event: Callable[[AgentEvent], None] | None
+    ) -> None:
         self.channel: Channel | None = None
         """Of the latest run: what belongs to no run (an extension's notice) goes there."""
         self.features = features
+        self.on_agent_event = on_agent_event
+        self.kept: KeptFrames | None = None
+        """The events of a durable runtime; None: it is not durable."""
+
+    def agent_opened(self, runtime: inner.Runtime) -> None:
+        if runtime.durable is None:
+            return
+        self.kept = KeptFrames(runtime)
+        if (end := self.kept.untold_end(runtime)) is not None:
+            self.listen(end, None)
+
+    def agent_closed(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
 
     def listen(self, event: Event, run: Run | None) -> None:
         channel = self.channel if run is None else run.tag
         shown = frame(event, self.features)
+        seq = 0
+        if self.kept is not None:  # before anybody hears of it
+            self.kept.keep(event, shown, self.features, UNSET)
+            seq = self.kept.seq
         if isinstance(channel, Channel) and shown is not None:
-            channel.put(shown)
+            channel.put(shown, seq)
+
+    def agent_event(self, agent: str, parent: str, event: Event) -> None:
+        if self.on_agent_event is not None:
+            shown = frame(event, self.features)
+            if shown is not None:
+                self.on_agent_event(AgentEvent(agent, parent, shown))
 
     def wait(self, cancel: Cancel) -> None:
         if self.channel is not None:
@@ -105,25 +140,30 @@ class Runtime:
             raise TypeError("give a Config or keyword arguments, not both")
         config = config or Config(**settings)
         plan = plan_of(config)
-        self._reader = reader = _RunEvents(frozenset(config.features))
+        options = plan.setup.options
+        self._reader = reader = _RunEvents(frozenset(config.features), config.on_agent_event)
         approval = None
         if "approvals" in config.features:
-            seconds = plan.setup.options.approval_timeout
+            seconds = options.approval_timeout
             approval = Approval(
-                plan.setup.options.approve,
+                options.approve,
                 client=reader,
                 seconds=LIMIT_SECONDS if seconds is None else seconds,
             )
-        self._use(
-            build_runtime(
-                plan,
-                reader,
-                approval=approval,
-                own_tools=own_tools(config),
-                own_hooks=hooks_of(config),
-                mcp_servers=config.mcp_servers,
-            )
+        runtime = build_runtime(
+            plan,
+            reader,
+            approval=approval,
+            own_tools=own_tools(config),
+            own_hooks=hooks_of(config),
+            mcp_servers=config.mcp_servers,
         )
+        try:
+            reader.agent_opened(runtime)
+        except BaseException:
+            runtime.release()
+            raise
+        self._use(runtime)
 
     def _use(self, runtime: inner.Runtime) -> None:
         self.name = ""
@@ -171,6 +211,20 @@ class Runtime:
     def resume_run(self, run: str, *, go_on: bool = True) -> EventStream:
         """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
         return EventStream(*self._resume_run(run, go_on, None))
+
+    def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
+        """The events of a durable session behind a number (`EventStream.seq`), also those of
+        processes before this one: objects, of which `parse_frame` makes events. Ask again from
+        `last` while there is `more`. `follow` reads them from elsewhere.
+
+        Raises:
+            CommandError: this runtime is not durable.
+        """
+        runtime, kept = self._open(), self._reader.kept
+        if kept is None:
+            raise CommandError("events are kept only by a durable runtime", code="not_found")
+        page = kept.read(self._reader.features, after, limit)
+        return events_read(page, runtime, self.state, msgspec.json.decode)
 
     def retry(self, *, limits: Limits | None = None) -> EventStream:
         """Have the last prompt answered once more, which failed or was aborted: with the model and
@@ -457,7 +511,7 @@ class Runtime:
             ConfigError, AuthError, SessionError: it cannot be so.
         """
         opened = Runtime.__new__(Runtime)
-        opened._reader = _RunEvents(self._reader.features)
+        opened._reader = _RunEvents(self._reader.features, self._reader.on_agent_event)
         name, runtime = self._open().agents.open(
             agent, request_of(options), lambda name: opened._reader
         )
@@ -485,6 +539,7 @@ class Runtime:
         if self._opener is None:
             self._inner.close(timeout=STOP_SECONDS)
             self._inner.release()
+            self._reader.agent_closed()
             return
         try:
             self._opener._inner.agents.close(self.name)

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Self
 
+from msgspec import Struct
+
 from zot.cancel import Cancel
 from zot.runtime.run import Run, StoredEnd
 from zot.wire import frames
@@ -18,22 +20,35 @@ STOP_SECONDS = 10.0
 """More than a run takes to give up; it ends earlier in all but the worst case."""
 
 
+class AgentEvent(Struct, frozen=True):
+    """An event of an agent that the tool `task` opened."""
+
+    agent: str
+    """Its name."""
+    parent: str
+    """The agent whose tool opened it; empty: the runtime itself."""
+    event: EventFrame
+
+
 class Channel:
     """The events of one run on their way from the run's thread to whoever reads them."""
 
     def __init__(self, notify: Callable[[], None] | None = None) -> None:
         self._condition = threading.Condition()
-        self._waiting: deque[EventFrame] = deque()
+        self._waiting: deque[tuple[EventFrame, int]] = deque()
         self._notify = notify
         """Called after each event, for a reader that does not block; must not raise."""
         self.ended = False
         """Nobody reads any more, or Done was taken."""
+        self.seq = 0
+        """The number of the event that was taken last."""
 
-    def put(self, event: EventFrame) -> None:
+    def put(self, event: EventFrame, seq: int = 0) -> None:
+        """`seq`: its number in the event log."""
         with self._condition:
             if self.ended:
                 return
-            self._waiting.append(event)
+            self._waiting.append((event, seq))
             self._condition.notify_all()
         if self._notify is not None:
             self._notify()
@@ -52,7 +67,7 @@ class Channel:
                 self._condition.wait()
             if not self._waiting:
                 return None
-            event = self._waiting.popleft()
+            event, self.seq = self._waiting.popleft()
             if isinstance(event, frames.Done | frames.RunSuspended):
                 self.ended = True
             self._condition.notify_all()
@@ -87,6 +102,11 @@ class EventStream(Iterator[EventFrame]):
         if event is None:
             raise StopIteration
         return event
+
+    @property
+    def seq(self) -> int:
+        """Of a durable run: the number of the event that was taken last, in the event log."""
+        return self._channel.seq
 
     def close(self) -> None:
         """Abort what still runs, and wait until it has stopped."""

@@ -219,7 +219,7 @@ class UnnamedAgent(ServedAgent):
         runtime = build_runtime(
             self._plan, self, approval=approval, warn=complain, owns_process=True
         )
-        self.use(runtime, frame, options.session if self.durable else "")
+        self.use(runtime, frame)
         return runtime
 
     def _raise_load_error(self) -> None:

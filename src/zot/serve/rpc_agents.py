@@ -73,9 +73,7 @@ class NamedAgents:
 
     def _open(self, incoming: Incoming, command: commands.OpenAgent) -> None:
         def client(name: str) -> ServedAgent:
-            made = ServedAgent(self._server, signature_of(name))
-            made.events_beside = command.session if command.durable else ""
-            return made
+            return ServedAgent(self._server, signature_of(name))
 
         name, runtime = self._agents.open(command.agent, request_of(command), client)
         # Answered before anything of it can be told.

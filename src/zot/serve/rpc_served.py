@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_commands import SlowCommands
-    from zot.serve.rpc_durable import KeptFrames
-    from zot.wire.frames import EventFrame
+    from zot.wire.frames import EventFrame, EventsRead, State
+    from zot.wire.kept import KeptFrames
     from zot.wire.zot_replies import KeptMessages
 
 
@@ -61,11 +61,9 @@ class ServedAgent(RuntimeClient):
         self._signature = signature
         self._writer = server.writer.open_lane() if signature else server.writer
         self.built: Runtime | None = None
-        self.events_beside = ""
-        """The session file of a durable agent."""
         self.durable = False
         """Whether runs that a crash cut off go on."""
-        self.seq = 0
+        self._seq = 0
         self._wire_lock = threading.Lock()
         self._kept: KeptFrames | None = None
         """The frames of a durable session; None: it is not durable."""
@@ -80,14 +78,18 @@ class ServedAgent(RuntimeClient):
         assert self.built is not None  # a named agent is there when it can be spoken to
         return self.built
 
-    def use(self, runtime: Runtime, frame: Callable[..., Any], durable: str = "") -> None:
-        """What it shows, from the moment before anything of it can be told; `durable` is the
-        session file beside which its frames are kept."""
-        self._frame = frame
-        if durable:
-            from zot.serve.rpc_durable import KeptFrames  # only where runs are to survive
+    @property
+    def seq(self) -> int:
+        """The number of its last frame."""
+        return self._seq if self._kept is None else self._kept.seq
 
-            self.durable, self._kept = True, KeptFrames(durable)
+    def use(self, runtime: Runtime, frame: Callable[..., Any]) -> None:
+        """What it shows, from the moment before anything of it can be told."""
+        self._frame = frame
+        if runtime.durable is not None:
+            from zot.wire.kept import KeptFrames  # only where runs are to survive
+
+            self.durable, self._kept = True, KeptFrames(runtime)
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -113,8 +115,7 @@ class ServedAgent(RuntimeClient):
                 self._abort(target)
                 self.answer(incoming)
             case commands.Events(after, limit):
-                page = self._kept_frames().read(self.runtime, self._server.features, after, limit)
-                self.answer(incoming, page, limit=MAX_ANSWER)
+                self.answer(incoming, self._events(after, limit), limit=MAX_ANSWER)
             case commands.Steer():
                 self._queue(incoming, command, self.runtime.steer)
             case commands.FollowUp():
@@ -225,6 +226,19 @@ class ServedAgent(RuntimeClient):
                 self.listen(end, None)
             runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
 
+    def _events(self, after: int, limit: int) -> EventsRead:
+        # Loaded by now, where there are events at all.
+        from zot.serve import rpc_sessions
+        from zot.wire import kept, zot_replies
+
+        features, runtime = self._server.features, self.runtime
+        page = self._kept_frames().read(features, after, limit)
+
+        def state() -> State:
+            return rpc_sessions.with_features(zot_replies.state(runtime.state()), runtime, features)
+
+        return kept.events_read(page, runtime, state, Raw)
+
     def _kept_frames(self) -> KeptFrames:
         _ = self.runtime
         if self._kept is None:
@@ -330,7 +344,7 @@ class ServedAgent(RuntimeClient):
     def agent_opened(self, runtime: Runtime) -> None:
         from zot.wire.zot_events import frame  # loaded by now
 
-        self.use(runtime, frame, self.events_beside)
+        self.use(runtime, frame)
 
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self._server.features
@@ -380,14 +394,16 @@ class ServedAgent(RuntimeClient):
             self._writer.put(zot.signed(line, self._signature) if self._signature else line)
             return
         with self._wire_lock:  # numbered in the order in which they are written
-            self.seq = self.seq + 1 if self._kept is None else self._kept.number()
-            self._write(zot.stamped(line, self.seq, tag))
+            self._seq = self._seq + 1 if self._kept is None else self._kept.number()
+            self._write(zot.stamped(line, self._seq, tag))
 
     def _write(self, line: bytes) -> None:
         self._writer.put(zot.signed(line, self._signature) if self._signature else line)
 
     def agent_closed(self) -> None:
         """Its share of the output is for the others."""
+        if self._kept is not None:
+            self._kept.close()
         if isinstance(self._writer, Lane):
             self._server.writer.close_lane(self._writer)
 

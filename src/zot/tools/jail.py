@@ -1,7 +1,8 @@
 """The narrow Place: file tools see nothing but the working directory, commands run in bubblewrap.
 
 Commands read the whole file system, without its secrets, and write the working directory and a
-/tmp of their own; they have no network. Where bubblewrap cannot do that, no command runs.
+/tmp of their own; they have no network. Where bubblewrap cannot do that, no command runs. Programs
+that zot talks to (MCP servers) are kept by the same walls, for as long as they live.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pwd
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,15 +22,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from zot.cancel import Cancel
+from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, ToolError
 from zot.files import lock
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
-from zot.tools.obeyed import Survey, Thing, Watch, few_covers, linked_files, make_harmless
+from zot.tools.obeyed import (
+    WATCH_AFTER,
+    Survey,
+    Thing,
+    Watch,
+    few_covers,
+    linked_files,
+    make_harmless,
+)
 from zot.tools.place import Place
 from zot.tools.seccomp import filter_for
-from zot.tools.supervisor import GIVEN
+from zot.trees import GIVEN
 
 if TYPE_CHECKING:
     from zot.tools.process import ProcessResult, Supervisor
@@ -50,7 +61,9 @@ SYSTEM = {
     *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
     *("/sbin", "/sys", "/usr", "/var"),
 }
-NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts")
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+NO_NETWORK = "--unshare-net"
+RESOLVER = "/etc/resolv.conf"
 COVER = 0o1500
 """The mode of a directory that covers what is not there: nobody else makes one like it."""
 PROBE_SECONDS = 10.0
@@ -85,6 +98,8 @@ class Jail(Place):
         self._linked: list[str] = []
         self._all_links = True
         """The whole tree was searched for them."""
+        self._commands: list[CommandStart] = []
+        """Those that run now."""
         remove_covers(self.root)
 
     # --- files -------------------------------------------------------------------------------
@@ -109,34 +124,87 @@ class Jail(Place):
         cancel: Cancel,
         timeout: float | None,
     ) -> ProcessResult:
-        program = self._bubblewrap()
         env = visible(env)
-        before = self._survey.things()
-        with protected(self.root, self._protected) as protections:
-            notes: list[str] = []
-            if not self._ready:
-                self._linked, self._all_links = linked_files(self.root)
-                self._probe(supervisor, program, protections, env, cancel)
-                self._ready = True
-                notes = self._weaknesses()
-            # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
-            # background process to name, nor let `cmd > >(tee log)` finish.
-            wrap = [*self._wrap(program), *protections, *self._covers(before.values())]
-            wrap += ["--chdir", self.root, "--"]
-            root = Path(self.root)
+        notes: list[str] = []
+        with self._walls(supervisor, env, cancel, notes.append) as walls:
+            began = CommandStart(time.monotonic(), walls.before)
+            self._commands.append(began)
             try:
-                with Watch(lambda: self._made_harmless(before)) as watched:
-                    result = supervisor.run(
-                        [*wrap, *argv], root, env, on_output, cancel, timeout, self._filter
-                    )
-            except BaseException:
-                self._made_harmless(before)  # it may have run all the same
-                raise
-            notes += watched
+                # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
+                # background process to name, nor let `cmd > >(tee log)` finish.
+                result = supervisor.run(
+                    [*walls.words, "--chdir", self.root, "--", *argv],
+                    *(Path(self.root), env, on_output, cancel, timeout, self._filter),
+                )
+            finally:
+                self._commands.remove(began)
         # bubblewrap's own first process outlives the shell as long as something else does.
-        left = tuple(name for name in result.leftovers if not name.startswith(f"{program} "))
-        notes += [note for note in self._made_harmless(before) if note not in notes]
+        own = f"{walls.words[0]} "
+        left = tuple(name for name in result.leftovers if not name.startswith(own))
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
+
+    @contextmanager
+    def confined(
+        self, supervisor: Supervisor, program: Program, cancel: Cancel, tell: Tell
+    ) -> Iterator[Program]:
+        """The program as it runs in the jail, for as long as the block lasts. Its variables stay:
+        whoever wants it started has chosen them.
+
+        Raises:
+            ToolError: there is no jail here, or the program would not be found in it.
+        """
+        path = os.path.realpath(program.argv[0])
+        closed = any(is_below(path, folder) for folder in CLOSED)
+        if closed and not is_below(path, self.root):
+            raise ToolError(
+                f"jailed: {path!r} lies in a directory that is empty in the jail; install it in"
+                " another place"
+            )
+        env, network = program.env, program.network
+        with self._walls(supervisor, env, cancel, tell, lasts=True, network=network) as walls:
+            argv = [*walls.words, "--chdir", program.folder, "--", *program.argv]
+            yield msgspec.structs.replace(program, argv=argv, given=self._filter, jailed=True)
+
+    @contextmanager
+    def _walls(
+        self,
+        supervisor: Supervisor,
+        env: dict[str, str],
+        cancel: Cancel,
+        tell: Tell,
+        *,
+        lasts: bool = False,
+        network: bool = False,
+    ) -> Iterator[Walls]:
+        """What keeps something in, while the block lasts. `tell` hears what is weak about it, and
+        what appeared meanwhile and was renamed; `lasts`: commands come and go beside it."""
+        program = self._bubblewrap()
+        before = self._survey.things()
+        told: list[str] = []
+
+        def tell_once(note: str) -> None:
+            if note not in told:
+                told.append(note)
+                tell(note)
+
+        def look() -> list[str]:
+            return self._made_harmless(before, spare_fresh=lasts)
+
+        try:
+            with protected(self.root, self._protected) as protections:
+                if not self._ready:
+                    self._linked, self._all_links = linked_files(self.root)
+                    self._probe(supervisor, program, protections, env, cancel)
+                    self._ready = True
+                    for note in self._weaknesses():
+                        tell_once(note)
+                words = [*self._wrap(program, network=network), *protections]
+                words += self._covers(before.values())
+                with Watch(look, tell_once):
+                    yield Walls(words, before)
+        finally:  # also after an error: it may have run all the same
+            for note in look():
+                tell_once(note)
 
     def _weaknesses(self) -> list[str]:
         """What this system cannot do for the jail."""
@@ -167,11 +235,14 @@ class Jail(Place):
             for word in ("--ro-bind-try", path, path)
         ]
 
-    def _made_harmless(self, before: Collection[int]) -> list[str]:
-        """Rename what appeared since; what to say of it."""
+    def _made_harmless(self, before: Collection[int], *, spare_fresh: bool = False) -> list[str]:
+        """Rename what appeared since; what to say of it. `spare_fresh`: not what a command may have
+        made that began a moment ago. It does that itself, and tells the model."""
         notes = []
         for inode, thing in self._survey.things().items():
-            if inode not in before and thing.path not in PROTECTED:
+            if inode in before or (spare_fresh and self._may_be_fresh(inode)):
+                continue
+            if thing.path not in PROTECTED:
                 try:
                     notes.append(make_harmless(thing, self._beneath))
                 except OSError as error:
@@ -186,6 +257,12 @@ class Jail(Place):
             )
         return notes
 
+    def _may_be_fresh(self, inode: int) -> bool:
+        since = time.monotonic() - WATCH_AFTER
+        return any(
+            command.began > since and inode not in command.before for command in self._commands
+        )
+
     def _bubblewrap(self) -> str:
         program = paths.executable("bwrap", Path(self.root), self.environ)
         if program is None:
@@ -196,9 +273,11 @@ class Jail(Place):
             )
         return program
 
-    def _wrap(self, program: str) -> list[str]:
+    def _wrap(self, program: str, *, network: bool = False) -> list[str]:
         """bubblewrap with its arguments, in order: what comes later lies on top."""
         words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+        if not network:
+            words.append(NO_NETWORK)
         if self._modern:
             words.append("--disable-userns")
         if self._filter:
@@ -212,6 +291,9 @@ class Jail(Place):
                 words += ["--tmpfs", folder]
         # On NixOS every program is found through it.
         words += ["--ro-bind-try", "/run/current-system", "/run/current-system"]
+        if network:  # where names are looked up may be said below /run
+            resolver = os.path.realpath(RESOLVER)
+            words += ["--ro-bind-try", resolver, resolver]
         words += ["--bind", self.root, self.root]
         for path in self._secrets():
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
@@ -259,6 +341,18 @@ class Jail(Place):
             f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); {hint}. Use the"
             " other tools, or run zot without --jail"
         )
+
+
+class Walls(msgspec.Struct, frozen=True):
+    words: list[str]
+    """bubblewrap with its arguments, but for the directory and the program."""
+    before: Collection[int]
+    """What was there that other programs obey, by inode."""
+
+
+class CommandStart(msgspec.Struct, frozen=True, eq=False):
+    began: float
+    before: Collection[int]
 
 
 class JailDisk(Beneath):

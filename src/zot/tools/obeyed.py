@@ -115,16 +115,15 @@ class Survey:
 class Watch:
     """Looks at what appears while a command runs; the pause is long beside what a look costs."""
 
-    def __init__(self, look: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, look: Callable[[], Sequence[str]], tell: Callable[[str], None]) -> None:
         self._look = look
+        self._tell = tell
         self._over = threading.Event()
-        self._notes: list[str] = []
+        self._told: list[str] = []
         self._thread = threading.Thread(target=self._watch, name="jail-watch", daemon=True)
 
-    def __enter__(self) -> list[str]:
-        """What was said of it, complete when the block is left."""
+    def __enter__(self) -> None:
         self._thread.start()
-        return self._notes
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
@@ -134,8 +133,10 @@ class Watch:
         pause = WATCH_AFTER
         while not self._over.wait(pause):
             started = time.monotonic()
-            new = [note for note in self._look() if note not in self._notes]
-            self._notes += new[: MAX_NOTES - len(self._notes)]
+            for note in self._look():
+                if note not in self._told and len(self._told) < MAX_NOTES:
+                    self._told.append(note)
+                    self._tell(note)
             pause = max(WATCH_EVERY, WATCH_REST * (time.monotonic() - started))
 
 

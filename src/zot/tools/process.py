@@ -100,7 +100,7 @@ class Supervisor:
         given: bytes = b"",
     ) -> ProcessResult:
         """Run a program to its end. `on_output` gets stdout and stderr as they come; what is
-        `given` it can read from descriptor supervisor.GIVEN.
+        `given` it can read from descriptor trees.GIVEN.
 
         The program is over when its first process exits; what that left behind is stopped. An
         abort is not an exception here: the result says so, and nothing is left running.

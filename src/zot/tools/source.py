@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, cast
 
 from zot.cancel import Cancel
-from zot.core.shell import ShellOutput
+from zot.core.shell import Program, ShellOutput, Tell
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
@@ -25,6 +26,7 @@ from zot.tools.registry import (
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
     from zot.tools import output, restore, shell
+    from zot.tools.jail import Jail
 else:
     output = Later("zot.tools.output")
     restore = Later("zot.tools.restore")
@@ -120,6 +122,15 @@ class BuiltinTools(ReadySource):
             place, self._names, self._secret_names, self._supervisor, self._background
         )
         self._place = place
+
+    def confined(
+        self, program: Program, cancel: Cancel, tell: Tell
+    ) -> AbstractContextManager[Program]:
+        """See core.shell.Confine."""
+        if not self.jailed:
+            return nullcontext(program)
+        jail = cast("Jail", self._place.get())
+        return jail.confined(self._supervisor.get(), program, cancel, tell)
 
     def end_background(self) -> None:
         self._background.end_all()

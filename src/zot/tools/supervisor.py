@@ -36,8 +36,6 @@ TERM_GRACE = 0.2
 TASKS_CHECK = 0.25
 HANG_UP = select.POLLRDHUP if trees.TREES else select.POLLIN
 """What the helper looks for on a keeper's socket: zot has closed it. Its commands are not ours."""
-GIVEN = 99
-"""The descriptor on which a program finds what it was given; far above those in use here."""
 
 # How a command ended; zot's side reads the same words.
 EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
@@ -94,7 +92,7 @@ class CommandKeeper:
         try:
             os.chdir(cwd)
             if given:
-                give(given)
+                trees.give(given)
             self.shell = trees.spawn(argv, env)
         except OSError as error:
             said = f"{error.filename or argv[0]!r}: {error.strerror}"
@@ -103,7 +101,7 @@ class CommandKeeper:
         for fd in (1, 2):  # the command's pipe must end when the command ends
             os.dup2(0, fd)
         if given:
-            os.close(GIVEN)
+            os.close(trees.GIVEN)
         why = self.wait(timeout, max_processes)
         leftovers, survivors = self.finish(why)
         report(self.control, why, self.statuses.get(self.shell, -1), leftovers, survivors)
@@ -152,15 +150,6 @@ class CommandKeeper:
             trees.send(left, signal.SIGCONT)  # a stopped one gets the signal only when it goes on
             trees.settle(self.wake, self.statuses, TERM_GRACE)
         return leftovers, trees.kill_all((), self.statuses)
-
-
-def give(data: bytes) -> None:
-    """Lay the data ready for the program, on the descriptor that it was told of."""
-    source, sink = os.pipe()
-    os.write(sink, data)  # less than a pipe holds
-    os.close(sink)
-    os.dup2(source, GIVEN, inheritable=True)
-    os.close(source)
 
 
 def tasks() -> int:

@@ -8,6 +8,7 @@ each file says up to which number.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ MAX_FILE = 32 * 1024 * 1024
 GAP = 1000
 """Numbers left out at each start: after a power cut a client may have heard more than was kept."""
 CHUNK = 64 * 1024
+TICK = 0.05
+"""Seconds between two looks at a file that is followed."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEQ = b',"seq":'
 _HEAD = b'{"type":"event_log","after":'
@@ -147,7 +150,7 @@ def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20
     return EventPage(lines, seq_of(lines[-1]) if lines else max(after, last), False, expired)
 
 
-def follow(session: str, after: int, wait: Callable[[], bool]) -> Iterator[bytes]:
+def follow_lines(session: str, after: int, wait: Callable[[], bool]) -> Iterator[bytes]:
     """The frames behind a number, and those that come, until `wait` (called when there are none
     for now) says False. A line of the type `cursor_expired` stands for what is gone."""
     seen: tuple[int, int] | None = None
@@ -168,6 +171,11 @@ def follow(session: str, after: int, wait: Callable[[], bool]) -> Iterator[bytes
         after = page.last
         if not page.more:
             seen = now
+
+
+def tick() -> bool:
+    time.sleep(TICK)  # nothing tells portably when a file has grown
+    return True
 
 
 def seq_of(line: bytes) -> int:
@@ -195,28 +203,30 @@ def _head(fd: int) -> int:
 
 def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
     """The whole lines between two places; half a line at the end is being written."""
-    rest = b""
+    pieces: list[bytes] = []  # of the line whose end was not read yet: joined once, however long
     while start < end and (data := os.pread(fd, min(CHUNK, end - start), start)):
         start += len(data)
-        *whole, rest = (rest + data).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            yield b"".join((*pieces, piece, b"\n"))
+            pieces.clear()
+        pieces.append(rest)
 
 
 def _backwards(fd: int, end: int) -> Iterator[bytes]:
     """The whole lines from the last to the first."""
-    rest = b""
+    pieces: list[bytes] = []  # of the line whose beginning was not read yet, the last one first
     while end > 0:
         start = max(0, end - CHUNK)
-        rest = os.pread(fd, end - start, start) + rest
+        first, *whole = os.pread(fd, end - start, start).split(b"\n")
         end = start
-        first, *whole = rest.split(b"\n")
-        for line in reversed(whole):
-            if line:
+        for piece in reversed(whole):
+            if line := b"".join((piece, *reversed(pieces))):
                 yield line + b"\n"
-        rest = first + b"\n" if whole else first
-    if rest.strip():
-        yield rest
+            pieces.clear()
+        pieces.append(first)
+    if line := b"".join(reversed(pieces)):
+        yield line + b"\n"
 
 
 def _offset_behind(fd: int, size: int, after: int) -> int:

@@ -1,20 +1,22 @@
-"""What `zot rpc --durable` does more with its frames: keeps them, and sends them again."""
+"""What a durable runtime does more with its frames, whoever serves it: keeps them in the event log,
+and reads them again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from zot.core import events
 from zot.core.events import Event
 from zot.errors import SessionError
 from zot.runtime.runtime import Runtime
-from zot.serve import rpc_sessions
-from zot.wire import frames, zot, zot_replies
+from zot.sessions.files import FileStore
+from zot.wire import frames, zot
 from zot.wire.commands import FEATURES
-from zot.wire.eventlog import EventLog, read_events
+from zot.wire.eventlog import EventLog, EventPage, read_events
 from zot.wire.frames import EventFrame
 from zot.wire.zot_events import frame
 
@@ -32,17 +34,24 @@ FEATURE_OF = {
 
 
 class KeptFrames:
-    """The event log of one server. The caller's lock keeps log and wire in one order."""
+    """The event log of one runtime. The caller's lock keeps log and wire in one order."""
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         """Raises SessionError."""
-        self._session = session
+        store = runtime.session.store
+        assert isinstance(store, FileStore)  # a durable runtime has one
+        self._session = store.path
         try:
-            self._log = EventLog(session)
+            self._log = EventLog(store.path)
         except OSError as error:
             raise SessionError(
-                f"cannot write the event log of {session!r}: {error.strerror}"
+                f"cannot write the event log of {store.path!r}: {error.strerror}"
             ) from error
+
+    @property
+    def seq(self) -> int:
+        """The number of the last frame."""
+        return self._log.seq
 
     def number(self) -> int:
         return self._log.number()
@@ -62,18 +71,11 @@ class KeptFrames:
             return zot.encode(shown)
         return line if shown == full else zot.stamped(zot.encode(shown), self._log.seq, tag)
 
-    def read(
-        self, runtime: Runtime, features: Set[str], after: int, limit: int
-    ) -> frames.EventsRead:
+    def read(self, features: Set[str], after: int, limit: int) -> EventPage:
+        """What a client with these features hears of what is behind a number."""
         page = read_events(self._session, after, limit)
-        wanted = [Raw(line[:-1]) for line in page.lines if _is_for(line, features)]
-        snapshot: frames.Snapshot | Any = UNSET
-        if page.expired:
-            state = zot_replies.state(runtime.state())
-            state = rpc_sessions.with_features(state, runtime, features)
-            running = runtime.running
-            snapshot = frames.Snapshot(state, "" if running is None else running.id)
-        return frames.EventsRead(tuple(wanted), page.last, page.more, page.expired, snapshot)
+        wanted = [line for line in page.lines if _is_for(line, features)]
+        return EventPage(wanted, page.last, page.more, page.expired)
 
     def untold_end(self, runtime: Runtime) -> events.Done | None:
         """The end of the last run, if the process was killed before it could tell of it."""
@@ -84,6 +86,22 @@ class KeptFrames:
         if told is not None and told.get("run") == ended.run:
             return None
         return events.Done(ended.stop, ended.run)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def events_read(
+    page: EventPage, runtime: Runtime, state: Callable[[], frames.State], make: Callable[..., Any]
+) -> frames.EventsRead:
+    """The answer to `events`, its lines made into what the door hands out; where some are gone,
+    with what a client needs to go on without them."""
+    snapshot: Any = UNSET
+    if page.expired:
+        running = runtime.running
+        snapshot = frames.Snapshot(state(), "" if running is None else running.id)
+    lines = tuple(make(line[:-1]) for line in page.lines)
+    return frames.EventsRead(lines, page.last, page.more, page.expired, snapshot)
 
 
 def _is_for(line: bytes, features: Set[str]) -> bool:

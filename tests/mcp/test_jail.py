@@ -1,0 +1,159 @@
+"""With `--jail`, a server that zot starts is kept as a command of `bash` is."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from support.bwrap import needs_bwrap
+from support.mcp import PROGRAM, configure
+from support.rpc import Zot, make_folder, marked
+from support.tools import eventually
+
+pytestmark = [needs_bwrap, pytest.mark.slow]
+
+RUN = {"name": "run", "inputSchema": {"type": "object"}}
+FORK = {"name": "fork", "inputSchema": {"type": "object"}}
+PYTHON = shutil.which("python3", path="/usr/bin:/bin") or "python3"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with the program of the server in it: elsewhere in /tmp the jail has nothing."""
+    work = make_folder(tmp_path)
+    shutil.copy(PROGRAM, work / "server.py")
+    (tmp_path / "zot-home").mkdir()
+    (tmp_path / "zot-home" / "auth.json").write_text('{"canary": 1}')
+    (tmp_path / "home" / ".ssh").mkdir()
+    (tmp_path / "home" / ".ssh" / "id").write_text("canary")
+    return tmp_path
+
+
+def use(folder: Path, **more: object) -> None:
+    options = json.dumps({"tools": [RUN, FORK]})
+    args = ["-I", "-S", str(folder / "work" / "server.py"), options]
+    configure(folder / "zot-home" / "mcp.json", s={"command": PYTHON, "args": args, **more})
+
+
+def run(*commands: str) -> dict:
+    return {"tools": [{"name": "mcp__s__run", "args": {"command": text}} for text in commands]}
+
+
+def said(frames: list[dict]) -> list[str]:
+    return [frame["content"][0]["text"] for frame in frames if frame["type"] == "tool_result"]
+
+
+def test_a_server_writes_the_project_and_reaches_nothing_else(folder):
+    use(folder, env={"GIVEN_KEY": "for the server"})
+    commands = (
+        "echo ok > made.txt",
+        "mkdir -p ../home; echo evil > ../home/.bashrc",  # in a /tmp of its own
+        "cat ../zot-home/auth.json; cat ../home/.ssh/id; ls /tmp",
+        "mkdir -p .git/hooks",
+        "echo x > .mcp.json; echo x > .zot",
+        "unshare -U true",
+        "cat /proc/sys/kernel/hostname > /proc/sys/kernel/hostname",
+        "echo $GIVEN_KEY$ANTHROPIC_API_KEY",
+    )
+    with Zot(folder, [run(*commands), "bye"], args=["--jail"]) as zot:
+        results = said(zot.prompt())
+    assert results[0] == "[0]" and (folder / "work/made.txt").read_text() == "ok\n"
+    assert "canary" not in results[2]
+    for refused in results[3:7]:
+        assert not refused.endswith("[0]"), refused
+    assert results[7] == "for the server\n[0]"
+    assert not (folder / "home/.bashrc").exists()
+    # What covers the names that must not appear goes away with the server.
+    assert not {".git", ".zot", ".mcp.json"} & {path.name for path in (folder / "work").iterdir()}
+
+
+CONNECT = "{python} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+KEYS = (
+    '{python} -c "import ctypes, sys; l = ctypes.CDLL(None, use_errno=True);'
+    ' sys.exit(l.syscall(250, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
+)
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_the_network_is_for_a_server_whose_entry_says_so_and_the_filter_for_all(folder, network):
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # it need not accept
+        port = listener.getsockname()[1]
+        use(folder, network=network)
+        turn = run(CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON))
+        with Zot(folder, [turn, "bye"], args=["--jail"]) as zot:
+            connected, keys = said(zot.prompt())
+        assert connected.endswith("[0]") == network, connected
+        assert keys == "[1]"  # EPERM
+
+
+def test_nothing_that_a_jailed_server_started_outlives_it(folder):
+    use(folder)
+    turns = [{"tools": [{"name": "mcp__s__fork", "args": {}}]}, "bye"]
+    with Zot(folder, turns, args=["--jail"]) as zot:
+        assert said(zot.prompt()) == ["forked"]
+        assert [
+            line for _, line in marked(zot.mark) if "sleep" in line
+        ] == []  # its own environment
+        below = [line for line in children(zot.process.pid) if "sleep 300" in line]
+        assert len(below) >= 2
+        zot.process.kill()
+        zot.process.wait()
+        pids = [line.split()[0] for line in below]
+        assert eventually(lambda: not any(is_alive(pid) for pid in pids), 20)
+
+
+def children(pid: int) -> list[str]:
+    """The command lines of all processes below one, each after its pid."""
+    below, waiting = [], [str(pid)]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            for child in task.read_text().split():
+                words = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ")
+                below.append(f"{child} {words.decode('utf-8', 'replace')}")
+                waiting.append(child)
+    return below
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in (b"Z", b"X")
+
+
+def test_what_other_programs_would_obey_is_renamed_and_told(folder):
+    use(folder)
+    with Zot(folder, [run("mkdir sub; git init -q sub"), "bye"], args=["--jail"]) as zot:
+        zot.prompt()
+        zot.data("reload_ext")
+        told = [frame["message"] for frame in zot.frames if frame["type"] == "ext_notify"]
+    names = [path.name for path in (folder / "work/sub").iterdir()]
+    assert len(names) == 1 and names[0].startswith(".git.jailed-")
+    assert any("the MCP server 's': jailed: 'sub/.git' was renamed" in text for text in told), told
+
+
+def test_the_jail_can_be_switched_on_and_off_with_servers_running(folder):
+    use(folder)
+    outside = folder / "outside.txt"
+    turn = run(f"echo x >> {outside}")
+    with Zot(folder, [turn, "a", turn, "b", turn, "c"]) as zot:
+        assert said(zot.prompt()) == ["[0]"]
+        zot.data("set_jail", jail=True)
+        zot.prompt()  # it may write a /tmp of its own
+        zot.data("set_jail", jail=False)
+        assert said(zot.prompt()) == ["[0]"]
+    assert outside.read_text() == "x\nx\n"
+
+
+def test_a_program_that_the_jail_does_not_have_is_named(folder):
+    program = folder / "server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    configure(folder / "zot-home" / "mcp.json", s={"command": str(program)})
+    with Zot(folder, ["bye"], args=["--jail"], features=["mcp"]) as zot:
+        zot.prompt()
+        (state,) = zot.data("get_state")["mcp"]
+    assert state["state"] == "failed"
+    assert "lies in a directory that is empty in the jail; install it" in state["error"]

@@ -13,8 +13,8 @@ REACHED = {
     "files above 600 lines": 1,
     "functions of 60 lines or more": 4,
     "imports inside functions": 123,
-    "class names in two modules": 12,
-    "locals called found, each or given": 155,
+    "class names in two modules": 6,
+    "locals called found, each or given": 26,
     "import cycles": 0,
 }
 

@@ -429,10 +429,10 @@ def _mcp_options(
     )
 
 
-def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
+def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
     """Whether there can be tools of MCP servers, whose names nobody knows yet."""
     files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
-    return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
+    return bool(entries) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
@@ -525,8 +525,8 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
 def redactor_for(setup: Setup) -> Redactor:
     """Knows every key that this user has, not only the one in use."""
     environ = setup.around.environ
-    given = given_secrets(setup.key, secret_names(setup), environ)
-    return Redactor(given | setup.known.written_keys(environ), setup.around.home)
+    secrets = given_secrets(setup.key, secret_names(setup), environ)
+    return Redactor(secrets | setup.known.written_keys(environ), setup.around.home)
 
 
 def secret_names(setup: Setup) -> frozenset[str]:

@@ -62,7 +62,7 @@ class LocalCall:
         kept = () if tiny else turns((), forms, shown)
         self.prefix = [
             {"role": "system", "content": self.system},
-            *({"role": each.role, "content": text_of(each)} for each in kept),
+            *({"role": message.role, "content": text_of(message)} for message in kept),
         ]
         """What every conversation with these tools begins with."""
 
@@ -101,7 +101,7 @@ class LocalCall:
     def _worn_out(self) -> list[str]:
         """The same call twice in a row, or three times in all, will not bring anything new."""
         return self._earlier[-1:] + [
-            each for each in self._earlier if self._earlier.count(each) > 1
+            start for start in self._earlier if self._earlier.count(start) > 1
         ]
 
     def _ask(
@@ -131,7 +131,7 @@ class LocalCall:
         """Show a call as it grows, once it cannot become one that will be refused."""
         if answer.told is None:
             form = next((f for f in self._forms.values() if held.startswith(f"{f.start},")), None)
-            if form is None or any(each.startswith(held) for each in self._worn_out):
+            if form is None or any(start.startswith(held) for start in self._worn_out):
                 return
             answer.told = _Told(self._call_id(form.name), form)
             yield types.ToolCallStart(answer.told.id, form.name)
@@ -145,10 +145,10 @@ class LocalCall:
         self, speech: Speech, choice: Choice, answer: _Answer
     ) -> Iterator[types.StreamEvent]:
         was_call = speech.is_call
-        rest, found = speech.finish()
-        if found is not None:
+        rest, call = speech.finish()
+        if call is not None:
             if choice != "none":
-                answer.call = types.ToolCall(self._call_id(found.name), found.name, found.args)
+                answer.call = types.ToolCall(self._call_id(call.name), call.name, call.args)
         elif was_call and choice != "none" and self._forms:
             # Cut by the length limit, or not JSON after all: the loop says so to the model.
             form = answer.told.form if answer.told else None

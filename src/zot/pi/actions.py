@@ -89,10 +89,10 @@ class Actions:
                 return {"messages": pi_replies.forkable(session)}
             case commands.GetEntries(since):
                 rows = pi_replies.Rows(session)
-                found = rows.since(since)
-                if found is None:
+                entries = rows.since(since)
+                if entries is None:
                     raise CommandError(f"there is no entry with the id {since!r}")
-                return {"entries": found, "leafId": rows.leaf}
+                return {"entries": entries, "leafId": rows.leaf}
             case commands.GetTree():
                 rows = pi_replies.Rows(session)
                 return {"tree": rows.tree(), "leafId": rows.leaf}

@@ -154,7 +154,7 @@ def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
 # --- what comes with a prompt ----------------------------------------------------------------
 
 
-class Files(Struct, frozen=True):
+class PromptFiles(Struct, frozen=True):
     """The images and documents of a prompt, as the model gets them."""
 
     images: tuple[Image, ...] = ()
@@ -163,23 +163,25 @@ class Files(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: commands.Prompt) -> Files:
+def files(command: commands.Prompt) -> PromptFiles:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:
         CommandError: one of them cannot be used.
     """
-    found = [checked_image(each.mimeType, each.data, "images") for each in command.images or ()]
+    pictures = [
+        checked_image(image.mimeType, image.data, "images") for image in command.images or ()
+    ]
     documents: list[Text] = []
     for position, raw in enumerate(command.attachments or ()):
         where = f"attachments[{position}]"
         attachment = _attachment(raw, where)
         if attachment.type == "image":
             data = _bytes(attachment.content, where)
-            found.append(checked_image(attachment.mimeType, data, where))
+            pictures.append(checked_image(attachment.mimeType, data, where))
         elif attachment.extractedText is not None:
             documents.append(document(attachment.fileName, attachment.extractedText))
-    return Files(tuple(found), tuple(documents), command.attachments or ())
+    return PromptFiles(tuple(pictures), tuple(documents), command.attachments or ())
 
 
 def document(name: str, text: str) -> Text:

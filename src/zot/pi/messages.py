@@ -324,8 +324,8 @@ def _blocks(value: types.Json, api: str) -> tuple[types.Block, ...]:
         return (types.Text(value),) if value else ()
     if not isinstance(value, list):
         return ()
-    found = (_from_block(each, api) for each in value if isinstance(each, dict))
-    return tuple(block for block in found if block is not None)
+    blocks = (_from_block(part, api) for part in value if isinstance(part, dict))
+    return tuple(block for block in blocks if block is not None)
 
 
 def _from_block(value: dict[str, types.Json], api: str) -> types.Block | None:

@@ -23,39 +23,39 @@ _FILE_TOOLS = ("read", "write", "edit")
 # --- models ----------------------------------------------------------------------------------
 
 
-def model(found: types.Model) -> frames.PiModel:
+def model(known: types.Model) -> frames.PiModel:
     """A model as pi describes it."""
-    price = found.price or types.Price(0.0, 0.0)
-    info = PROVIDERS.get(found.provider)
+    price = known.price or types.Price(0.0, 0.0)
+    info = PROVIDERS.get(known.provider)
     return frames.PiModel(
-        id=found.id,
-        name=found.name or found.id,
-        api=api_word(found.api),
-        provider=found.provider,
-        baseUrl=found.base_url or (info.base_url if info else ""),
-        reasoning=found.reasoning,
-        input=["text", "image"] if found.images else ["text"],
+        id=known.id,
+        name=known.name or known.id,
+        api=api_word(known.api),
+        provider=known.provider,
+        baseUrl=known.base_url or (info.base_url if info else ""),
+        reasoning=known.reasoning,
+        input=["text", "image"] if known.images else ["text"],
         cost=frames.PiPrice(price.input, price.output, price.cache_read, price.cache_write),
-        contextWindow=found.context_window,
-        maxTokens=found.max_output,
-        headers=found.headers or UNSET,
+        contextWindow=known.context_window,
+        maxTokens=known.max_output,
+        headers=known.headers or UNSET,
     )
 
 
 # --- messages --------------------------------------------------------------------------------
 
 
-def messages(found: Iterable[types.Message]) -> list[PiMessage]:
-    return [shown for message in found for shown in _shown(message)]
+def messages(transcript: Iterable[types.Message]) -> list[PiMessage]:
+    return [shown for message in transcript for shown in _shown(message)]
 
 
-def count(found: Iterable[types.Message]) -> int:
+def count(transcript: Iterable[types.Message]) -> int:
     """How many messages `messages` gives, without making them."""
     return sum(
         sum(isinstance(block, types.ToolResult) for block in message.content)
         if message.role == "tool"
         else 1
-        for message in found
+        for message in transcript
     )
 
 
@@ -68,8 +68,8 @@ def _shown(message: types.Message) -> list[PiMessage]:
     return [PiSummary(summary or heading, tokens, round(message.time * 1000))]
 
 
-def last_assistant_text(found: Sequence[types.Message]) -> str | None:
-    for message in reversed(found):
+def last_assistant_text(transcript: Sequence[types.Message]) -> str | None:
+    for message in reversed(transcript):
         if message.role == "assistant" and (text := text_of(message.content).strip()):
             return text
     return None

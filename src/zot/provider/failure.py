@@ -129,11 +129,11 @@ def error_message(body: str) -> str:
     """The provider's own message in an error body, else the body's beginning; on one line."""
     text = body.strip()
     try:
-        found = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
+        message = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
     except (msgspec.MsgspecError, RecursionError):
-        found = ""
-    limit = MAX_MESSAGE if found else (SHOWN if text[:1] == "<" else MAX_MESSAGE)
-    return one_line(found or text, limit)
+        message = ""
+    limit = MAX_MESSAGE if message else (SHOWN if text[:1] == "<" else MAX_MESSAGE)
+    return one_line(message or text, limit)
 
 
 def message_in(value: object) -> str:
@@ -148,9 +148,9 @@ def message_in(value: object) -> str:
     if isinstance(inner, dict | str) and (text := message_in(inner)):
         return text
     for key in ("message", "detail", "msg"):
-        found = value.get(key)
-        if isinstance(found, str):
-            return found
+        said = value.get(key)
+        if isinstance(said, str):
+            return said
     return ""
 
 

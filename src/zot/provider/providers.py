@@ -137,9 +137,9 @@ def env_key(info: ProviderInfo, environ: Mapping[str, str]) -> str:
 def env_base_url(info: ProviderInfo, environ: Mapping[str, str]) -> str:
     """The base URL from the environment, or an empty string."""
     names = info.base_url_env
-    found = next((value for name in names if (value := environ.get(name, "").strip())), "")
+    url = next((value for name in names if (value := environ.get(name, "").strip())), "")
     host = environ.get("OLLAMA_HOST", "").strip() if info.name == "ollama" else ""
-    return found or (ollama_url(host) if host else "")
+    return url or (ollama_url(host) if host else "")
 
 
 def ollama_url(host: str) -> str:

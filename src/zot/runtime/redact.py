@@ -39,8 +39,8 @@ MIN_MIXED = 8
 class Redactor:
     """Knows the keys: those it was given, and those in auth.json now."""
 
-    def __init__(self, given: Iterable[str], home: str) -> None:
-        self._given = {value for value in given if _is_secret(value)}
+    def __init__(self, values: Iterable[str], home: str) -> None:
+        self._given = {value for value in values if _is_secret(value)}
         self._path = os.path.join(home, "auth.json")
         self._home = home
         self._changed = 0

@@ -117,12 +117,12 @@ class RpcServer(LineServer):
         import hmac  # deferred: only where a token is set
 
         command = incoming.command
-        given = command.token if isinstance(command, commands.Hello) else None
+        said = command.token if isinstance(command, commands.Hello) else None
         token = os.fsencode(self._token)
-        if given is not None and hmac.compare_digest(given.encode(), token):
+        if said is not None and hmac.compare_digest(said.encode(), token):
             self.authenticated = True
             return
-        reason = "invalid token" if given is not None else "send hello with the token first"
+        reason = "invalid token" if said is not None else "send hello with the token first"
         self.unnamed.fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
         raise ClientRefused
 

@@ -37,8 +37,8 @@ SLUG = 40
 def format_of(path: str) -> ExportFormat:
     """What a file's name asks for."""
     endings = {suffix: format for format, suffix in SUFFIXES.items()} | {".htm": "html"}
-    found = next((format for suffix, format in endings.items() if path.endswith(suffix)), None)
-    return found or "zotsession"
+    named = next((format for suffix, format in endings.items() if path.endswith(suffix)), None)
+    return named or "zotsession"
 
 
 def render(path: str, format: ExportFormat) -> bytes:

@@ -246,7 +246,7 @@ def message(row: MessageRow) -> types.Message:
     extra = None
     if row.meta or row.extra:
         extra = {**(row.meta or {}), **(row.extra or {})}
-    content = tuple([block(each) for each in row.content or ()])
+    content = tuple([block(part) for part in row.content or ()])
     return types.Message(row.role, content, unix(row.time), row.origin, extra)
 
 

@@ -86,8 +86,8 @@ def run_suite(make: Make, model: types.Model) -> list[str]:
     """What the client got wrong, one sentence each; nothing when it passes."""
     wrong: list[str] = []
 
-    def note(about: str, found: Iterator[str]) -> None:
-        wrong.extend(f"{about}: {text}" for text in found)
+    def note(about: str, problems: Iterator[str]) -> None:
+        wrong.extend(f"{about}: {text}" for text in problems)
 
     with FakeServer() as server:
         for answer in ANSWERS:

@@ -47,8 +47,8 @@ def credential(info: ProviderInfo, flag: str, environ: Mapping[str, str], home: 
     Raises:
         AuthError: there is one, but it cannot be had.
     """
-    found = find_credential(info, flag, environ, home)
-    return None if found is None else found.key
+    stored = find_credential(info, flag, environ, home)
+    return None if stored is None else stored.key
 
 
 def find_credential(

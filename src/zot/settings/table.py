@@ -162,6 +162,12 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("theme", "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
                 file="user", default="terminal"),
         Setting("vi", "switch", "vi's keys in the editor", file="user", default=False),
+        Setting("status_line", "words", "what it says: model, context, cost, right, cwd, ...",
+                "a,b", file="user"),
+        Setting("images", "text", "show pictures: auto, off, kitty, iterm", "WORD",
+                choices=("auto", "off", "kitty", "iterm"), file="user", default="auto"),
+        Setting("file_links", "text", "where names of files lead: file, vscode, off, ...",
+                "WORD|URL", file="user", default="file"),
         Setting("linear", "switch", "plain lines, for screen readers and dumb terminals"),
     ),
     "Testing": (

@@ -7,10 +7,14 @@ drawn once more, for good. `markdown.py` has the one that settles piece by piece
 from __future__ import annotations
 
 import re
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from zot.tui.cells import EMPTY, Line, clean, clip, plain, visible, wrap
 from zot.tui.partial import partial_fields
+
+if TYPE_CHECKING:
+    from zot.tui.pictures import InlineImage
 
 HEAD, TAIL = 3, 7
 """Lines of a tool's output that stay when it is folded."""
@@ -47,9 +51,16 @@ class WholeBlock:
     """A block that settles at once, when it is closed. Its kind says how it is drawn."""
 
     closed = True
+    pictures: Sequence[InlineImage] = ()
+    """Drawn below it on terminals that can; the pager has only its lines."""
 
     def settle(self, width: int) -> list[Line]:
-        return self.lines(width)
+        if not self.closed:
+            return []
+        lines = self.lines(width)
+        for picture in self.pictures:
+            lines = [*lines, *picture.lines(width)]
+        return lines
 
     def live(self, width: int, height: int) -> list[Line]:
         return self.lines(width)[-height:]
@@ -64,8 +75,9 @@ class WholeBlock:
 
 
 class UserBlock(WholeBlock):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, pictures: Sequence[InlineImage] = ()) -> None:
         self.text = text
+        self.pictures = pictures
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         return wrap(
@@ -115,9 +127,6 @@ class ThinkingBlock(WholeBlock):
     def close(self, clock: float) -> None:
         self.closed = True
         self._seconds = clock - self._began
-
-    def settle(self, width: int) -> list[Line]:
-        return self.lines(width) if self.closed else []
 
     def live(self, width: int, height: int) -> list[Line]:
         tail = clean(self.text[-width * 4 :]).replace("\n", " ")
@@ -178,9 +187,6 @@ class ToolBlock(WholeBlock):
         self.running, self.closed, self.failed = False, True, True
 
     # --- drawing -----------------------------------------------------------------------------
-
-    def settle(self, width: int) -> list[Line]:
-        return self.lines(width) if self.closed else []
 
     def live(self, width: int, height: int) -> list[Line]:
         head = self._head(width, "")

@@ -35,7 +35,7 @@ class Editor:
         self.text = ""
         self.cursor = 0
         self.chips: dict[str, str] = {}
-        """What stands for a long paste, and the paste."""
+        """What stands for a long paste, and the paste; any other chip stands for itself."""
         self.history: list[str] = list(history)
         self._place: int | None = None
         """The entry of the history that is shown; None: what was written here."""
@@ -131,12 +131,18 @@ class Editor:
         lines = text.count("\n") + 1
         if lines > LONG_PASTE_LINES or len(text) > LONG_PASTE:
             size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
-            label = f"[paste {len(self.chips) + 1}: {size}]"
-            self.chips[label] = text
-            text = label
+            self.chip(f"[paste {len(self.chips) + 1}: {size}]", text)
+            return
         self._remember("paste")
         self._last = "paste"
         self._replace(self.cursor, self.cursor, text)
+
+    def chip(self, label: str, content: str) -> None:
+        """Put a word at the cursor that stands for the content, and is one letter to the keys."""
+        self.chips[label] = content
+        self._remember("paste")
+        self._last = "paste"
+        self._replace(self.cursor, self.cursor, label)
 
     def replace(self, start: int, end: int, text: str) -> None:
         """Put text in the place of a part, as completion does."""

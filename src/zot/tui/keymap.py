@@ -45,6 +45,7 @@ PROGRAM: dict[str, tuple[str, ...]] = {
     "suspend": ("ctrl+z",),
     "redraw": ("ctrl+l",),
     "unfold": ("ctrl+o",),
+    "paste": ("ctrl+v",),
     "complete": ("tab",),
     "search-history": ("ctrl+r",),
     "external-editor": ("ctrl+g",),

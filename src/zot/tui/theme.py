@@ -97,6 +97,10 @@ class Painter:
         return "".join(out)
 
     def _learn(self, style: str) -> tuple[str, str]:
+        if style.startswith("picture:"):
+            from zot.tui.pictures import drawn  # few terminals show them
+
+            return drawn(style), ""  # not remembered: it is written once
         sgr = self.theme.sgr(style)
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
         if "turn" in style.split(" "):

@@ -17,7 +17,7 @@ from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
-from zot.serve.interactive.status import Status, status_line, working_line
+from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
 from zot.tui.cells import EMPTY, Line, clean, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.home import Surroundings
-    from zot.provider.types import Message, ToolCall
+    from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
@@ -92,6 +92,11 @@ class App(RuntimeClient):
         self._early: list[tuple[str, Level]] = []
         self._steering: tuple[str, ...] = ()
         self._follow_up: tuple[str, ...] = ()
+        self.images: dict[str, Image] = {}
+        """What was put into texts, by the chip that stands for it."""
+        self.approvals = ""
+        """For the status line: on, off, or the tools that are asked for."""
+        self.status_parts: tuple[str, ...] = DEFAULT_PARTS
         self._status = Status()
         self._status_line: tuple[int, Line] | None = None
         self._typed_at = 0.0
@@ -238,16 +243,31 @@ class App(RuntimeClient):
             if not self.loading:
                 raise ZotError("there is no agent to send this to")
             self._unsent.append(text)
-        elif call is not None or not (runtime.busy and runtime.follow(text)):
-            runtime.prompt(text, call=call)
+        elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
+            runtime.prompt(text, self._images(text), call=call)
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
         if self.built is not None:
             from zot.serve.interactive.state import status_of
 
-            self._status = status_of(self.built)
+            self._status = status_of(self.built, self.approvals)
             self._status_line = None
+
+    def use_status_parts(self, parts: tuple[str, ...]) -> None:
+        self.status_parts, self._status_line = parts, None
+
+    @property
+    def cwd(self) -> str:
+        return self.built.cwd if self.built is not None else self.around.cwd
+
+    def _images(self, text: str) -> list[Image]:
+        """The images whose chips stand in a text."""
+        if not self.images:
+            return []
+        from zot.serve.interactive.attach import images_in
+
+        return images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
         """All that was said and done, also what was said before the program began."""
@@ -365,7 +385,8 @@ class App(RuntimeClient):
         fields, (row, column) = self._fields(
             columns, max(1, rows // 2 if self.overlays else rows // 3)
         )
-        foot = [self._foot(columns)] if rows > 3 else []
+        has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
+        foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
             foot = [*self.completion.lines(columns), *foot]
         room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
@@ -390,7 +411,8 @@ class App(RuntimeClient):
         if self.loading:
             return (("status", "loading"),)
         if self._status_line is None or self._status_line[0] != columns:
-            self._status_line = (columns, status_line(self._status, columns))
+            line = status_line(self._status, columns, self.status_parts)
+            self._status_line = (columns, line)
         return self._status_line[1]
 
     # --- keys --------------------------------------------------------------------------------
@@ -420,7 +442,9 @@ class App(RuntimeClient):
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
-                self.editor.paste(key.text)
+                from zot.serve.interactive import attach  # after the first paint
+
+                self.guarded(partial(attach.paste, self, key.text))
             case name:
                 self._act(self.keymap.get(name, ""))
 
@@ -476,6 +500,8 @@ class App(RuntimeClient):
                 screens.search_history(self)
             case "external-editor":
                 self.guarded(partial(screens.edit_outside, self))
+            case "paste":
+                screens.paste_clipboard(self)
             case "pager" | "unfold":
                 screens.open_pager(self, unfold=action == "unfold")
             case _:
@@ -519,10 +545,14 @@ class App(RuntimeClient):
             self._command(text)
         elif text.startswith("!"):
             self._shell(text)
-        elif steer and self.built is not None and self.built.busy and self.built.steer(text):
+        elif steer and self._steer(text):
             return
         else:
             self.guarded(lambda: self.send(text))
+
+    def _steer(self, text: str) -> bool:
+        runtime = self.built
+        return runtime is not None and runtime.busy and runtime.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
         from zot.serve.interactive.slash.table import run_slash  # after the first paint
@@ -547,7 +577,8 @@ class App(RuntimeClient):
             return
         last, _ = waiting.pop()
         for text, is_steering in waiting:
-            (self.built.steer if is_steering else self.built.follow)(text, keep=True)
+            add = self.built.steer if is_steering else self.built.follow
+            add(text, self._images(text), keep=True)
         self.editor.set(last)
 
 

@@ -1,5 +1,6 @@
 """Copies text: by a program of the desktop where there is one, and by the terminal itself (OSC 52),
-which also works over ssh. Nobody can say whether the terminal did it.
+which also works over ssh. Nobody can say whether the terminal did it. Pastes images and text, only
+by such a program.
 """
 
 from __future__ import annotations
@@ -7,7 +8,10 @@ from __future__ import annotations
 import base64
 import shutil
 import subprocess
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 MAX_OSC = 100_000
 """Bytes; many terminals drop longer ones."""
@@ -17,7 +21,68 @@ PROGRAMS = (
     ("xclip", "-selection", "clipboard"),
     ("xsel", "--clipboard", "--input"),
 )
+IMAGE_PROGRAMS = (
+    ("pngpaste", "-"),
+    ("wl-paste", "--no-newline", "--type", "image/png"),
+    ("xclip", "-selection", "clipboard", "-t", "image/png", "-o"),
+)
+TEXT_PROGRAMS = (
+    ("pbpaste",),
+    ("wl-paste", "--no-newline", "--type", "text"),
+    ("xclip", "-selection", "clipboard", "-o"),
+    ("xsel", "--clipboard", "--output"),
+)
 SECONDS = 3.0
+MAX_READ = 32_000_000
+"""Bytes of a clipboard."""
+
+
+class Clipped(Struct, frozen=True):
+    """What the clipboard has; or why it has nothing."""
+
+    image: bytes = b""
+    text: str = ""
+    problem: str = ""
+
+
+def native_paste(environ: Mapping[str, str]) -> Clipped:
+    """What the desktop's clipboard has: an image before a text."""
+    if "SSH_CONNECTION" in environ:
+        return Clipped(
+            problem="over ssh zot cannot read the clipboard of your own machine: paste with the "
+            "terminal's key, or name a file that is here"
+        )
+    programs = [words for words in (*IMAGE_PROGRAMS, *TEXT_PROGRAMS) if _usable(words, environ)]
+    if not programs:
+        return Clipped(problem="no program here reads the clipboard: wl-paste, xclip or pngpaste")
+    for words in programs:
+        if data := _output(words, environ):
+            if words in IMAGE_PROGRAMS:
+                return Clipped(image=data)
+            return Clipped(text=data.decode("utf-8", "replace"))
+    return Clipped(problem="the clipboard has neither an image nor text")
+
+
+def _output(words: Sequence[str], environ: Mapping[str, str]) -> bytes:
+    """What the program says, if it ends well and soon."""
+    try:
+        program = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(environ),
+        )
+    except OSError:
+        return b""
+    timer = threading.Timer(SECONDS, program.kill)
+    timer.start()
+    with program:
+        assert program.stdout is not None
+        data = program.stdout.read(MAX_READ)
+        program.stdout.close()  # one that has more to say is told that nobody listens
+    timer.cancel()
+    return data if program.returncode == 0 else b""
 
 
 def native_copy(text: str, environ: Mapping[str, str]) -> str:
@@ -25,7 +90,7 @@ def native_copy(text: str, environ: Mapping[str, str]) -> str:
     if "SSH_CONNECTION" in environ:
         return ""  # it would be the clipboard of the other machine
     for words in PROGRAMS:
-        if shutil.which(words[0]) is None or not _fits(words[0], environ):
+        if not _usable(words, environ):
             continue
         try:
             subprocess.run(
@@ -43,10 +108,17 @@ def native_copy(text: str, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def _fits(program: str, environ: Mapping[str, str]) -> bool:
-    if program == "wl-copy":
-        return "WAYLAND_DISPLAY" in environ
-    return program == "pbcopy" or "DISPLAY" in environ
+def _usable(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether the program is here, and the desktop that it is for."""
+    if shutil.which(words[0], path=environ.get("PATH")) is None:
+        return False
+    match words[0]:
+        case "wl-copy" | "wl-paste":
+            return "WAYLAND_DISPLAY" in environ
+        case "xclip" | "xsel":
+            return "DISPLAY" in environ
+        case _:
+            return True
 
 
 def terminal_copy(text: str, environ: Mapping[str, str]) -> str:

@@ -20,9 +20,6 @@ class ProgressBlock(WholeBlock):
     def close(self) -> None:
         self.closed = True
 
-    def settle(self, width: int) -> list[Line]:
-        return self.lines(width) if self.closed else []
-
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         share = self._done / self._total if self._total else 0.0
         filled = int(WIDTH * share)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zot.serve.interactive.attach import paste_clipboard as paste_clipboard
 from zot.serve.interactive.external import edit_text
 from zot.serve.interactive.slash.work import copy_text
 from zot.tui.blocks import ToolBlock, UserBlock

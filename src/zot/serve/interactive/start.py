@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from zot.home import Surroundings
-    from zot.provider.types import Message
+    from zot.provider.types import Image, Message
+    from zot.settings.flags import Options
     from zot.settings.plan import Plan
+    from zot.tui.pictures import InlineImage
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
@@ -100,11 +102,8 @@ def load(app: App, **changes: str) -> None:
         plan = app.find_plan(**changes)
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
-        _dress(app, options.theme or "terminal", plan.setup.cwd)
-        if options.vi:
-            from zot.tui.vi import ViKeys  # few want it
-
-            app.vi = app.vi or ViKeys()
+        _dress(app, options, plan.setup.cwd)
+        view = View(spoken=app.spoken, pictured=pictured(app, options.images or "auto"))
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
         approval = None
@@ -146,22 +145,50 @@ def _remember(app: App, cwd: str) -> None:
     app.loop.post(lambda: app.remember(history, draft, texts, left))
 
 
-def _dress(app: App, theme: str, cwd: str) -> None:
-    """Theme and keys of the user's choice; what cannot be used is told."""
+def _dress(app: App, options: Options, cwd: str) -> None:
+    """Theme, keys and status line of the user's choice; what cannot be used is told."""
     from zot.serve.interactive import look  # with the agent
+    from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 
     home, environ = app.around.home, app.around.environ
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
-    try:
-        if theme != "terminal":
-            choice = look.find_theme(theme, home, environ)
+    asks = ", ".join(options.approve) if options.approve else "on"
+    app.approvals = NEVER_ASKS if options.yolo else asks
+    if options.vi:
+        from zot.tui.vi import ViKeys  # few want it
+
+        app.vi = app.vi or ViKeys()
+
+    def theme() -> None:
+        if options.theme not in (None, "terminal"):
+            choice = look.find_theme(options.theme, home, environ)
             app.loop.post(lambda: app.dress(choice))
-    except ConfigError as error:
-        app.loop.post(partial(app.note, str(error), "warning"))
-    try:
+
+    def keys() -> None:
         app.keymap = look.find_keymap(home)
-    except ConfigError as error:
-        app.loop.post(partial(app.note, str(error), "warning"))
+
+    def status() -> None:
+        if options.status_line is not None:
+            parts = checked_parts(options.status_line or DEFAULT_PARTS)
+            app.loop.post(lambda: app.use_status_parts(parts))
+
+    for choose in (theme, keys, status):
+        try:
+            choose()
+        except ConfigError as error:
+            app.loop.post(partial(app.note, str(error), "warning"))
+
+
+def pictured(app: App, wanted: str) -> Callable[[Image], InlineImage] | None:
+    """Makes pictures of images, if the terminal shows such."""
+    from zot.tui.pictures import InlineImage, in_multiplexer, protocol_of
+
+    environ = app.around.environ
+    protocol = protocol_of(environ, wanted)
+    if protocol is None or app.spoken:
+        return None
+    in_tmux = in_multiplexer(environ)
+    return lambda image: InlineImage(image.data, protocol, in_tmux)
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:

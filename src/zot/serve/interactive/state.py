@@ -10,11 +10,12 @@ from zot.serve.interactive.status import Status
 MAX_HEAD = 1_000
 
 
-def status_of(runtime: Runtime) -> Status:
+def status_of(runtime: Runtime, approvals: str = "") -> Status:
     state = runtime.state()
     usage = state.usage
     read = usage.input + usage.cache_read + usage.cache_write
     return Status(
+        provider=state.provider,
         model=state.model.id,
         reasoning=state.reasoning,
         context_tokens=state.context_tokens,
@@ -27,6 +28,7 @@ def status_of(runtime: Runtime) -> Status:
         cwd=state.cwd,
         branch=branch_of(state.cwd),
         jail=state.jail,
+        approvals=approvals,
         queued=state.queued,
         session=state.session_id,
     )

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from zot.errors import ConfigError
 from zot.tui.cells import Line, Span, cells, clean, clip, line_cells
+
+RIGHT, OFF = "right", "off"
+NEVER_ASKS = "off"
+DEFAULT_PARTS = (
+    *("model", "context", "tokens", "cache", "cost", "jail", "approvals", "queue"),
+    *(RIGHT, "cwd", "branch"),
+)
 
 
 class Status(Struct, frozen=True):
     """What the line can show; empty and zero are left out."""
 
+    provider: str = ""
     model: str = ""
     reasoning: str = ""
     context_tokens: int = 0
@@ -25,6 +35,7 @@ class Status(Struct, frozen=True):
     branch: str = ""
     jail: bool = False
     approvals: str = ""
+    """on, off, or the tools that are asked for."""
     queued: int = 0
     session: str = ""
 
@@ -40,46 +51,102 @@ def folder(path: str) -> str:
     return "~" + path[len(home) :] if path == home or path.startswith(home + "/") else path
 
 
-def status_line(status: Status, width: int) -> Line:
-    """The folder on the right; what does not fit falls away from the end of the left."""
-    right: list[Span] = [("status", clean(folder(status.cwd)))]
-    if status.branch:
-        right.append(("status", f" ({clean(status.branch)})"))
-    parts = _parts(status)
-    while parts and sum(cells(text) + 3 for _, text in parts) + line_cells(tuple(right)) > width:
-        if len(parts) == 1:
+def status_line(status: Status, width: int, parts: Sequence[str] = DEFAULT_PARTS) -> Line:
+    """What follows the word `right` stands on the right; what does not fit falls away from the end
+    of the left."""
+    names = list(parts)
+    at = names.index(RIGHT) if RIGHT in names else len(names)
+    left, right = _spans(status, names[:at]), _spans(status, names[at + 1 :])
+    while left and _size(left) + _size(right) + 2 * bool(right) > width:
+        if len(left) == 1:
             right = []
             break
-        parts.pop()
-    left: list[Span] = []
-    for span in parts:
-        left += [("status", " | ")] * bool(left) + [span]
-    gap = width - line_cells((*left, *right))
-    return clip((*left, ("", " " * max(1, gap)), *right), width) if right else clip(left, width)
+        left.pop()
+    line, end = _joined(left, " | "), _joined(right, " ")
+    gap = width - line_cells((*line, *end))
+    return clip((*line, ("", " " * max(1, gap)), *end), width) if end else clip(line, width)
 
 
-def _parts(status: Status) -> list[Span]:
+def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
+    """The parts of a status line as a person named them; `off` alone: no part at all.
+
+    Raises:
+        ConfigError: there is no such part.
+    """
+    if list(parts) == [OFF]:
+        return ()
+    for name in parts:
+        if name != RIGHT and name not in PARTS:
+            known = ", ".join((*PARTS, RIGHT, OFF))
+            raise ConfigError(f"status_line: there is no part {name!r}; there is: {known}")
+    return tuple(parts)
+
+
+def _size(spans: list[Span]) -> int:
+    return sum(cells(text) + 3 for _, text in spans) - 3 * bool(spans)
+
+
+def _joined(spans: list[Span], between: str) -> list[Span]:
+    line: list[Span] = []
+    for span in spans:
+        line += [("status", between)] * bool(line) + [span]
+    return line
+
+
+def _spans(status: Status, names: Sequence[str]) -> list[Span]:
+    spans = [PARTS[name](status) for name in names if name in PARTS]
+    return [(style, clean(text)) for style, text in spans if text]
+
+
+def _model(status: Status) -> Span:
     thinks = status.reasoning not in ("", "off")
-    model = status.model + (f" {status.reasoning}" if thinks else "")
-    parts: list[Span] = [("status", model)] if model else []
-    if status.context_tokens and status.context_window:
-        share = 100 * status.context_tokens / status.context_window
-        style = "error" if share >= 90 else "warn" if share >= 70 else "status"
-        parts.append((style, f"{share:.0f}% of {amount(status.context_window)}"))
-    if status.input or status.output:
-        text = f"{amount(status.input)} in, {amount(status.output)} out"
-        if status.cache_share:
-            text += f", {100 * status.cache_share:.0f}% cached"
-        parts.append(("status", text))
-    if status.cost or not status.cost_known:
-        parts.append(("status", f"{'' if status.cost_known else 'at least '}${status.cost:.3f}"))
-    if status.jail:
-        parts.append(("accent", "jail"))
-    if status.approvals:
-        parts.append(("status", status.approvals))
-    if status.queued:
-        parts.append(("status", f"{status.queued} queued"))
-    return parts
+    return "status", status.model + (f" {status.reasoning}" if thinks else "")
+
+
+def _context(status: Status) -> Span:
+    if not status.context_tokens or not status.context_window:
+        return "status", ""
+    share = 100 * status.context_tokens / status.context_window
+    style = "error" if share >= 90 else "warn" if share >= 70 else "status"
+    return style, f"{share:.0f}% of {amount(status.context_window)}"
+
+
+def _tokens(status: Status) -> Span:
+    if not status.input and not status.output:
+        return "status", ""
+    return "status", f"{amount(status.input)} in, {amount(status.output)} out"
+
+
+def _cache(status: Status) -> Span:
+    return "status", f"{100 * status.cache_share:.0f}% cached" if status.cache_share else ""
+
+
+def _cost(status: Status) -> Span:
+    if not status.cost and status.cost_known:
+        return "status", ""
+    return "status", f"{'' if status.cost_known else 'at least '}${status.cost:.3f}"
+
+
+def _approvals(status: Status) -> Span:
+    style = "warn" if status.approvals == NEVER_ASKS else "status"
+    return style, f"approvals {status.approvals}" if status.approvals else ""
+
+
+PARTS: dict[str, Callable[[Status], Span]] = {
+    "provider": lambda status: ("status", status.provider),
+    "model": _model,
+    "context": _context,
+    "tokens": _tokens,
+    "cache": _cache,
+    "cost": _cost,
+    "jail": lambda status: ("accent", "jail" if status.jail else ""),
+    "approvals": _approvals,
+    "queue": lambda status: ("status", f"{status.queued} queued" if status.queued else ""),
+    "session": lambda status: ("status", status.session),
+    "cwd": lambda status: ("status", folder(status.cwd)),
+    "branch": lambda status: ("status", f"({status.branch})" if status.branch else ""),
+}
+"""What can stand in the line, by the name that a person uses for it."""
 
 
 def working_line(what: str, seconds: float, width: int) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
 
 from zot.core import events
@@ -20,6 +20,7 @@ from zot.tui.blocks import (
 )
 from zot.tui.cells import EMPTY, Line
 from zot.tui.markdown import MarkdownBlock
+from zot.tui.pictures import InlineImage, image_size
 
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
 
@@ -27,8 +28,12 @@ _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "
 class View:
     """What was said and done, in order. Blocks leave it when they are settled and written."""
 
-    def __init__(self, *, spoken: bool = False) -> None:
+    def __init__(
+        self, *, spoken: bool = False, pictured: Callable[[Image], InlineImage] | None = None
+    ) -> None:
+        """`pictured` makes a picture of an image, on terminals that show such."""
         self._spoken = spoken
+        self._pictured = pictured
         self.record: list[LiveBlock] = []
         """Everything, for the pager; its texts are those of the session."""
         self._open: deque[LiveBlock] = deque()
@@ -82,8 +87,16 @@ class View:
         self._open.append(block)
         self.record.append(block)
 
+    def add_user(self, message: Message) -> None:
+        self.add(UserBlock(shown_text(message), self._pictures(message.content)))
+
     def note(self, text: str, level: Level = "info") -> None:
         self.add(NoteBlock(text, level))
+
+    def _pictures(self, content: Sequence[object]) -> list[InlineImage]:
+        if self._pictured is None:
+            return []
+        return [self._pictured(part) for part in content if isinstance(part, Image)]
 
     # --- events ------------------------------------------------------------------------------
 
@@ -101,7 +114,7 @@ class View:
                     tool.add_output(text)
             case events.UserMessage(message):
                 self._end_texts()
-                self.add(UserBlock(shown_text(message)))
+                self.add_user(message)
             case events.ToolCallStart(id, name):
                 self._end_texts()
                 self._tool(id, name)
@@ -211,6 +224,7 @@ class View:
         tool.exit_code = code if isinstance(code, int) else None
         if isinstance(diff, str) and not result.is_error:
             tool.diff, tool.diff_line = diff, int(details.get("first_changed_line") or 0)
+        tool.pictures = self._pictures(result.content)
         texts = [
             part.text if isinstance(part, Text) else image_line(part) for part in result.content
         ]
@@ -241,12 +255,17 @@ class View:
 
 
 def image_line(image: Image) -> str:
-    return f"[{image.mime_type}, {len(image.data) / 1000:.0f} kB]"
+    size = image_size(image.data)
+    what = f" {size[0]}x{size[1]}" if size else ""
+    return f"[image{what}, {image.mime_type}, {len(image.data) / 1000:.0f} kB]"
 
 
 def shown_text(message: Message) -> str:
-    parts = [part.text if isinstance(part, Text) else "[image]" for part in message.content]
-    return "\n".join(parts)
+    """What a person said; an image that has no chip in the text gets a line."""
+    text = "\n".join(part.text for part in message.content if isinstance(part, Text))
+    images = [part for part in message.content if isinstance(part, Image)]
+    lines = [image_line(image) for image in images[text.count("[image ") :]]
+    return "\n".join([text, *lines] if text else lines)
 
 
 def replay(view: View, messages: tuple[Message, ...]) -> None:
@@ -254,7 +273,7 @@ def replay(view: View, messages: tuple[Message, ...]) -> None:
     calls: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "user":
-            view.add(UserBlock(shown_text(message)))
+            view.add_user(message)
             continue
         for part in message.content:
             match part:

@@ -114,6 +114,7 @@ COMMANDS = {
         SlashCommand("unjail", "let them out", work.unjail, stops=True),
         SlashCommand("reload-ext", "start extensions anew", work.reload_ext, stops=True),
         SlashCommand("settings", "see and change what is set", work.settings),
+        SlashCommand("statusline", "what the last line says", work.statusline, "[PARTS]"),
         SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
         SlashCommand("clear", "empty the conversation", clear, stops=True),
         SlashCommand("exit", "leave", exit_),

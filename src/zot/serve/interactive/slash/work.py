@@ -14,7 +14,14 @@ from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, Text
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.slash.sessions import ask_text
-from zot.serve.interactive.status import amount
+from zot.serve.interactive.status import (
+    DEFAULT_PARTS,
+    OFF,
+    PARTS,
+    RIGHT,
+    amount,
+    checked_parts,
+)
 from zot.settings import config
 from zot.settings.flags import Options
 from zot.settings.table import SETTINGS, from_text
@@ -270,6 +277,29 @@ def settings(app: App, args: str) -> None:
         )
 
     app.choose("Settings", items, pick)
+
+
+def statusline(app: App, args: str) -> None:
+    """What the status line says; it counts at once, and is kept."""
+    home = app.around.home
+
+    def keep(text: str) -> None:
+        words = tuple(text.replace(",", " ").split())
+        parts = checked_parts(words) if words else DEFAULT_PARTS
+
+        def edit(values: dict[str, object]) -> None:
+            values.pop("status_line", None)
+            if words:
+                values["status_line"] = list(words)
+
+        config.change(config.user_path(home), edit)
+        app.use_status_parts(parts)
+
+    if args:
+        keep(args)
+        return
+    names = f"{', '.join(PARTS)}; {RIGHT}: what follows stands on the right; {OFF}: no such line"
+    ask_text(app, "Status line:", " ".join(app.status_parts) or OFF, keep, names)
 
 
 def _value(value: object) -> str:

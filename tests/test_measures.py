@@ -10,11 +10,11 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
-    "files above 600 lines": 1,
+    "files above 600 lines": 2,
     "functions of 60 lines or more": 4,
-    "imports inside functions": 123,
-    "class names in two modules": 6,
-    "locals called found, each or given": 26,
+    "imports inside functions": 130,
+    "class names in two modules": 4,
+    "locals called found, each or given": 20,
     "import cycles": 0,
 }
 

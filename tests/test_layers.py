@@ -154,6 +154,13 @@ def loaded_later(body: list[ast.stmt]) -> dict[str, str]:
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("Later"), [ast.Constant(module)])):
                 modules[name] = str(module)
+            case ast.Assign([ast.Tuple(targets)], ast.Call(ast.Name("later"), [room, *names])):
+                for target, name in zip(targets, names, strict=True):
+                    modules[ast.unparse(target)] = (
+                        f"{ast.literal_eval(room)}.{ast.literal_eval(name)}"
+                    )
+            case _:
+                assert "ater(" not in ast.unparse(node), "written so that this test cannot read it"
     return modules
 
 

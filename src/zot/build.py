@@ -15,7 +15,7 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
-from zot.later import Later
+from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
@@ -49,11 +49,8 @@ if TYPE_CHECKING:
     from zot.sessions import open as session_open
 else:
     ledger = Later("zot.ledger")
-    durable = Later("zot.runtime.durable")
-    spend = Later("zot.runtime.spend")
-    session_files = Later("zot.sessions.files")
-    kept = Later("zot.sessions.kept")
-    session_open = Later("zot.sessions.open")
+    durable, spend = later("zot.runtime", "durable", "spend")
+    session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 
 def build_runtime(

@@ -1,11 +1,11 @@
 """Modules that are loaded when they are first used, because the first answer does not need them.
 
     if TYPE_CHECKING:
-        from zot.tools import restore
+        from zot.tools import output, restore
     else:
-        restore = Later("zot.tools.restore")
+        output, restore = later("zot.tools", "output", "restore")
 
-Type checkers and readers see an import at the top; a test compares the two names.
+Type checkers and readers see an import at the top; a test compares the two.
 """
 
 import sys
@@ -21,3 +21,7 @@ class Later:
     def __getattr__(self, attribute: str) -> Any:
         __import__(self._name)  # also waits for a thread that is loading it
         return getattr(sys.modules[self._name], attribute)
+
+
+def later(room: str, *names: str) -> list[Later]:
+    return [Later(f"{room}.{name}") for name in names]

@@ -16,7 +16,7 @@ from zot import __version__
 from zot.bugs import complain
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN, Surroundings, of_process
-from zot.later import Later
+from zot.later import Later, later
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
 
@@ -33,16 +33,11 @@ if TYPE_CHECKING:
     from zot.testing import record
     from zot.wire import standard
 else:
-    help = Later("zot.cli.help")
-    models = Later("zot.cli.models")
-    resume = Later("zot.cli.resume")
-    pi_export = Later("zot.pi.export")
-    pi_flags = Later("zot.pi.flags")
-    pi_models = Later("zot.pi.models")
-    pi_once = Later("zot.pi.once")
-    pi_rpc = Later("zot.pi.rpc")
-    once = Later("zot.serve.once")
-    rpc = Later("zot.serve.rpc")
+    help, models, resume = later("zot.cli", "help", "models", "resume")
+    pi_export, pi_flags, pi_models, pi_once, pi_rpc = later(
+        "zot.pi", "export", "flags", "models", "once", "rpc"
+    )
+    once, rpc = later("zot.serve", "once", "rpc")
     start = Later("zot.serve.interactive.start")
     plans = Later("zot.settings.plan")
     record = Later("zot.testing.record")

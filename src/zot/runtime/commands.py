@@ -5,14 +5,21 @@ side.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
+from zot.later import Later
 from zot.provider.models import Models
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
+
+if TYPE_CHECKING:
+    from zot.core import aside
+else:
+    aside = Later("zot.core.aside")
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -41,11 +48,11 @@ class CommandedRuns(Workplace):
         """
         if not question.strip():
             raise CommandError("there is no question")
-        from zot.core.aside import ask_aside  # few ask one
-
         provider = self.models.connect(self.agent.model)  # its own connection
         try:
-            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+            answer, usage = aside.ask_aside(
+                self.agent, provider, question, show, cancel or Cancel()
+            )
         finally:
             provider.close()
         with self._lock:

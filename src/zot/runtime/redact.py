@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,8 +24,14 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
+from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
+
+if TYPE_CHECKING:
+    from zot.provider.auth import store
+else:
+    store = Later("zot.provider.auth.store")
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
@@ -69,11 +76,9 @@ class Redactor:
             return set()
         if changed != self._changed:
             # Deferred, and only again when it changed: a token may be renewed while we run.
-            from zot.provider.auth.store import AuthFile
-
             self._changed = changed
             try:
-                self._stored = _texts(AuthFile(self._home).all().values())
+                self._stored = _texts(store.AuthFile(self._home).all().values())
             except AuthError:
                 self._stored = set()
         return self._stored

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.later import Later
+from zot.later import later
 from zot.provider import catalog
 from zot.provider.providers import ProviderInfo, env_key, env_secret_names, find_provider
 from zot.provider.types import Model
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from zot.provider.auth import resolve, store
     from zot.settings import config, models
 else:
-    resolve = Later("zot.provider.auth.resolve")
-    store = Later("zot.provider.auth.store")
-    config = Later("zot.settings.config")
-    models = Later("zot.settings.models")
+    resolve, store = later("zot.provider.auth", "resolve", "store")
+    config, models = later("zot.settings", "config", "models")
 
 
 class Choice(Struct, frozen=True):

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
-from zot.later import Later
+from zot.later import later
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
     from zot.tools import background, hide, jail, place, process
 else:
-    background = Later("zot.tools.background")
-    hide = Later("zot.tools.hide")
-    jail = Later("zot.tools.jail")
-    place = Later("zot.tools.place")
-    process = Later("zot.tools.process")
+    background, hide, jail, place, process = later(
+        "zot.tools", "background", "hide", "jail", "place", "process"
+    )
 
 # --- what the model is told: description, properties, required properties --------------------
 

@@ -12,7 +12,7 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.home import Surroundings
-from zot.later import Later
+from zot.later import later
 from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from zot.tools import output, restore, shell
     from zot.tools.jail import Jail
 else:
-    output = Later("zot.tools.output")
-    restore = Later("zot.tools.restore")
-    shell = Later("zot.tools.shell")
+    output, restore, shell = later("zot.tools", "output", "restore", "shell")
 
 SHORT = 2_000
 """Characters; a text of less is never too long."""

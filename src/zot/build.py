@@ -114,7 +114,7 @@ def build_runtime(
     hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
     # Last: a person is not asked about a call that another guard refuses.
     hooks = hooks if approval is None else (*hooks, approval)
-    agent = _agent(plan, models, redactor, hooks, skills, keep=keep)
+    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=keep)
     parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
@@ -149,6 +149,7 @@ def _agent(
     redactor: Redactor,
     hooks: tuple[Hook, ...],
     skills: list[Skill],
+    servers: McpServers,
     *,
     keep: bool,
 ) -> Agent:
@@ -159,7 +160,7 @@ def _agent(
         model=setup.model,
         session=plan.session or first_session(setup, keep=keep),
         hooks=hooks,
-        system=lambda: redactor.text(prompt_for(setup, skills)),
+        system=lambda: redactor.text(prompt_for(setup, skills, servers.instructions())),
         settings=agent_settings(setup, models),
         wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
     )
@@ -507,7 +508,7 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     )
 
 
-def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
+def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") -> str:
     options = setup.options
     return system_prompt(
         cwd=setup.cwd,
@@ -516,6 +517,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = ()) -> str:
         appended=options.append_system_prompt,
         context_files=options.context_files is not False,
         skills=manifest(skills) if _offers_skills(options) else "",
+        servers=servers,
     )
 
 

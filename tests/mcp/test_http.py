@@ -106,7 +106,7 @@ def test_only_https_or_this_machine(tmp_path):
 
 
 def test_a_token_from_a_variable_is_sent_and_a_missing_one_asks_for_a_login(tmp_path):
-    with http_server(token="t-secret-12345") as (url, mcp):
+    with http_server(tokens=["t-secret-12345"]) as (url, mcp):
         with alone(tmp_path, entry={"url": url}) as test:
             with pytest.raises(McpError, match="zot mcp login test"):
                 test.server.connection(Cancel())

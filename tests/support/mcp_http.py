@@ -48,8 +48,9 @@ class Handler(BaseHTTPRequestHandler):
         mcp.requests.append((method, {k.lower(): v for k, v in self.headers.items()}, message))
         if mcp.refuse:
             self.answer(mcp.refuse, b"<html>no</html>", "text/html")
-        elif mcp.options.get("token") and not self.is_known():
-            self.answer(401, b"", "text/plain", {"WWW-Authenticate": "Bearer"})
+        elif not self.is_known():
+            challenge = mcp.options.get("challenge", "Bearer")
+            self.answer(401, b"", "text/plain", {"WWW-Authenticate": challenge})
         elif method == "subscriptions/listen":
             self.stream(message["id"])
         elif mcp.lost and self.headers.get("mcp-session-id"):
@@ -62,7 +63,9 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(message, method)
 
     def is_known(self) -> bool:
-        return self.headers.get("authorization") == f"Bearer {self.server.mcp.options['token']}"
+        tokens = self.server.mcp.options.get("tokens")
+        bearer = self.headers.get("authorization", "").removeprefix("Bearer ")
+        return tokens is None or bearer in tokens
 
     def reply(self, message: dict, method: str) -> None:
         mcp = self.server.mcp

@@ -131,9 +131,14 @@ class Server:
                 "protocolVersion": version,
                 "capabilities": capabilities,
                 "serverInfo": info,
-                "instructions": "be kind",
+                "instructions": self.instructions(),
             }
         }
+
+    def instructions(self) -> str:
+        """Given as a word, or in a file that a test changes."""
+        path = self.options.get("instructions_file")
+        return Path(path).read_text() if path else self.options.get("instructions", "be kind")
 
     def listed(self, method: str, params: dict) -> dict:
         if method == "tools/list":

@@ -78,10 +78,26 @@ class OAuthServer:
         assert urlsplit(back).hostname in ("127.0.0.1", "localhost"), back
         code = secrets.token_hex(8)
         self.codes[code] = query
-        answer = {"code": code}
+        answer = {"code": code, **self.also_answered()}
         if "state" in query:
             answer["state"] = query["state"]
         return back + ("&" if "?" in back else "?") + urlencode(answer)
+
+    def also_answered(self) -> dict[str, str]:
+        """What the browser brings back besides."""
+        return {}
+
+    def described(self, path: str) -> dict[str, object] | None:
+        """What stands below `/.well-known/`."""
+        return None
+
+    def registered(self, fields: dict[str, str]) -> dict[str, object]:
+        return {}
+
+    def posted(self, path: str, fields: dict[str, str]) -> tuple[int, dict[str, object]]:
+        if path == "/device":
+            return 200, self.device()
+        return (201, self.registered(fields)) if path == "/register" else self.token(fields)
 
     def token(self, fields: dict[str, str]) -> tuple[int, dict[str, object]]:
         match fields.get("grant_type"):
@@ -169,20 +185,20 @@ def _handler(oauth: OAuthServer) -> type[BaseHTTPRequestHandler]:
             elif parts.path.endswith("/models"):
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 self._json(*oauth.models(headers))
+            elif (described := oauth.described(parts.path)) is not None:
+                self._json(200, described)
             else:
                 self._json(404, {})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"])).decode()
             oauth.bodies.append(body)
+            is_json = self.headers["content-type"] == "application/json"
+            fields = json.loads(body) if is_json else {k: v[0] for k, v in parse_qs(body).items()}
             if oauth.fail_with:
                 self._send(*oauth.fail_with)
-            elif self.path == "/device":
-                self._json(200, oauth.device())
-            elif self.headers["content-type"] == "application/json":
-                self._json(*oauth.token(json.loads(body)))
             else:
-                self._json(*oauth.token({k: v[0] for k, v in parse_qs(body).items()}))
+                self._json(*oauth.posted(self.path, fields))
 
         def _json(self, status: int, value: object) -> None:
             self._send(status, json.dumps(value).encode())

@@ -25,6 +25,31 @@ from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.provider.types import Message, Stop, Text, ToolCall, Usage
 from zot.sessions.rows import rfc3339
 
+CompactionEvent = events.CompactStart | events.CompactDone | events.CompactFailed
+NoticeEvent = (
+    events.Retrying
+    | events.FellBack
+    | events.RunResumed
+    | events.RunHeld
+    | events.ExtensionNotify
+    | events.ExtensionDisplay
+)
+UnsaidEvent = (
+    events.TurnStart
+    | events.ToolStarted  # a guard may still ask; see ToolAllowed
+    | events.RunSuspended
+    | events.ToolCallArgs
+    | events.ToolCallEnd
+    | events.AssistantMessage
+    | events.QueueUpdate
+    | events.ApprovalRequest
+    | events.ApprovalResolved
+    | events.ExtensionPanel
+    | events.ExtensionAsk
+    | events.ServerChanged
+)
+"""What clients are not told; what is a question is asked by the door (questions.py)."""
+
 PROGRESS_PAUSE = 0.1
 """Seconds between two updates about a running tool."""
 MAX_TITLE = 80
@@ -111,39 +136,13 @@ class UpdateEncoder:
         return []
 
     def _encode_rest(
-        self,
-        event: events.TurnStart
-        | events.ToolStarted
-        | events.RunResumed
-        | events.RunHeld
-        | events.RunSuspended
-        | events.ToolCallArgs
-        | events.ToolCallEnd
-        | events.AssistantMessage
-        | events.CompactStart
-        | events.CompactDone
-        | events.CompactFailed
-        | events.Retrying
-        | events.FellBack
-        | events.QueueUpdate
-        | events.ApprovalRequest
-        | events.ApprovalResolved
-        | events.ExtensionNotify
-        | events.ExtensionDisplay
-        | events.ExtensionPanel
-        | events.ExtensionAsk
-        | events.ServerChanged,
+        self, event: CompactionEvent | NoticeEvent | UnsaidEvent
     ) -> list[SessionUpdate]:
+        if isinstance(event, UnsaidEvent):
+            return []
+        if isinstance(event, CompactionEvent):
+            return self._compaction_shown(event)
         match event:
-            case events.CompactStart():
-                self._compaction = new_id()
-                return self._compacting("in_progress")
-            case events.CompactDone():
-                return self._compacted(event)
-            case events.CompactFailed(_, error, aborted):
-                shown = self._compacting("cancelled" if aborted else "failed", error=error)
-                self._compaction = ""
-                return shown
             case events.Retrying(attempt, most, delay, reason):
                 title = f"Trying again in {delay:.0f} s ({attempt} of {most})"
                 return self._notice("warning", title, reason)
@@ -157,21 +156,20 @@ class UpdateEncoder:
                 return self._notify(extension, level, message)
             case events.ExtensionDisplay(_, text):
                 return [AgentChunk(TextContent(text), new_id())] if text else []
-            case (
-                events.TurnStart()
-                | events.ToolStarted()  # a guard may still ask; see ToolAllowed
-                | events.RunSuspended()
-                | events.ToolCallArgs()
-                | events.ToolCallEnd()
-                | events.AssistantMessage()
-                | events.QueueUpdate()
-                | events.ApprovalRequest()
-                | events.ApprovalResolved()
-                | events.ExtensionPanel()
-                | events.ExtensionAsk()
-                | events.ServerChanged()
-            ):
-                return []  # what is a question is asked by the door: see questions.py
+            case _:
+                assert_never(event)
+
+    def _compaction_shown(self, event: CompactionEvent) -> list[SessionUpdate]:
+        match event:
+            case events.CompactStart():
+                self._compaction = new_id()
+                return self._compacting("in_progress")
+            case events.CompactDone():
+                return self._compacted(event)
+            case events.CompactFailed(_, error, aborted):
+                shown = self._compacting("cancelled" if aborted else "failed", error=error)
+                self._compaction = ""
+                return shown
             case _:
                 assert_never(event)
 

@@ -8,6 +8,7 @@ import argparse
 import sys
 import webbrowser
 from collections.abc import Iterable, Sequence
+from textwrap import indent
 
 import msgspec
 
@@ -168,13 +169,16 @@ def _test(arguments: argparse.Namespace) -> int:
         _say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
     if listed.has_resources:
         _say("  has resources")
+    if listed.instructions:
+        note = " (changed, and off until you agree)" if seen.instructions_changed else ""
+        _say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
     return 0
 
 
 def _trust(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
     _check_directory(servers, arguments)
-    before = [tool.name for tool in servers.find(arguments.name).changed()]
+    before = servers.find(arguments.name).state.changed
     server = servers.trust(arguments.name, hints=arguments.hints)
     _say(f"trusted: {server.name}: {server.config.shown}")
     if before:

@@ -32,6 +32,7 @@ class Examined(Struct, frozen=True):
     version: str
     seconds: float
     changed: tuple[McpToolInfo, ...]
+    instructions_changed: bool = False
 
 
 class ConfiguredServers:
@@ -88,7 +89,9 @@ class ConfiguredServers:
                 raise McpError(f"the MCP server {name!r} cannot be used: {server.error}")
             seconds = time.monotonic() - began
             changed = tuple(server.changed())
-            return Examined(server.listed, connection.version, seconds, changed)
+            return Examined(
+                server.listed, connection.version, seconds, changed, server.instructions_changed
+            )
         finally:
             server.close()
 

@@ -19,20 +19,15 @@ from zot.errors import Cancelled, ConfigError, McpError, ProviderError
 from zot.jsonrpc import (
     RpcAnswer,
     RpcFault,
-    RpcGarbage,
-    RpcNotification,
-    RpcRequest,
-    fault_line,
     notification_line,
     read_message,
     request_line,
-    result_line,
 )
 from zot.mcp.config import ServerConfig
 from zot.mcp.connection import header_value
 from zot.mcp.events import EventReader, ServerEvent
 from zot.mcp.link import (
-    PROGRESS,
+    Incoming,
     LinkHandler,
     LinkRequest,
     McpFault,
@@ -41,7 +36,6 @@ from zot.mcp.link import (
     McpSessionLost,
     McpTimeout,
     Patience,
-    progress_token,
     result_of,
 )
 from zot.mcp.protocol import MODERN
@@ -98,7 +92,7 @@ class HttpLink:
         self._own_headers = {name.lower(): value for name, value in config.headers.items()}
         self._name = config.name
         self._log = log
-        self._handler = handler
+        self._incoming = Incoming(handler, lambda body: self._post_quietly(body, ""))
         self._auth = auth
         self._ids = count(1)
         self._session = ""
@@ -277,24 +271,20 @@ class HttpLink:
         """The result, if this is the answer; anything else is handed on."""
         if len(data) > MAX_BODY:
             raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
-        match read_message(data):
-            case RpcAnswer() as answer:
-                return result_of(answer) if answer.id in (id, str(id), None) else None
-            case RpcNotification(method, params) as notification:
-                if method == PROGRESS and ask.token and progress_token(params) == ask.token:
-                    ask.patience.extend()
-                    ask.progress(params)
-                else:
-                    self._handler.notified(notification)
-            case RpcRequest() as request:
-                self._handler.asked(request, lambda reply: self._reply(request, reply))
-            case RpcGarbage(fault):
-                raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
-        return None
+        answers: list[RpcAnswer] = []
 
-    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
-        make = fault_line if isinstance(answer, RpcFault) else result_line
-        self._post_quietly(make(request.id, answer), "")
+        def progressed(params: Raw) -> None:
+            ask.patience.extend()
+            ask.progress(params)
+
+        fault = self._incoming.take(
+            data, answers.append, lambda token: progressed if token and token == ask.token else None
+        )
+        if fault is not None:
+            raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
+        if answers and answers[0].id in (id, str(id), None):
+            return result_of(answers[0])
+        return None
 
     # --- in the background -------------------------------------------------------------------
 

@@ -18,7 +18,16 @@ from msgspec import Raw, Struct
 
 from zot.cancel import Cancel
 from zot.errors import McpError
-from zot.jsonrpc import RpcAnswer, RpcFault, RpcNotification, RpcRequest
+from zot.jsonrpc import (
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcNotification,
+    RpcRequest,
+    fault_line,
+    read_message,
+    result_line,
+)
 from zot.provider.types import Json
 
 PROGRESS = "notifications/progress"
@@ -132,6 +141,42 @@ class Link(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Incoming:
+    """Takes the messages of a server: answers and progress go to whoever waits for them, the rest
+    to the handler."""
+
+    def __init__(self, handler: LinkHandler, send: Callable[[bytes], object]) -> None:
+        """`send` carries the answer to a request of the server's."""
+        self._handler = handler
+        self._send = send
+
+    def take(
+        self,
+        data: bytes,
+        settle: Callable[[RpcAnswer], object],
+        progress: Callable[[str], Callable[[Raw], None] | None],
+    ) -> RpcFault | None:
+        """`progress` gives who waits for that of a token. What is wrong with the message."""
+        match read_message(data):
+            case RpcAnswer() as answer:
+                settle(answer)
+            case RpcNotification(method, params) as notification:
+                hear = progress(progress_token(params)) if method == PROGRESS else None
+                if hear is not None:
+                    hear(params)
+                else:
+                    self._handler.notified(notification)
+            case RpcRequest() as request:
+                self._handler.asked(request, lambda answer: self._reply(request, answer))
+            case RpcGarbage(fault):
+                return fault
+        return None
+
+    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
+        make = fault_line if isinstance(answer, RpcFault) else result_line
+        self._send(make(request.id, answer))
 
 
 class Replies:

@@ -211,14 +211,16 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
         )
     oauth.check_url(metadata.registration_endpoint)
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
-    wanted = next(m for m in ("none", "client_secret_basic", "client_secret_post") if m in methods)
+    known = [way for way in ("none", "client_secret_basic", "client_secret_post") if way in methods]
+    if not known:
+        raise AuthError(f"the authorization server knows only logins that zot does not: {methods}")
     asked = {
         "client_name": "zot",
         "application_type": "native",
         "redirect_uris": [redirect],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": wanted,
+        "token_endpoint_auth_method": known[0],
     }
     answer = post(metadata.registration_endpoint, asked, "json")
     if answer.status >= 400 or not isinstance(answer.fields.get("client_id"), str):

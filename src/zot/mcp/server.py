@@ -21,7 +21,7 @@ from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
-from zot.mcp.store import ServerStore, changed_tools
+from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0
 """How long a failed start is the answer to whoever asks next."""
+INSTRUCTIONS = "(instructions)"
+"""Among the names of what changed; no tool is called so."""
 REFRESH_PAUSE = 1.0
 """Between two looks at a server's lists, however often it says that they changed."""
 
@@ -114,6 +116,8 @@ class McpServer:
         else:
             word = ("login" if self._needs_login else "failed") if self.error else "idle"
         changed = tuple(tool.name for tool in self.changed())
+        if self.instructions_changed:
+            changed = (*changed, INSTRUCTIONS)
         return ServerState(
             self.name,
             word,  # type: ignore[arg-type]  # the words of the branches above
@@ -136,6 +140,22 @@ class McpServer:
             return []
         return changed_tools(self._agreed, self._wanted(self.listed))
 
+    @property
+    def instructions(self) -> str:
+        """What it says about itself, for the model: only of a server that the user believes, and
+        only what was agreed to."""
+        listed = self.listed
+        may = listed is not None and self.may_start and self.believed
+        return listed.instructions if listed and may and not self.instructions_changed else ""
+
+    @property
+    def instructions_changed(self) -> bool:
+        """Whether it has others than the user agreed to; those of a server that is not believed
+        are not used, and do not count."""
+        if self.listed is None or not self._agreed.seen or not self.believed:
+            return False
+        return instructions_face(self.listed) not in ("", self._agreed.instructions)
+
     def _wanted(self, listed: ServerLists) -> list[McpToolInfo]:
         names = self.config.tools
         return [tool for tool in listed.tools if names is None or tool.name in names]
@@ -152,7 +172,7 @@ class McpServer:
         """The user agrees to its tools as they are now."""
         listed = self.listed
         if listed is not None:
-            self._parts.store.accept_tools(self.fingerprint, self.name, listed.tools)
+            self._parts.store.accept(self.fingerprint, self.name, listed)
             self._agreed = self._parts.store.agreed(self.fingerprint)
             self._parts.told(self)
 
@@ -311,7 +331,7 @@ class McpServer:
             LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
             # The user added it, or agreed to its start: what it is at first sight is what counts.
-            store.accept_tools(self.fingerprint, self.name, listed.tools)
+            store.accept(self.fingerprint, self.name, listed)
             self._agreed = store.agreed(self.fingerprint)
         if listed != self.listed:
             store.keep_listed(self.fingerprint, listed)

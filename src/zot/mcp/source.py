@@ -103,6 +103,10 @@ class McpServers:
         if servers is not None:
             servers.close()
 
+    def instructions(self) -> str:
+        """For the system prompt; see McpServerSet."""
+        return "" if self._set is None else self._set.instructions()
+
     # --- ServerSource, approval --------------------------------------------------------------
 
     def servers(self) -> Sequence[ServerState]:

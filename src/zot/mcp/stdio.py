@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -17,30 +17,10 @@ from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.shell import Program
 from zot.errors import Cancelled, McpError
-from zot.jsonrpc import (
-    OpenRequests,
-    RpcAnswer,
-    RpcFault,
-    RpcGarbage,
-    RpcNotification,
-    RpcRequest,
-    fault_line,
-    notification_line,
-    read_message,
-    request_line,
-    result_line,
-)
+from zot.jsonrpc import OpenRequests, RpcAnswer, RpcFault, notification_line, request_line
 from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
-from zot.mcp.link import (
-    PROGRESS,
-    LinkHandler,
-    LinkRequest,
-    McpTimeout,
-    Replies,
-    gone,
-    progress_token,
-)
+from zot.mcp.link import Incoming, LinkHandler, LinkRequest, McpTimeout, Replies, gone
 from zot.provider.types import Json
 from zot.text import printable
 
@@ -98,7 +78,7 @@ class StdioLink:
         log: LogFile,
         handler: LinkHandler,
     ) -> None:
-        self._handler = handler
+        self._incoming = Incoming(handler, lambda line: self._peer.send_line(line))
         self._log = log
         self._open = OpenRequests()
         self._lock = threading.Lock()
@@ -188,25 +168,14 @@ class StdioLink:
         if isinstance(line, LineTooLong):
             self._drop_long(line)
             return False
-        match read_message(line):
-            case RpcAnswer() as answer:
-                self._open.settle(answer)
-            case RpcNotification(method, params) as notification:
-                replies = self._by_token.get(progress_token(params)) if method == PROGRESS else None
-                if replies is not None:
-                    replies.put(params)
-                else:
-                    self._handler.notified(notification)
-            case RpcRequest() as request:
-                self._handler.asked(request, lambda answer: self._reply(request, answer))
-            case RpcGarbage(fault):
-                self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
-                return False
-        return True
+        fault = self._incoming.take(line, self._open.settle, self._progress_of)
+        if fault is not None:
+            self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
+        return fault is None
 
-    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
-        make = fault_line if isinstance(answer, RpcFault) else result_line
-        self._peer.send_line(make(request.id, answer))
+    def _progress_of(self, token: str) -> Callable[[Raw], None] | None:
+        replies = self._by_token.get(token)
+        return None if replies is None else replies.put
 
     def _drop_long(self, line: LineTooLong) -> None:
         """Nobody knows whose answer it was: whoever waits hears of it."""

@@ -6,6 +6,7 @@ A guard that is broken must not be an open door: a file that cannot be read agre
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -33,6 +34,8 @@ class Agreed(Struct, frozen=True, omit_defaults=True):
     """Its tools were agreed to once: what differs from them is off."""
     tools: dict[str, str] = {}
     """The face of each tool as it was when it was agreed to."""
+    instructions: str = ""
+    """Those of the server as they were then, as a hash; empty: there were none."""
 
 
 prepared(ServerLists, Agreed)
@@ -90,11 +93,13 @@ class ServerStore:
         hints = now.hints if hints is None else hints
         self._change(fingerprint, replace(now, name=name, start=True, hints=hints))
 
-    def accept_tools(self, fingerprint: str, name: str, tools: Sequence[McpToolInfo]) -> None:
-        """From now on these are the tools that were agreed to."""
-        faces = {tool.name: tool.face for tool in tools}
+    def accept(self, fingerprint: str, name: str, listed: ServerLists) -> None:
+        """From now on this is what was agreed to."""
+        faces = {tool.name: tool.face for tool in listed.tools}
+        face = instructions_face(listed)
         now = self.agreed(fingerprint)
-        self._change(fingerprint, replace(now, name=name, seen=True, tools=faces))
+        agreed = replace(now, name=name, seen=True, tools=faces, instructions=face)
+        self._change(fingerprint, agreed)
 
     def _read(self) -> dict[str, Agreed]:
         try:
@@ -116,6 +121,12 @@ class ServerStore:
                 write_atomic(self._trust, data + b"\n")
         except OSError as error:
             raise ConfigError(f"cannot write {self._trust!r}: {error.strerror or error}") from error
+
+
+def instructions_face(listed: ServerLists) -> str:
+    """Another one for other instructions."""
+    text = listed.instructions
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if text else ""
 
 
 def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:

@@ -24,13 +24,14 @@ def system_prompt(
     appended: Sequence[str] = (),
     context_files: bool = True,
     skills: str = "",
+    servers: str = "",
 ) -> str:
-    """The prompt for a conversation that starts now."""
+    """The prompt for a conversation that starts now. `servers`: what MCP servers say."""
     base = replacement if replacement is not None else _own_prompt(home)
     parts = [base, *(text for text in appended if text.strip())]
     if context_files:
         parts += context_blocks(context_paths(cwd, home))
-    parts.append(skills)
+    parts += [skills, servers]
     today = time.strftime("%Y-%m-%d")
     parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
     prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"

@@ -12,8 +12,8 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 2,
     "functions of 60 lines or more": 4,
-    "imports inside functions": 130,
-    "class names in two modules": 4,
+    "imports inside functions": 115,
+    "class names in two modules": 5,
     "locals called found, each or given": 20,
     "import cycles": 0,
 }

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
@@ -53,82 +54,80 @@ else:
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 
-def build_runtime(
+class Additions(Struct, frozen=True, kw_only=True):
+    """What a door adds to the plan."""
+
+    sessions: Callable[[], Sessions] | None = None
+    """None: zot's own files."""
+    keep: bool = False
+    """Write a session also where no flag asked for it."""
+    approval: Approval | None = None
+    warn: Callable[[str], None] | None = None
+    """Hears what is wrong with extensions, which start with the first prompt or with
+    `runtime.start()`."""
+    tools: Sequence[Tool] = ()
+    """An embedder's own, which come first: such a tool replaces the built-in one of its name."""
+    hooks: Sequence[Hook] = ()
+    owns_process: bool = False
+    """Secrets may be wiped from what the system shows of this process."""
+    check_extensions: bool = True
+    """An extension that was named must be there."""
+    mcp_servers: Mapping[str, Json] | None = None
+    """Entries as in a file of MCP servers, by name, beside those of the files."""
+    tasks: bool = False
+    """The model may open agents, where no setting says otherwise."""
+
+
+NOTHING = Additions()
+
+
+def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
+    """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
+    redactor = redactor_for(plan.setup)
+    supervisor = _supervisor(plan.setup, redactor, owns_process=added.owns_process)
+    common = Common(plan, added, supervisor)
+    return _build(plan, client, added, common, common.depth, redactor, is_first=True)
+
+
+def _build(
     plan: Plan,
     client: RuntimeClient,
+    added: Additions,
+    common: Common,
+    depth: int,
+    redactor: Redactor,
     *,
-    sessions: Callable[[], Sessions] | None = None,
-    keep: bool = False,
-    approval: Approval | None = None,
-    warn: Callable[[str], None] | None = None,
-    own_tools: Sequence[Tool] = (),
-    own_hooks: Sequence[Hook] = (),
-    owns_process: bool = False,
-    check_extensions: bool = True,
-    mcp_servers: Mapping[str, Json] | None = None,
-    tasks: bool = False,
-    common: Common | None = None,
-    depth: int | None = None,
+    is_first: bool,
 ) -> Runtime:
-    """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
-
-    `sessions` are zot's own files by default; `keep` writes one also where no flag asked for it.
-    `warn` hears what is wrong with extensions, which start with the first prompt or with
-    `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
-    tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
-    a file of MCP servers, by name, beside those of the files. `tasks`: the model may open agents,
-    where no setting says otherwise. `common` is there for an agent that another one opens, and
-    `depth`, the levels that it may open below it; without it the runtime is the first.
-    """
-    setup, tape = plan.setup, plan.tape
-    redactor = redactor_for(setup)
+    """One of the runtimes of a process; `depth`: the levels of agents that it may open."""
+    setup, tape, approval = plan.setup, plan.tape, added.approval
     models: Models = RedactingModels(AvailableModels(setup), redactor)
-    if tape is not None:
-        models = tape.models(models)
-    is_first = common is None
-    common = common or Common(
-        plan,
-        _supervisor(setup, redactor, owns_process=owns_process),
-        approval,
-        warn,
-        own_tools,
-        own_hooks,
-        check_extensions,
-        mcp_servers or {},
-        _task_depth(setup.options, tasks),
-    )
-    supervisor = common.supervisor
-    task = _tasks(setup.options, common, common.depth if depth is None else depth)
-    wanted = _extension_options(setup, supervisor, warn, own_tools)
-    if check_extensions:
+    models = models if tape is None else tape.models(models)
+    task = _tasks(setup.options, common, depth)
+    wanted = _extension_options(setup, common.supervisor, added)
+    if added.check_extensions:
         wanted.check()
     extensions = Extensions(wanted)
-    later = wanted.any() or _has_servers(setup, mcp_servers or {})
-    builtin = _builtin(plan, supervisor, own_tools, later, owns_helper=is_first)
-    servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
+    entries = added.mcp_servers or {}
+    later = wanted.any() or _has_servers(setup, entries)
+    builtin = _builtin(plan, common.supervisor, added.tools, later, owns_helper=is_first)
+    servers = McpServers(_mcp_options(setup, common.supervisor, builtin, entries))
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
+    hooks: tuple[Hook, ...] = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model))
     # Last: a person is not asked about a call that another guard refuses.
     hooks = hooks if approval is None else (*hooks, approval)
-    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=keep)
+    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
+    texts = _texts(setup, skills)
     parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(
-            GivenTools(own_tools),
-            builtin,
-            *task,
-            *_texts(setup, skills),
-            extensions,
-            servers,
-        ),
-        sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
+        sources=(GivenTools(added.tools), builtin, *task, *texts, extensions, servers),
+        sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
         shell=builtin,
         files=builtin,
         approval=approval,
@@ -188,59 +187,36 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
 class Common:
     """What the agents of one process share: the helper process, and how one more is made."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        supervisor: SharedSupervisor,
-        approval: Approval | None,
-        warn: Callable[[str], None] | None,
-        own_tools: Sequence[Tool],
-        own_hooks: Sequence[Hook],
-        check_extensions: bool,
-        mcp_servers: Mapping[str, Json],
-        depth: int,
-    ) -> None:
+    def __init__(self, plan: Plan, added: Additions, supervisor: SharedSupervisor) -> None:
         self._plan = plan
-        self._approval = approval
-        self._warn = warn
-        self._own_tools = own_tools
-        self._own_hooks = own_hooks
-        self._check_extensions = check_extensions
-        self._mcp_servers = mcp_servers
+        # The first one's sessions are not those of the others.
+        self._added = replace(added, sessions=None, keep=False)
         self.supervisor = supervisor
         self.agents = Agents(self._build)
-        self.depth = depth
+        self.depth = _task_depth(plan.setup.options, added.tasks)
         """Levels of agents that the model may open below the first one."""
 
     def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
-        own, names = self._own_tools, request.tools
+        own, names, first = self._added.tools, request.tools, self._added.approval
         if names is not None:
             own = [tool for tool in own if tool.name in names]
             kept = {tool.name for tool in own}
             request = replace(request, tools=tuple(name for name in names if name not in kept))
         plan = plan_for(self._plan, request)
         approval = None
-        if self._approval is not None:
+        if first is not None:
             asks = request.approve
             if asks is None:  # what the first one asks about is asked about here too
-                asks = self._approval.and_also(plan.setup.options.approve)
-            approval = self._approval.another(asks, client)
+                asks = first.and_also(plan.setup.options.approve)
+            approval = first.another(asks, client)
             if request.approve is None:  # what the person chose meanwhile counts here too
-                approval.mode = self._approval.mode
+                approval.mode = first.mode
         elif request.approve:
             approval = Approval(request.approve, client=client)
-        return build_runtime(
-            plan,
-            client,
-            approval=approval,
-            warn=self._warn,
-            own_tools=own,
-            own_hooks=self._own_hooks,
-            check_extensions=self._check_extensions,
-            mcp_servers=self._mcp_servers,
-            common=self,
-            depth=self.depth if request.depth is None else request.depth,
-        )
+        added = replace(self._added, tools=own, approval=approval)
+        depth = self.depth if request.depth is None else request.depth
+        redactor = redactor_for(plan.setup)
+        return _build(plan, client, added, self, depth, redactor, is_first=False)
 
 
 def plan_for(base: Plan, request: AgentRequest) -> Plan:
@@ -382,10 +358,7 @@ def _builtin(
 
 
 def _extension_options(
-    setup: Setup,
-    supervisor: SharedSupervisor,
-    warn: Callable[[str], None] | None,
-    own: Sequence[Tool],
+    setup: Setup, supervisor: SharedSupervisor, added: Additions
 ) -> ExtensionOptions:
     options = setup.options
     return ExtensionOptions(
@@ -397,9 +370,9 @@ def _extension_options(
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
         reserved=frozenset(
-            (*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name, TASK)
+            (*(tool.name for tool in added.tools), *NAMES, *BACKGROUND, SkillTool.name, TASK)
         ),
-        warn=warn,
+        warn=added.warn,
         hide=supervisor.hide,
     )
 

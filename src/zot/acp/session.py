@@ -26,7 +26,7 @@ from zot.acp.updates import (
     outcome,
 )
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -101,15 +101,14 @@ class AcpSession(RuntimeClient):
         self._closed = Cancel()
         setup_options = plan.setup.options
         approval = Approval(setup_options.approve, client=self)
-        self.runtime: Runtime = build_runtime(
-            plan,
-            self,
+        added = Additions(
             keep=True,
             approval=approval,
             warn=self.warn,
             owns_process=True,
             mcp_servers=servers,
         )
+        self.runtime: Runtime = build_runtime(plan, self, added)
         if setup_options.yolo:
             self.runtime.set_approval_mode("yolo")
         session = self.runtime.session

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot import __version__
 from zot.bugs import internal_error
-from zot.build import build_runtime, find_skills, prompt_for
+from zot.build import Additions, build_runtime, find_skills, prompt_for
 from zot.core import events
 from zot.core.events import Event
 from zot.core.session import LevelChange, ModelChange
@@ -85,14 +85,13 @@ class PiServer(LineServer):
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
         self._system_shown = False
-        runtime = build_runtime(
-            plan,
-            self,
+        added = Additions(
             sessions=lambda: sessions,
             approval=Approval(options.approve or (), client=self),
             owns_process=True,
             check_extensions=False,  # clients of pi pass extensions of pi's, which are left out
         )
+        runtime = build_runtime(plan, self, added)
         super().__init__()
         self.built = runtime
         runtime.deliver("steering", one_at_a_time=True)

@@ -205,7 +205,7 @@ class UnnamedAgent(ServedAgent):
 
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
-        from zot.build import build_runtime
+        from zot.build import Additions, build_runtime
         from zot.runtime.approval import LIMIT_SECONDS, Approval
         from zot.wire.zot_events import frame
 
@@ -216,9 +216,8 @@ class UnnamedAgent(ServedAgent):
             approval = Approval(
                 options.approve, client=self, seconds=LIMIT_SECONDS if seconds is None else seconds
             )
-        runtime = build_runtime(
-            self._plan, self, approval=approval, warn=complain, owns_process=True
-        )
+        added = Additions(approval=approval, warn=complain, owns_process=True)
+        runtime = build_runtime(self._plan, self, added)
         self.use(runtime, frame)
         return runtime
 

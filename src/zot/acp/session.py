@@ -303,7 +303,7 @@ class AcpSession(RuntimeClient):
 
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
-            self._encoder.window = self.runtime.agent.model.context_window
+            self._encoder.window = self.runtime.model_in_use.context_window
             self._look_at_change(event)
             self._put(self._encoder.encode(event, time.monotonic()))
             if self._encoder.holds_back:

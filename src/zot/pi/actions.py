@@ -86,9 +86,9 @@ class Actions:
             case commands.GetAvailableThinkingLevels():
                 return {"levels": [level_word(level) for level in levels(runtime.model)]}
             case commands.GetSessionStats():
-                agent = runtime.agent
-                window = agent.model.context_window
-                return pi_replies.stats(session, path_of(session), agent.context_tokens, window)
+                state = runtime.state()
+                used, window = state.context_tokens, state.model.context_window
+                return pi_replies.stats(session, path_of(session), used, window)
             case commands.GetForkMessages():
                 return {"messages": pi_replies.forkable(session)}
             case commands.GetEntries(since):

@@ -116,7 +116,7 @@ class PiServer(LineServer):
 
     def _show_model(self) -> None:
         """Only while `_wire` is held, as the encoder."""
-        model = self.runtime.agent.model
+        model = self.runtime.model_in_use
         self.encoder.use_model(model.provider, model.id, model.api)
 
     def can_answer(self, what: Question) -> bool:
@@ -284,8 +284,8 @@ class PiServer(LineServer):
         """A session begins with the model and the level it is used with."""
         session = self.runtime.session
         if session.leaf is None:
-            agent = self.runtime.agent
-            session.append(ModelChange(agent.model.provider, agent.model.id))
+            model = self.runtime.model_in_use
+            session.append(ModelChange(model.provider, model.id))
             session.append(LevelChange(self.runtime.settings.reasoning))
 
     def _abort(self, incoming: PiIncoming) -> None:
@@ -359,10 +359,9 @@ class PiServer(LineServer):
         return self.encoder.system(self.system_message())
 
     def system_message(self) -> PiSystem:
-        specs = self.runtime.agent.toolbox.specs
         tools = [
             {"name": spec.name, "description": spec.description, "parameters": spec.schema}
-            for spec in specs
+            for spec in self.runtime.tool_specs()
         ]
         text = prompt_for(self.setup, find_skills(self.setup))
         return PiSystem({"prompt": text}, tools, round(time.time() * 1000))
@@ -382,7 +381,7 @@ class PiServer(LineServer):
 
     def _prompt_ended(self, run: Run) -> None:
         runtime = self.runtime
-        if run.stop == "end" and runtime.agent.is_full():
+        if run.stop == "end" and runtime.is_full():
             try:
                 runtime.compact(reason="threshold", tag=Settling())
                 return

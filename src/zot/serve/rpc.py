@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 from zot import __version__
 from zot.bugs import complain, internal_error
 from zot.errors import CommandError, ZotError
-from zot.home import has_extensions
+from zot.home import may_have_extensions
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import Plan
@@ -28,7 +28,6 @@ from zot.wire.zot import Incoming
 if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_agents import NamedAgents
-    from zot.settings.resolve import Setup
 
 HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
@@ -46,7 +45,12 @@ def serve(plan: Plan, token: str = "") -> int:
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime
-    elif not token and _may_have_extensions(setup):
+    elif not token and may_have_extensions(
+        setup.options.ext,
+        setup.cwd,
+        setup.around.home,
+        search=setup.options.extensions is not False,
+    ):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     if not setup.options.durable:
         return server.serve()
@@ -57,11 +61,6 @@ def serve(plan: Plan, token: str = "") -> int:
         return server.serve()
     finally:
         patience.cancel()
-
-
-def _may_have_extensions(setup: Setup) -> bool:
-    searched = setup.options.extensions is not False
-    return bool(setup.options.ext) or (searched and has_extensions(setup.cwd, setup.around.home))
 
 
 class RpcServer(LineServer):

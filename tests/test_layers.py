@@ -6,29 +6,20 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {
-    "errors",
-    "cancel",
-    "bugs",
-    "files",
-    "home",
-    "later",
-    "ledger",
-    "text",
-    "lines",
-    "trees",
-    "",
-}
+SMALL = {"early", "errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
+SMALL |= {"trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
+    "early": set(),
+    "lean": set(),
     "errors": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
     "files": {"errors"},
-    "home": {"errors", "files"},
+    "home": {"early", "errors", "files"},
     "later": set(),
     "text": set(),
     "ledger": {"errors", "cancel", "files"},
@@ -80,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
         "swarm",
         "glasspane",
     },
-    "__main__": {"", "cli"},
+    "__main__": {"", "cli", "early", "lean"},
 }
 
 
@@ -167,6 +158,7 @@ def loaded_later(body: list[ast.stmt]) -> dict[str, str]:
 ROOTS = {"cli", "home.py"}
 """Rooms that may ask the process for its variables and directories."""
 ASKING = {
+    "early.py": "whether a client must say a token, before anything is loaded",
     "sdk/config.py": "the root of an embedder's runtime",
     "client.py": "starts `zot rpc` with the environment of its caller",
     "conformance/kit.py": "starts the server that is examined",
@@ -197,3 +189,11 @@ def asks_the_process(path: Path) -> bool:
 def test_variables_and_directories_of_the_process_are_handed_in() -> None:
     asking = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if asks_the_process(path)}
     assert {name for name in asking if name.partition("/")[0] not in ROOTS} == set(ASKING)
+
+
+def test_no_program_is_started_with_modules_of_the_working_directory():
+    """`python -m` looks in the working directory first, which may be a stranger's."""
+    for path in sorted(SRC.rglob("*.py")):
+        for at, line in enumerate(path.read_text().splitlines(), 1):
+            if "sys.executable" in line and '"-m"' in line:
+                assert '"-P", "-m"' in line, f"{path}:{at}: add -P"

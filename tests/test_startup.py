@@ -27,8 +27,9 @@ FORBIDDEN = {
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
-from zot.__main__ import _load_msgspec, main
-_load_msgspec()  # first, as the command does
+from zot.lean import load_msgspec
+load_msgspec()  # first, as the command does
+from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []
@@ -90,8 +91,9 @@ NOT_FOR_PLAIN_HTTP = {
 }
 FIRST_DELTA = """
 import os, sys
-from zot.__main__ import _load_msgspec, main
-_load_msgspec()
+from zot.lean import load_msgspec
+load_msgspec()
+from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []

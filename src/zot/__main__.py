@@ -23,7 +23,13 @@ def _run(*, as_pi: bool) -> int:
     try:
         if sys.argv[1:] == ["--version"] and _tell_version():
             return 0
-        _load_msgspec()
+        if sys.argv[1:2] == ["rpc"] and not as_pi:
+            from zot.early import FIRST_LINES
+
+            FIRST_LINES.answer(sys.argv[1:])
+        from zot.lean import load_msgspec
+
+        load_msgspec()
         from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)
@@ -38,18 +44,6 @@ def _tell_version() -> bool:
     except OSError:
         return False
     return True
-
-
-def _load_msgspec() -> None:
-    """Load msgspec without typing_extensions, which it takes when it is there and does not need
-    from Python 3.11 on: that saves a tenth of the start-up time."""
-    hidden = "typing_extensions" not in sys.modules
-    if hidden:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # makes import fail
-    import msgspec  # noqa: F401  loaded here for the rest of the program
-
-    if hidden:
-        del sys.modules["typing_extensions"]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ ZotError
 ├── ExtensionError         an extension misbehaved
 ├── McpError               an MCP server failed, or cannot be had
 └── SessionError           a session file cannot be read or written
-    └── JournalError       a durable run cannot note what it is about to do, so it does not
+    ├── JournalError       a durable run cannot note what it is about to do, so it does not
+    └── SessionTaken       another process went on with a durable session: this one stops
 
 Cancelled stands apart: it is not a failure, and no `except ZotError` may swallow it.
 """
@@ -161,6 +162,10 @@ class SessionError(ZotError):
 
 class JournalError(SessionError):
     pass
+
+
+class SessionTaken(SessionError):
+    code = "session_taken"
 
 
 class Cancelled(BaseException):

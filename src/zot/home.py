@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
-"""The variable with the token that a client must say first; it is kept from every child."""
+from zot.early import RPC_TOKEN as RPC_TOKEN
 
 
 class Surroundings(Struct, frozen=True):
@@ -63,6 +62,12 @@ def home_dir(environ: Mapping[str, str]) -> str:
     if sys.platform == "win32" and (local := environ.get("LOCALAPPDATA")):
         return os.path.join(local, "zot")
     return os.path.join(user, ".local", "state", "zot")
+
+
+def own_command(*words: str) -> list[str]:
+    """What starts another zot. `-P`: the working directory may be a stranger's, and hold a file
+    with the name of a module."""
+    return [sys.executable, "-P", "-m", "zot", *words]
 
 
 def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:

@@ -49,7 +49,16 @@ def test_all_names_of_the_sdk_are_there():
 
 def test_nothing_public_is_missing_from_all():
     public = {name for name in vars(sdk) if not name.startswith("_")}
-    modules = {"aio", "config", "coroutine", "function", "messages", "runtime", "stream"}
+    modules = {
+        "aio",
+        "config",
+        "coroutine",
+        "function",
+        "listener",
+        "messages",
+        "runtime",
+        "stream",
+    }
     modules.add("annotations")
     assert public - modules - {"TYPE_CHECKING", "Any"} <= set(sdk.__all__)
 

@@ -182,3 +182,15 @@ def test_an_agent_that_was_opened_has_a_log_of_its_own_and_lets_go_of_it(tmp_pat
             assert stream.seq == agent.events().last
         opened = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.exists()}
         assert not any(name.startswith("agent.jsonl") for name in opened)
+
+
+def test_what_waits_for_an_answer_is_listed(tmp_path: Path) -> None:
+    call = {"tools": [{"name": "bash", "args": {"command": "touch made"}, "id": "c"}]}
+    provider = ScriptedProvider([call, "ok"])
+    with Runtime(provider=provider, cwd=tmp_path, features=["approvals"]) as it:
+        assert it.questions() == ()
+        for event in it.prompt("x"):
+            if isinstance(event, events.ApprovalRequest):
+                assert it.questions() == (event,)
+                it.approve(event.request_id, "deny")
+        assert it.questions() == ()

@@ -200,6 +200,16 @@ def test_a_file_that_cannot_be_read_or_written_is_named(worked):
     assert "directory" in seen["a.txt"]["note"]
 
 
+def test_a_link_that_was_put_in_the_place_of_a_file_is_not_written_through(tmp_path, worked):
+    profile = tmp_path / "home" / ".profile"
+    profile.write_text("three\n")  # what the file has now: a command can have read it there
+    (worked.cwd / "a.txt").unlink()
+    (worked.cwd / "a.txt").symlink_to(profile)
+    rewound = worked.data("rewind", to=moments(worked)[0]["id"])
+    assert "behind a link" in files_of(rewound)["a.txt"]["note"]
+    assert profile.read_text() == "three\n"
+
+
 def test_a_session_without_a_file_keeps_nothing(tmp_path):
     with Zot(tmp_path, TURNS) as zot:
         (zot.cwd / "a.txt").write_text("zero\n")

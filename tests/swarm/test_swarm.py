@@ -38,6 +38,19 @@ def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
 
 
 @pytest.mark.slow
+def test_modules_of_a_cloned_repository_are_not_run(place, monkeypatch):
+    mark = place.repository.parent / "ran"
+    for name in ("zot", "msgspec", "re"):
+        (place.repository / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    place.git("add", "-A")
+    place.git("commit", "-qm", "hostile")
+    monkeypatch.chdir(place.repository)
+    id = place.submit("Say so", says("Done."))
+    assert place.wait(id).outcome == "answered"
+    assert not mark.exists()
+
+
+@pytest.mark.slow
 def test_the_command_does_it_all(place):
     words = [f"--rpc={word}" for word in place.words]
     task = f"{bash('echo two > new.txt')}\nthen\n{says('Done.')}"

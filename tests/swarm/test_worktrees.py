@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zot.swarm.git import GitError
+from zot.swarm.git import Git, GitError
 from zot.swarm.worktrees import DiffSize, MergeConflict, WorktreeError, Worktrees
 
 ENVIRONMENT = {
@@ -293,3 +293,12 @@ def test_the_directory_itself_when_asked(trees, plain, repository, tmp_path):
 def test_no_directory_is_an_error_that_names_it(trees, tmp_path):
     with pytest.raises(GitError, match=r"nowhere' is not a directory"):
         make(trees, tmp_path / "nowhere", tmp_path)
+
+
+def test_what_git_starts_sees_no_key(repository):
+    keys = {"OPENAI_API_KEY": "sk-canary", "GH_TOKEN": "canary", "ZOTCORE_RPC_TOKEN": "canary"}
+    git = Git(str(repository), {**ENVIRONMENT, **keys})
+    seen = git.run("-c", "alias.look=!env", "look")
+    assert "PATH=" in seen
+    assert "canary" not in seen
+    assert "GIT_DIR=/nowhere" not in seen

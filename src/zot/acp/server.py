@@ -7,7 +7,6 @@ own.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
@@ -21,7 +20,7 @@ from zot.acp.shapes import REQUEST_CANCELLED
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ZotError
-from zot.home import Surroundings
+from zot.home import Surroundings, own_command
 from zot.jsonrpc import (
     INTERNAL_ERROR,
     RpcAnswer,
@@ -123,8 +122,8 @@ class AcpServer(JsonRpcServer):
         meta = None
         if "terminal-auth" in self.abilities.meta:
             # Before the protocol had it: the client is told the whole command.
-            words = ["-m", "zot", "acp", "--login"]
-            command = {"command": sys.executable, "args": words, "label": name}
+            program, *words = own_command("acp", "--login")
+            command = {"command": program, "args": words, "label": name}
             meta = {"terminal-auth": command}
         return shapes.AuthMethod(LOGIN, name, text, "terminal", ("--login",), meta)
 

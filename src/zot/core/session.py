@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -140,6 +140,15 @@ class Store(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FencedStore(Store, Protocol):
+    """A store that another process could write to."""
+
+    def fence(self) -> None:
+        """From now on `append` raises SessionTaken once another process has written."""
+        ...
 
 
 class SessionInfo(Struct, frozen=True):

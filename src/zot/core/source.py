@@ -28,6 +28,12 @@ class SourceHost(Protocol):
     @property
     def session_id(self) -> str: ...
 
+    @property
+    def questions_before(self) -> int:
+        """Questions that were asked of a person before. The numbers of new ones go on from there:
+        a late answer must not meet another question."""
+        ...
+
     def show(self, event: Event) -> None:
         """Tell the client something; left out while it does not read."""
         ...

@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from zot.core import events
 from zot.core.hook import Permission, Subagent
-from zot.extensions.proto import Content, Result
+from zot.extensions.proto import Content, OpenToolCall, Result
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
 
 MAX_RESULT_BYTES = 256 * 1024
 MAX_RESULT_BLOCKS = 128
 
 NAMES: dict[type, str] = {
+    events.RunResumed: "run_resumed",
     events.UserMessage: "user_prompt_submit",
     events.TurnStart: "turn_start",
     events.TurnEnd: "turn_end",
@@ -35,6 +36,9 @@ def fields(event: events.Event, compaction_id: str) -> dict[str, Json]:
             images = sum(isinstance(block, Image) for block in message.content)
             waited = {"queued": True} if queued else {}
             return {"text": text_of(message), "image_count": images, **waited}
+        case events.RunResumed(run, attempt, away, open):
+            calls = [OpenToolCall(call.id, call.name, call.started, call.replay) for call in open]
+            return {"run": run, "attempt": attempt, "away": away, "open_calls": tuple(calls)}
         case events.TurnStart(step=step):
             return {"step": step}
         case events.TurnEnd(stop=stop, error=error):

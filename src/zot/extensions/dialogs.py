@@ -26,13 +26,14 @@ class Dialogs:
     """The open questions. One that nobody can answer, or answers in time, is cancelled."""
 
     def __init__(
-        self, emit: Callable[[ExtensionAsk], None], can_answer: Callable[[], bool]
+        self, emit: Callable[[ExtensionAsk], None], can_answer: Callable[[], bool], before: int = 0
     ) -> None:
-        """`can_answer`: whether somebody is there who sees a question."""
+        """`can_answer`: whether somebody is there who sees a question. `before`: the number of the
+        last one that was asked."""
         self._can_answer = can_answer
         self._emit = emit
         self._lock = threading.Lock()
-        self._ids = count(1)
+        self._ids = count(before + 1)
         self._open: dict[str, tuple[Asker, str, threading.Timer]] = {}
 
     def ask(self, asker: Asker, ask: proto.Ask) -> None:

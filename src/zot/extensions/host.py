@@ -76,6 +76,7 @@ class ExtensionHost:
         submit: Callable[[str, bool], bool] | None = None,
         on_tools: Callable[[], None] = lambda: None,
         can_answer: Callable[[], bool] = lambda: False,
+        questions_before: int = 0,
     ) -> None:
         """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
         slash commands where the client takes such, `on_tools` hears that a tool was activated,
@@ -87,7 +88,7 @@ class ExtensionHost:
         self._submit = submit
         self.tools_changed = on_tools
         self._calls = HostCalls(run_tool)
-        self.dialogs = Dialogs(self.emit, can_answer)
+        self.dialogs = Dialogs(self.emit, can_answer, questions_before)
         self._extensions: list[HostedExtension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()

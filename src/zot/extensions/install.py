@@ -18,6 +18,7 @@ from pathlib import Path
 from zot.errors import ExtensionError
 from zot.extensions.manifest import FILE, Installed, global_dir, project_dir, read
 from zot.files import ensure_dir, write_atomic
+from zot.provider.providers import without_keys
 
 _URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
 CLONE_SECONDS = 300
@@ -131,7 +132,7 @@ def _cloned(url: str, environ: Mapping[str, str]) -> Iterator[Path]:
         raise ExtensionError("git is not installed; clone the repository and install its folder")
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
-        env = {**environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        env = {**without_keys(environ), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         try:
             done = subprocess.run(
                 [str(Path(git).absolute()), *_GIT, url, str(folder)],

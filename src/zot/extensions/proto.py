@@ -21,6 +21,7 @@ MAX_LINE = 4 * 1024 * 1024
 EVENTS = (
     "session_start",
     "session_end",
+    "run_resumed",
     "user_prompt_submit",
     "turn_start",
     "turn_end",
@@ -307,6 +308,16 @@ class Result(Struct, frozen=True, omit_defaults=True):
     truncated: bool = False
 
 
+class OpenToolCall(Struct, frozen=True):
+    """A tool call that a crash cut off, and what is done about it."""
+
+    tool_id: str
+    tool_name: str
+    started: bool
+    """It had begun, and may have taken effect."""
+    replay: str
+
+
 class Payload(Struct, frozen=True, kw_only=True):
     """What an event tells; which fields are there depends on the event."""
 
@@ -352,6 +363,13 @@ class Payload(Struct, frozen=True, kw_only=True):
     """subagent_start, subagent_stop: the agent's name on zot's wire."""
     agent_run_id: str | UnsetType = UNSET
     """The id of its conversation."""
+    run: str | UnsetType = UNSET
+    """run_resumed: the name of the run that another process began."""
+    attempt: int | UnsetType = UNSET
+    away: float | UnsetType = UNSET
+    """run_resumed: seconds since that process was last heard of."""
+    open_calls: tuple[OpenToolCall, ...] | UnsetType = UNSET
+    """run_resumed: what was cut off."""
     name: str | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
 

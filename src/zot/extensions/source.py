@@ -262,6 +262,7 @@ class Extensions(Hook):
             submit=runtime.submit,
             on_tools=self._tools_changed,
             can_answer=lambda: runtime.can_answer("dialog"),
+            questions_before=runtime.questions_before,
         )
         host.attach(runtime.show)
         self._hook = host.hook()

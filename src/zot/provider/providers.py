@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.home import RPC_TOKEN
 from zot.later import later
 from zot.provider.types import Api, Json, Level, Model, Provider
 from zot.text import nearest
@@ -133,6 +134,13 @@ def find_provider(name: str) -> ProviderInfo:
 def env_secret_names() -> frozenset[str]:
     """Every variable that a provider reads as a key; tools must not see them."""
     return frozenset(name for row in _ROWS for name in row.env)
+
+
+def without_keys(environ: Mapping[str, str], hidden: Collection[str] = ()) -> dict[str, str]:
+    """What a program that is no business of the providers may see of the environment. `hidden` are
+    more variables with secrets: those of the user's own providers."""
+    secret = {*env_secret_names(), *hidden, RPC_TOKEN}
+    return {name: value for name, value in environ.items() if name not in secret}
 
 
 def env_key(info: ProviderInfo, environ: Mapping[str, str]) -> str:

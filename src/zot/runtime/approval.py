@@ -133,6 +133,7 @@ class Approval(Hook):
         Raises:
             CommandError: no such question is open, or the pattern does not fit the call.
             ConfigError: what is allowed for the project cannot be kept.
+            SessionError: the answer to a durable run cannot be kept, so it does not count.
         """
         with self._lock:
             question = self._open
@@ -143,6 +144,8 @@ class Approval(Hook):
                 )
             if verdict.decision == "allow_project":
                 self._keep_rule(question.request.call, verdict.pattern)
+            if self._durable is not None:  # before whoever answers hears that it counts
+                self._durable.answered(question.request, verdict)
             self._verdict = verdict
             question.answered.set()
 
@@ -312,8 +315,6 @@ class Approval(Hook):
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
         decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
-        if self._durable is not None and source == "client":
-            self._durable.answered(question, verdict)
         context.emit(ApprovalResolved(id, call.id, decision, source))
         if decision == "deny":
             because = verdict.reason or "no reason given"

@@ -12,12 +12,15 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from zot.core.agent import Agent, Limits, UserInput
-from zot.core.events import ApprovalRequest, Replay, RunHeld, RunResumed
+from zot.core.events import ApprovalRequest, ExtensionAsk, Replay, RunHeld, RunResumed
+from zot.core.session import Entry, FencedStore
 from zot.errors import BusyError, Cancelled, CommandError
 from zot.provider.types import Message, Text, ToolCall
 from zot.runtime.approval import Verdict
 from zot.runtime.journal import (
     QUEUED,
+    DialogAnswered,
+    DialogAsked,
     DurableKind,
     EffectStarted,
     Journal,
@@ -36,6 +39,7 @@ from zot.runtime.journal import (
     RunReleased,
     args_hash,
     new_id,
+    question_hash,
 )
 from zot.runtime.recovery import Recovery, open_batch
 from zot.runtime.run import Run, StoredEnd
@@ -52,12 +56,16 @@ class Durable:
         self._agent = agent
         self._on_crash = on_crash
         self.journal = Journal(agent.session)
+        if isinstance(agent.session.store, FencedStore):
+            agent.session.store.fence()
         self.held: RunHeld | None = None
         """A run that waits for somebody to say how it goes on; others wait behind it."""
         self._started = False
         self._taken_up: set[str] = set()
         self._answers: dict[tuple[str, str], QuestionAnswered] = {}
         """Given before a crash, to calls that are still to run."""
+        self._dialog_answers: dict[str, list[DialogAnswered]] = {}
+        """The same of questions that are to be asked again."""
         self._released: dict[str, bool] = {}
         """Runs that were held, and whether they may go on."""
 
@@ -151,6 +159,8 @@ class Durable:
         run.answer = recovery.answer
         self._answers = dict(self.journal.state.answers)
         if record.attempts > 1:
+            answers = self.journal.state.dialog_answers
+            self._dialog_answers = {asked: [*rows] for asked, rows in answers.items()}
             run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
         if record.accepted.kind == "compact":
             if not record.compacted:
@@ -203,6 +213,26 @@ class Durable:
         """What was answered about this call with these arguments, before a crash."""
         row = self._answers.pop((call.id, args_hash(call.args)), None)
         return None if row is None else Verdict(row.decision, row.reason, args=row.changed)
+
+    def answered_by_model(self, run: Run, entry: Entry) -> None:
+        """What comes now was not asked before the crash."""
+        run.answer = entry.id
+        self._dialog_answers.clear()
+
+    def dialog_asked(self, question: ExtensionAsk) -> DialogAnswered | None:
+        """Before anybody is asked; what was answered before a crash, where it was."""
+        asked = question_hash(question)
+        if rows := self._dialog_answers.get(asked):
+            return rows.pop(0)
+        self.journal.note(DialogAsked(question.id, asked))
+        return None
+
+    def dialog_answered(
+        self, question: ExtensionAsk, value: str | None, confirmed: bool, cancelled: bool
+    ) -> None:
+        """Before the answer counts."""
+        asked = question_hash(question)
+        self.journal.note(DialogAnswered(question.id, asked, value, confirmed, cancelled))
 
     def aborted(self, run: Run) -> None:
         if run.id:

@@ -7,6 +7,7 @@ Readers of session files pass over these rows: they are Custom entries of the ki
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Literal
@@ -16,9 +17,9 @@ from msgspec import Struct
 
 from zot.bugs import warn_once
 from zot.core.agent import Limits, UserInput
-from zot.core.events import Replay
+from zot.core.events import ExtensionAsk, Replay
 from zot.core.session import JOURNAL, Compaction, Custom, Entry, ResultNote, Session
-from zot.errors import JournalError, SessionError
+from zot.errors import JournalError, SessionError, SessionTaken
 from zot.provider.types import Image, Json, Message, Stop, Text, Usage
 from zot.text import prepared
 
@@ -115,6 +116,24 @@ class QuestionAnswered(Row, frozen=True, tag="question_answered"):
     """Other arguments to run the tool with."""
 
 
+class DialogAsked(Row, frozen=True, tag="dialog_asked"):
+    """Before a person is asked what an extension or an MCP server wants to know."""
+
+    request: str
+    asked: str
+    """Hash of who asks what."""
+
+
+class DialogAnswered(Row, frozen=True, tag="dialog_answered"):
+    """Before the answer counts. It is one to this question and no other."""
+
+    request: str
+    asked: str
+    value: str | None = None
+    confirmed: bool = False
+    cancelled: bool = False
+
+
 class RunAborted(Row, frozen=True, tag="run_aborted"):
     """Before the client hears that it is being aborted."""
 
@@ -152,6 +171,8 @@ AnyRow = (
     | MessagesDropped
     | QuestionAsked
     | QuestionAnswered
+    | DialogAsked
+    | DialogAnswered
     | RunAborted
     | RunLeft
     | RunReleased
@@ -165,6 +186,12 @@ prepared(AnyRow)
 def args_hash(args: Mapping[str, Json] | None) -> str:
     """The same for the same arguments, in whatever order they stand."""
     return sha256(msgspec.json.encode(args, order="deterministic")).hexdigest()[:32]
+
+
+def question_hash(question: ExtensionAsk) -> str:
+    """The same for the same question of the same one who asks, whatever its number."""
+    who, what = question.extension, (question.title, question.message, question.options)
+    return sha256(msgspec.json.encode((who, question.method, what))).hexdigest()[:32]
 
 
 # --- what the rows add up to -----------------------------------------------------------------
@@ -219,6 +246,9 @@ class JournalState:
         self.allowed: set[str] = set()
         """Tools that were allowed for the session."""
         self.questions = 0
+        self.dialogs = 0
+        self.dialog_answers: dict[str, list[DialogAnswered]] = {}
+        """By the hash of the question; those since the model was last heard."""
         self._current: OpenRun | None = None
 
     def read(self, entry: Entry) -> None:
@@ -249,6 +279,7 @@ class JournalState:
                 # Some providers give the ids of calls again: these are other ones.
                 current.effects, current.starts = {}, {}
                 self.answers.clear()
+                self.dialog_answers.clear()
 
     def _take(self, row: AnyRow) -> None:
         match row:
@@ -262,6 +293,10 @@ class JournalState:
                     self.queued.pop(id, None)
             case QuestionAsked():
                 self.questions += 1
+            case DialogAsked():
+                self.dialogs += 1
+            case DialogAnswered():
+                self.dialog_answers.setdefault(row.asked, []).append(row)
             case QuestionAnswered():
                 self.answers[row.call, row.args] = row
                 if row.decision == "allow_session":
@@ -299,6 +334,7 @@ class JournalState:
             case RunEnded():
                 self.ended[row.run] = row
                 del self.open[row.run]
+                self.dialog_answers.clear()
                 self._current = None
 
 
@@ -310,24 +346,29 @@ class Journal:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._lock = threading.Lock()
         self.state = JournalState(session.id)
         for entry in session.entries.values():
             self.state.read(entry)
 
     def note(self, row: AnyRow) -> None:
-        """Raises JournalError when it cannot be written: then what it tells of must not happen."""
-        try:
-            entry = self._session.append(Custom(JOURNAL, msgspec.to_builtins(row)))
-            self._session.sync()
-        except SessionError as error:
-            raise JournalError(f"the run cannot be kept durable: {error}") from error
-        self.state.read(entry)
+        """Raises JournalError or SessionTaken when it cannot be written: then what it tells of must
+        not happen."""
+        with self._lock:
+            try:
+                entry = self._session.append(Custom(JOURNAL, msgspec.to_builtins(row)))
+                self._session.sync()
+            except SessionTaken:
+                raise
+            except SessionError as error:
+                raise JournalError(f"the run cannot be kept durable: {error}") from error
+            self.state.read(entry)
 
     def try_note(self, row: AnyRow) -> None:
         """Where a row that is missing does little harm, and a failure would do more."""
         try:
             self.note(row)
-        except JournalError as error:
+        except SessionError as error:
             warn_once(str(error))
 
 

@@ -19,7 +19,7 @@ from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
-from zot.errors import Cancelled, ProviderError, ZotError
+from zot.errors import Cancelled, ProviderError, SessionTaken, ZotError
 from zot.provider.types import Message, Stop, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -88,8 +88,9 @@ class Run:
         with self._lock:
             self._check_alive()
             entry = self._runtime.session.append(body)
-            if self.id and isinstance(body, Message) and body.role == "assistant":
-                self.answer = entry.id
+            durable = self._runtime.durable
+            if durable is not None and isinstance(body, Message) and body.role == "assistant":
+                durable.answered_by_model(self, entry)
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> str:
@@ -168,6 +169,8 @@ class Run:
         """Close what is open, and say Done. Only the conductor calls this, and only once."""
         error = self.error
         if self._suspended:
+            if error is not None:
+                self._tell(events.ErrorRaised(str(error), error.code))
             self._tell(events.RunSuspended(self.id))
             return
         if self.stop == "aborted":
@@ -189,6 +192,9 @@ class Run:
                 self._ended_with(None, "aborted")
             else:
                 self._ended_with(error, "error")
+        except SessionTaken as error:  # its end is told by the process that goes on with it
+            self._suspended = bool(self.id)
+            self._ended_with(error, "error")
         except ZotError as error:
             self._ended_with(error, "error")
         except BaseException as error:

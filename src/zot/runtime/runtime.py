@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings, Limits
-from zot.core.events import ApprovalRequest, Event
+from zot.core.events import ApprovalRequest, Event, ExtensionAsk
 from zot.core.image import check_messages
 from zot.core.rule import Rule
 from zot.core.session import (
@@ -44,6 +44,7 @@ from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.commands import CommandedRuns
+from zot.runtime.dialogs import OpenDialogs
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE, Run
 from zot.runtime.runs import Listener
@@ -124,6 +125,7 @@ class Runtime(CommandedRuns):
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
+        self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
         self._tell_approval(agent.model)
         if parts.approval is not None and parts.durable is not None:
             parts.approval.use_durable(parts.durable)
@@ -144,10 +146,16 @@ class Runtime(CommandedRuns):
     def session_id(self) -> str:
         return self.session.id
 
+    @property
+    def questions_before(self) -> int:
+        return 0 if self.durable is None else self.durable.journal.state.dialogs
+
     def show(self, event: Event) -> None:
         """Tell what nobody asked for. Not at any price: it must not fill the memory while a
         client does not read, nor wait for it, because guards answer over the same channel."""
-        if not self.client.overfull():
+        if isinstance(event, ExtensionAsk):
+            self._dialogs.ask(event)
+        elif not self.client.overfull():
             self.tell(event)
 
     def submit(self, text: str, slash: bool) -> bool:
@@ -190,6 +198,7 @@ class Runtime(CommandedRuns):
         waits for the next process instead."""
         if self._approval is not None:
             self._approval.client_gone(None if self.durable is None else self.suspend)
+        self._dialogs.client_left(None if self.durable is None else self.suspend)
         if self._agents is not None and self._owns_agents:
             for runtime in self._agents.all().values():
                 runtime.client_left()
@@ -565,10 +574,11 @@ class Runtime(CommandedRuns):
         Raises:
             CommandError: no such question is open.
         """
-        if not self._sources.answer(
-            request_id, value=value, confirmed=confirmed, cancelled=cancelled
-        ):
-            raise CommandError(f"no question {request_id!r} is open", code="not_found")
+        self._dialogs.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+
+    def open_dialogs(self) -> list[ExtensionAsk]:
+        """The questions of extensions and MCP servers that are waited for."""
+        return self._dialogs.open()
 
     def questions(self) -> tuple[str, ...]:
         """The ids of the questions that are open."""

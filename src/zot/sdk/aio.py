@@ -27,8 +27,10 @@ from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
-from zot.sdk.runtime import AgentOptions, CompactResult, NothingToResume, Runtime
+from zot.sdk.listener import AgentOptions
+from zot.sdk.runtime import CompactResult, NothingToResume, Runtime
 from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel
+from zot.wire import frames
 from zot.wire.eventlog import TICK
 from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import EventFrame, EventsRead, MessageShape, ModelShape, State, UsageShape
@@ -371,6 +373,9 @@ class AsyncRuntime:
 
     def remove_approval(self, tool: str, pattern: str) -> None:
         self._runtime.remove_approval(tool, pattern)
+
+    def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
+        return self._runtime.questions()
 
     def answer(
         self,

@@ -6,30 +6,28 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from zot.build import Additions, build_runtime
-from zot.cancel import Cancel
 from zot.core.agent import Limits
-from zot.core.events import Event
 from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, Question
+from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.provider.types import Image, Json, Level, Message
 from zot.runtime import runtime as inner
-from zot.runtime.agents import AgentInfo, AgentRequest
+from zot.runtime.agents import AgentInfo
 from zot.runtime.approval import LIMIT_SECONDS, Approval, Decision
-from zot.runtime.client import RuntimeClient
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
+from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
-from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, EventStream
+from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.wire import frames, zot_replies
 from zot.wire.frames import (
     EventsRead,
@@ -39,8 +37,13 @@ from zot.wire.frames import (
     State,
     UsageShape,
 )
-from zot.wire.kept import KeptFrames, events_read
-from zot.wire.zot_events import frame, message_shape, usage_shape
+from zot.wire.kept import events_read
+from zot.wire.zot_events import (
+    approval_request,
+    extension_ask,
+    message_shape,
+    usage_shape,
+)
 
 
 class CompactResult(Struct, frozen=True):
@@ -50,80 +53,6 @@ class CompactResult(Struct, frozen=True):
 
 class NothingToResume(Exception):
     """No run was cut off."""
-
-
-class _RunEvents(RuntimeClient):
-    """Hands each run's events to the channel that the run has as its tag."""
-
-    def __init__(
-        self, features: frozenset[str], on_agent_event: Callable[[AgentEvent], None] | None
-    ) -> None:
-        self.channel: Channel | None = None
-        """Of the latest run: what belongs to no run (an extension's notice) goes there."""
-        self.features = features
-        self.on_agent_event = on_agent_event
-        self.kept: KeptFrames | None = None
-        """The events of a durable runtime; None: it is not durable."""
-
-    def agent_opened(self, runtime: inner.Runtime) -> None:
-        if runtime.durable is None:
-            return
-        self.kept = KeptFrames(runtime)
-        if (end := self.kept.untold_end(runtime)) is not None:
-            self.listen(end, None)
-
-    def agent_closed(self) -> None:
-        if self.kept is not None:
-            self.kept.close()
-
-    def listen(self, event: Event, run: Run | None) -> None:
-        channel = self.channel if run is None else run.tag
-        shown = frame(event, self.features)
-        seq = 0
-        if self.kept is not None:  # before anybody hears of it
-            self.kept.keep(event, shown, self.features, UNSET)
-            seq = self.kept.seq
-        if isinstance(channel, Channel) and shown is not None:
-            channel.put(shown, seq)
-
-    def agent_event(self, agent: str, parent: str, event: Event) -> None:
-        if self.on_agent_event is not None:
-            shown = frame(event, self.features)
-            if shown is not None:
-                self.on_agent_event(AgentEvent(agent, parent, shown))
-
-    def wait(self, cancel: Cancel) -> None:
-        if self.channel is not None:
-            self.channel.wait_for_room(cancel)
-
-    def can_answer(self, what: Question) -> bool:
-        return ("approvals" if what == "approval" else "dialogs") in self.features
-
-
-class AgentOptions(TypedDict, total=False):
-    """How an agent that another one opens differs from it."""
-
-    cwd: str | os.PathLike[str]
-    provider: str
-    model: str
-    session: str | os.PathLike[str]
-    tools: Sequence[str]
-    limits: Limits
-    approve: Sequence[str]
-    jail: bool
-    durable: bool
-
-
-def request_of(options: AgentOptions) -> AgentRequest:
-    """Raises TypeError for a word that is none of them."""
-    fields: dict[str, Any] = dict(options)
-    for name in ("tools", "approve"):
-        if name in fields:
-            fields[name] = tuple(fields[name])
-    for name in ("cwd", "session"):
-        if name in fields:
-            fields[name] = os.fspath(fields[name])
-    return AgentRequest(**fields)
 
 
 class Runtime:
@@ -141,7 +70,7 @@ class Runtime:
         config = config or Config(**settings)
         plan = plan_of(config)
         options = plan.setup.options
-        self._reader = reader = _RunEvents(frozenset(config.features), config.on_agent_event)
+        self._reader = reader = RunEvents(frozenset(config.features), config.on_agent_event)
         approval = None
         if "approvals" in config.features:
             seconds = options.approval_timeout
@@ -487,6 +416,12 @@ class Runtime:
         """Ask again from now on. Raises CommandError if there is no such approval."""
         self._open().remove_approval(tool, pattern)
 
+    def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
+        """What waits for `approve` or `answer`."""
+        runtime = self._open()
+        approvals = map(approval_request, runtime.open_requests())
+        return (*approvals, *map(extension_ask, runtime.open_dialogs()))
+
     def answer(
         self,
         request_id: str,
@@ -510,7 +445,7 @@ class Runtime:
             ConfigError, AuthError, SessionError: it cannot be so.
         """
         opened = Runtime.__new__(Runtime)
-        opened._reader = _RunEvents(self._reader.features, self._reader.on_agent_event)
+        opened._reader = RunEvents(self._reader.features, self._reader.on_agent_event)
         name, runtime = self._open().agents.open(
             agent, request_of(options), lambda name: opened._reader
         )

@@ -15,11 +15,13 @@ from msgspec import UNSET, UnsetType
 
 from zot import __version__
 from zot.bugs import complain, internal_error
+from zot.early import FIRST_LINES
 from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import Plan
+from zot.settings.resolve import Setup
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES
 from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
@@ -45,12 +47,7 @@ def serve(plan: Plan, token: str = "") -> int:
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime
-    elif not token and may_have_extensions(
-        setup.options.ext,
-        setup.cwd,
-        setup.around.home,
-        search=setup.options.extensions is not False,
-    ):
+    elif FIRST_LINES.answered or (not token and _may_have_extensions(setup)):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     if not setup.options.durable:
         return server.serve()
@@ -61,6 +58,11 @@ def serve(plan: Plan, token: str = "") -> int:
         return server.serve()
     finally:
         patience.cancel()
+
+
+def _may_have_extensions(setup: Setup) -> bool:
+    search = setup.options.extensions is not False
+    return may_have_extensions(setup.options.ext, setup.cwd, setup.around.home, search=search)
 
 
 class RpcServer(LineServer):

@@ -288,7 +288,7 @@ class ServedAgent(RuntimeClient):
         match command:
             case commands.GetState():
                 state = zot_replies.state(runtime.state())
-                if self._server.features & {"approvals", "budgets", "mcp", "sessions"}:
+                if self._server.features & {"approvals", "budgets", "dialogs", "mcp", "sessions"}:
                     from zot.serve import rpc_sessions  # deferred: few clients ask
 
                     state = rpc_sessions.with_features(state, runtime, self._server.features)

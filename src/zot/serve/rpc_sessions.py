@@ -17,7 +17,7 @@ from zot.provider.types import Block, Image, Message, Text, ToolCall, ToolResult
 from zot.runtime.runtime import Runtime
 from zot.sessions.rows import rfc3339, unix
 from zot.wire import commands, frames, zot_replies
-from zot.wire.zot_events import approval_request
+from zot.wire.zot_events import approval_request, extension_ask
 
 SessionCommand = (
     commands.NewSession
@@ -107,6 +107,8 @@ def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> 
         state = replace(state, limits=shown)
     if "approvals" in features:
         state = replace(state, questions=tuple(map(approval_request, runtime.open_requests())))
+    if "dialogs" in features:
+        state = replace(state, dialogs=tuple(map(extension_ask, runtime.open_dialogs())))
     if "mcp" in features:
         state = replace(state, mcp=zot_replies.servers(runtime.servers()))
     return (

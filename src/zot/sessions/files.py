@@ -6,6 +6,7 @@ place. The file itself is locked while a process writes to it.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import stat
@@ -18,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.core.session import JOURNAL, Custom, Entry, Replaced, Session, new_session_id
-from zot.errors import SessionError
+from zot.errors import SessionError, SessionTaken
 from zot.files import ensure_dir, lock, sync_dir
 from zot.formats import format_named, format_of, formats
 from zot.provider.types import Message
@@ -28,6 +29,8 @@ from zot.sessions.rows import Meta, rfc3339
 
 Sync = Literal["event", "turn", "off"]
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a disk says that takes no more."""
 _SAFE = (
     getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
@@ -62,7 +65,9 @@ class FileStore:
         self._kept = fd is not None
         """There is something in the file worth keeping."""
         self._session = Session()
-        self._failed: str | None = None
+        self._failed: SessionError | None = None
+        self._end: int | None = None
+        """How long the file must be; None: nobody checks."""
         self._contents = SessionContents(path) if format == "zot" else None
 
     @property
@@ -115,11 +120,21 @@ class FileStore:
         """Say whose entries these are: some rows repeat what came before on their branch."""
         self._session = session
 
+    def fence(self) -> None:
+        """From now on nothing is written once another process has written to the file. A lock is
+        good for one machine only; on a network file system two could go on with one session."""
+        fd = self._open()
+        self._end = os.fstat(fd).st_size
+
     def append(self, entry: Entry) -> None:
         if self._failed:
-            raise SessionError(self._failed)
+            raise self._failed
         fd = self._open()
-        self._write(fd, self._writer.entry(entry, self._session))
+        line = self._writer.entry(entry, self._session)
+        if self._end is None:
+            self._write(fd, line)
+        else:
+            self._write_fenced(fd, line)
         self._writer.last = entry.id
         body = entry.body
         said = isinstance(body, Message | Replaced)
@@ -148,11 +163,11 @@ class FileStore:
                 self._write(self._fd, self._writer.head())
         except (OSError, SessionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            self._failed = (
+            self._failed = SessionError(
                 f"the session {self.path!r} needs a repair that fails now ({reason}): it is open "
                 f"for reading only, and nothing of it is lost; solve that and open it again"
             )
-            raise SessionError(self._failed) from error
+            raise self._failed from error
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
@@ -161,7 +176,7 @@ class FileStore:
         if self._created and not self._kept:
             os.unlink(self.path)  # nothing was ever said
         os.close(fd)
-        self._failed = f"the session {self.path!r} is closed"
+        self._failed = SessionError(f"the session {self.path!r} is closed")
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -207,6 +222,37 @@ class FileStore:
         reason = failure or OSError(28, "no space left on device")
         raise cannot("write to", self.path, reason) from failure
 
+    def _write_fenced(self, fd: int, line: bytes) -> None:
+        """Raises SessionTaken when another process wrote before, or at the same time."""
+        assert self._end is not None
+        if self._size_now(fd) != self._end:
+            raise self._taken()
+        self._write(fd, line)
+        self._end += len(line)
+        if os.lseek(fd, 0, os.SEEK_CUR) != self._end:  # its row came between the look and ours
+            raise self._taken()
+
+    def _size_now(self, fd: int) -> int:
+        """The size of the file of this name, -1 if it is another one. Opened anew: that is when a
+        network file system asks its server."""
+        try:
+            again = os.open(self.path, os.O_RDONLY | _SAFE)
+        except OSError as error:
+            raise cannot("check", self.path, error) from error
+        try:
+            status = os.fstat(again)
+        finally:
+            os.close(again)
+        return status.st_size if os.path.samestat(status, os.fstat(fd)) else -1
+
+    def _taken(self) -> SessionTaken:
+        taken = SessionTaken(
+            f"another process went on with the session {self.path!r}: this one has stopped; look "
+            "for the other one, and start only one of them"
+        )
+        self._failed = taken
+        return taken
+
     def _take_back(self, fd: int, written: int) -> None:
         """Remove half a line, so that the next good one does not join it."""
         end = os.lseek(fd, 0, os.SEEK_CUR)
@@ -214,15 +260,15 @@ class FileStore:
             if os.fstat(fd).st_size == end:
                 os.ftruncate(fd, end - written)
         except OSError as error:
-            self._failed = str(cannot("repair", self.path, error))
+            self._failed = cannot("repair", self.path, error)
 
     def _fdatasync(self, fd: int) -> None:
         try:
             getattr(os, "fdatasync", os.fsync)(fd)
         except OSError as error:
             # What the kernel dropped it will not try again: the file cannot be trusted any more.
-            self._failed = str(cannot("sync", self.path, error))
-            raise SessionError(self._failed) from error
+            self._failed = cannot("sync", self.path, error)
+            raise self._failed from error
 
 
 # --- opening ---------------------------------------------------------------------------------
@@ -428,4 +474,5 @@ def sync_policy() -> Sync:
 
 
 def cannot(verb: str, path: str, error: OSError) -> SessionError:
-    return SessionError(f"cannot {verb} the session {path!r}: {error.strerror or error}")
+    hint = "; free some space and try again" if error.errno in FULL else ""
+    return SessionError(f"cannot {verb} the session {path!r}: {error.strerror or error}{hint}")

@@ -12,9 +12,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
+from zot.home import Surroundings
 from zot.later import later
 from zot.provider import catalog
-from zot.provider.providers import ProviderInfo, env_key, env_secret_names, find_provider
+from zot.provider.providers import (
+    ProviderInfo,
+    env_key,
+    env_secret_names,
+    find_provider,
+    without_keys,
+)
 from zot.provider.types import Model
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
@@ -48,6 +55,12 @@ class Key(Struct, frozen=True):
     text: str = ""
     is_token: bool = False
     """Of an OAuth login: it ends one day, and travels in another header."""
+
+
+def visible_environment(around: Surroundings) -> dict[str, str]:
+    """What a program of the user's (an editor) sees of the environment: no key of a provider."""
+    hidden = Known(around.home).key_variables(around.environ)
+    return without_keys(around.environ, hidden)
 
 
 class Known:

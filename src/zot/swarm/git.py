@@ -42,7 +42,7 @@ class Git:
     def __init__(self, directory: str, environment: Mapping[str, str], git_dir: str = "") -> None:
         self.directory = directory
         self._environment = {
-            **{name: value for name, value in environment.items() if not _steers_git(name)},
+            **{name: value for name, value in environment.items() if _is_for_git(name)},
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C",
         }
@@ -89,9 +89,12 @@ class Git:
         return {} if self.succeeds("var", "GIT_COMMITTER_IDENT") else _AS_ZOT
 
 
-def _steers_git(name: str) -> bool:
-    """GIT_DIR and the like would make git look at another repository than the one it is told."""
-    return name.startswith("GIT_") and name not in ("GIT_SSL_CAINFO", "GIT_EXEC_PATH")
+def _is_for_git(name: str) -> bool:
+    """Not a key: filters that the user has configured would see it. GIT_DIR and the like would make
+    git look at another repository than the one it is told."""
+    if name.startswith("GIT_"):
+        return name in ("GIT_SSL_CAINFO", "GIT_EXEC_PATH")
+    return not any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSW"))
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -12,7 +12,6 @@ import hashlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.files import ensure_dir
+from zot.home import own_command
 from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm.agent import AgentSummary, SwarmAgent
@@ -245,7 +245,7 @@ class LocalSwarm:
         """Start a supervisor that outlives this process; connected to it."""
         log = ensure_dir(self._swarm) / "supervisor.log"
         log.touch(0o600)
-        command = [sys.executable, "-m", "zot", "swarm", "supervise"]
+        command = own_command("swarm", "supervise")
         # The shell ends at once: the supervisor is nobody's child, and nobody has to wait for it.
         detached = ["/bin/sh", "-c", 'exec >>"$0" 2>&1 </dev/null; "$@" &', str(log), *command]
         subprocess.run(detached, env=self._environment, start_new_session=True, check=False)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from zot.errors import ZotError
+from zot.home import own_command
 from zot.ledger import Ledger
 from zot.swarm.agent import CRASHES, SwarmAgent
 from zot.swarm.child import AgentChild, ChildGone
@@ -308,7 +309,7 @@ def _pause(crashes: int) -> float:
 
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
-    words = [sys.executable, "-m", "zot", "rpc", "--session", str(folder.session), "--durable"]
+    words = own_command("rpc", "--session", str(folder.session), "--durable")
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),

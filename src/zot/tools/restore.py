@@ -27,6 +27,10 @@ def content(place: Place, path: str) -> bytes | None:
 def put(place: Place, path: str, wanted: bytes | None, expected: bytes | None) -> None:
     """Raises ToolError when it has another content than expected, or cannot be written."""
     full: Path = place.resolve(path)
+    here = os.path.realpath(place.cwd)
+    if full.is_relative_to(place.cwd) and not Path(os.path.realpath(full)).is_relative_to(here):
+        # Since it was noted, a command may have put a link there for whoever goes back.
+        raise ToolError(f"{path!r} is behind a link that leads out of {str(place.cwd)!r} now")
 
     def change(before: bytes | None) -> bytes:
         check(before)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from zot.tui.cells import EMPTY, Line, clean, clip, plain, visible, wrap
+from zot.tui.links import file_word, linked
 from zot.tui.partial import partial_fields
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class NoteBlock(WholeBlock):
         self.level = level
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        return wrap([(self._STYLES[self.level], clean(self.text))], width)
+        return wrap(linked(self._STYLES[self.level], clean(self.text)), width)
 
 
 class LinesBlock(WholeBlock):
@@ -208,9 +209,10 @@ class ToolBlock(WholeBlock):
     def _head(self, width: int, end: str) -> list[Line]:
         state = "error" if self.failed else "ok" if self.closed else "accent"
         mark = "✗" if self.failed else "✓" if self.closed else "▸"
-        title = clean(self._title())
+        title, path = clean(self._title()), self._path()
         first = (("", ""), (state, f"{mark} "), ("tool", self.name), ("", " "))
-        rows = wrap([("", title), ("dim", end)], width, first=first, rest=_INDENT)
+        shown = [(file_word(path), title)] if path and title == path else linked("", title)
+        rows = wrap([*shown, ("dim", end)], width, first=first, rest=_INDENT)
         return rows if len(rows) <= 6 else [*rows[:5], (("dim", "  ..."),)]
 
     def _end(self) -> str:
@@ -223,6 +225,12 @@ class ToolBlock(WholeBlock):
 
     def _fields(self) -> dict[str, object]:
         return self._args or partial_fields(self._raw)
+
+    def _path(self) -> str:
+        """The file that the call is about."""
+        args = self._fields()
+        value = args.get("path") or args.get("file_path")
+        return value if isinstance(value, str) and value.isprintable() else ""
 
     def _title(self) -> str:
         args = self._fields()
@@ -251,11 +259,11 @@ class ToolBlock(WholeBlock):
         style = "error" if self.failed and self.name != "bash" else "dim"
         rows: list[Line] = []
         for line in clean(text.rstrip("\n")).split("\n"):
-            rows += wrap([(style, line)], width, first=_INDENT, rest=_INDENT)
+            rows += wrap(linked(style, line), width, first=_INDENT, rest=_INDENT)
         return rows
 
     def _diff_rows(self, width: int) -> list[Line]:
-        return diff_lines(self.diff, self.diff_line, width)
+        return diff_lines(self.diff, self.diff_line, width, self._path())
 
 
 _FRAME = re.compile(r"\A\$ .*?\n\n|\n\[exit -?\d+\][^\n]*\Z", re.DOTALL)
@@ -277,8 +285,9 @@ def fold(rows: list[Line], head: int, tail: int) -> list[Line]:
 CONTEXT = 3
 
 
-def diff_lines(rows: str, first_changed: int, width: int) -> list[Line]:
-    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text."""
+def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> list[Line]:
+    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text,
+    which lead to the file where its path is known."""
     drawn: list[Line] = []
     texts = rows.split("\n")
     number: int | None = max(1, first_changed - CONTEXT) if texts[:1] == ["..."] else 1
@@ -290,7 +299,8 @@ def diff_lines(rows: str, first_changed: int, width: int) -> list[Line]:
             continue
         style = {"+": "add", "-": "del"}.get(mark, "dim")
         shown = "" if number is None or mark == "-" else str(number)
-        first: Line = (("number", f"  {shown:>4} "), (style, f"{mark or ' '} "))
+        look = f"number {file_word(path, shown)}" if path and shown else "number"
+        first: Line = (("", "  "), (look, f"{shown:>4}"), (style, f" {mark or ' '} "))
         drawn += wrap([(style, text)], width, first=first, rest=(("", " " * 9),))
         if number is not None and mark != "-":
             number += 1

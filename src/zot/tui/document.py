@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, padded, plain, wrap
 from zot.tui.code import Highlighter, code_lines
+from zot.tui.links import linked
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _LINKED = ("http://", "https://", "mailto:", "file://")
@@ -308,13 +309,18 @@ def spans_of(token: Token, style: str) -> list[Span]:
         elif child.type in ("softbreak", "hardbreak"):
             spans.append(("", "\n"))
         elif child.type == "code_inline":
-            spans.append((" ".join([*words, "code"]), clean(child.content)))
+            spans += _linked(" ".join([*words, "code"]), clean(child.content))
         elif child.type == "image":
             alternative = clean(child.content) or "image"
             spans.append((" ".join([*words, "link"]), f"[{alternative}]"))
         else:
-            spans.append((" ".join(words), clean(child.content)))
+            spans += _linked(" ".join(words), clean(child.content))
     return spans
+
+
+def _linked(style: str, text: str) -> list[Span]:
+    """Addresses as links, unless the text is one already."""
+    return [(style, text)] if "href:" in style else linked(style, text, shown="link")
 
 
 def _link(token: Token) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from zot.tui.cells import EMPTY, Line, clean, wrap
 from zot.tui.code import Highlighter, code_lines
+from zot.tui.links import linked
 
 if TYPE_CHECKING:
     from zot.tui.document import Document, ListCut
@@ -130,7 +131,8 @@ class MarkdownBlock:
         if not self._rest.strip():
             return []
         if _PROSE.fullmatch(self._rest) and self._list is None:
-            lines = wrap([("", clean(self._rest))], width)  # nothing in it for the parser
+            # Nothing in it for the parser.
+            lines = wrap(linked("", clean(self._rest), shown="link"), width)
             return [EMPTY, *lines] if self._wrote else lines
         tail = self._rest[-(height + 1) * width * 2 :] if len(self._rest) > MAX_OPEN else self._rest
         return self._separated(self._document(tail), width)

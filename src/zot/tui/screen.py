@@ -9,10 +9,13 @@ we do is cut at the margin, and cannot move what is below it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from zot.tui.cells import Line, is_simple, line_cells, plain
 from zot.tui.theme import Painter, Theme
+
+if TYPE_CHECKING:
+    from zot.tui.links import FileLinks
 
 Reflow = Literal["all", "above", "none"]
 """What a terminal breaks anew when it gets narrower: all lines, all but the one with the cursor
@@ -31,7 +34,11 @@ class LiveScreen:
         self._column = 0
 
     def use_theme(self, theme: Theme) -> None:
-        self._painter = Painter(theme)
+        self._painter = Painter(theme, self._painter.links)
+
+    def use_links(self, links: FileLinks | None) -> None:
+        """Where names of files lead, from now on."""
+        self._painter = Painter(self._painter.theme, links)
 
     def frame(self, settled: Sequence[Line], live: Sequence[Line], row: int, column: int) -> str:
         """Write `settled` above the live area for good, bring that up to date, and put the cursor
@@ -139,6 +146,8 @@ class FullScreen:
 
     ENTER = "\x1b[?1049h\x1b[2J"
     LEAVE = "\x1b[?1049l"
+    QUIT = "\x1b[?1047l\x1b[?25h"
+    """For one that somebody else may have entered and not left: the cursor stays where it is."""
 
     def __init__(self, theme: Theme) -> None:
         self._painter = Painter(theme)

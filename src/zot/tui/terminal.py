@@ -38,6 +38,8 @@ class Terminal:
         self.fd = os.open(os.ttyname(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._decoder = KeyDecoder()
         self._before: Attributes | None = None
+        self._found: Attributes | None = None
+        """How the terminal was when it became ours the last time."""
         self._pending = bytearray()
         self._early = b""
         self.escape_seconds = escape_seconds
@@ -55,9 +57,11 @@ class Terminal:
         self.leave()
         os.close(self.fd)
 
-    def enter(self) -> None:
+    def enter(self, *, as_found: bool = False) -> None:
+        """`as_found`: whoever had it meanwhile was a guest, and how they left it does not count."""
         if self._before is None:
-            self._before = termios.tcgetattr(self.fd)
+            known = self._found if as_found else None
+            self._before = self._found = known or termios.tcgetattr(self.fd)
             termios.tcsetattr(self.fd, termios.TCSADRAIN, _raw(self._before))
             self._take_early()
             self.write(WANTED)

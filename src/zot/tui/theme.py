@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from zot.tui.cells import Line
+
+if TYPE_CHECKING:
+    from zot.tui.links import FileLinks
 
 RESET = "\x1b[m"
 PROMPT_MARK = "\x1b]133;A\x1b\\"
@@ -61,11 +65,12 @@ class Theme(Struct, frozen=True):
 
     def sgr(self, style: str) -> str:
         """The parameters for a style; empty for the terminal's default."""
-        parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] != "href:"]
+        parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] not in _LINKS]
         numbers = [number for part in parts for number in part.split(";") if number]
         return ";".join(numbers if self.colour else _without_colour(numbers))
 
 
+_LINKS = ("href:", "file:")
 _ATTRIBUTES = frozenset("123479")
 
 
@@ -84,8 +89,10 @@ def _without_colour(numbers: list[str]) -> list[str]:
 class Painter:
     """Writes lines as text with escape codes. Remembers what a style looks like."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, links: FileLinks | None = None) -> None:
+        """`links`: where names of files lead; None: nowhere."""
         self.theme = theme
+        self.links = links
         self._known: dict[str, tuple[str, str]] = {"": ("", "")}
 
     def line(self, line: Line) -> str:
@@ -105,11 +112,18 @@ class Painter:
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
         if "turn" in style.split(" "):
             before = f"{PROMPT_MARK}{before}"
-        address = next((word[5:] for word in style.split(" ") if word[:5] == "href:"), "")
-        if address:
-            if self.theme.links:
+        word = next((word for word in style.split(" ") if word[:5] in _LINKS), "")
+        if word:
+            if address := self._address(word):
                 before = f"{before}\x1b]8;;{address}\x1b\\"
                 after = f"\x1b]8;;\x1b\\{after}"
             return before, after  # not remembered: there is no end of addresses
         self._known[style] = before, after
         return before, after
+
+    def _address(self, word: str) -> str:
+        if not self.theme.links:
+            return ""
+        if word.startswith("href:"):
+            return word[5:]
+        return self.links.address(word) if self.links is not None else ""

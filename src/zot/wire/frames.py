@@ -468,6 +468,8 @@ class State(Struct, frozen=True):
     """Feature `sessions`."""
     questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
     """Feature `approvals`: what waits for an answer."""
+    dialogs: tuple[ExtAsk, ...] | UnsetType = UNSET
+    """Feature `dialogs`: what waits for an answer."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
 

@@ -12,10 +12,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from zot.early import FIRST_LINES, SIGNALS
 from zot.errors import ZotError
 from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
 from zot.runtime.client import RuntimeClient
-from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
+from zot.wire.standard import claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,6 +126,8 @@ class LineServer(RuntimeClient):
     def _read(self) -> int:
         """Answer line after line; the exit code when there are no more."""
         splitter = LineSplitter()
+        if (code := self.take_data(FIRST_LINES.take(), splitter)) is not None:
+            return code
         poll = self._poll()
         poll.register(0, select.POLLIN)
         while True:
@@ -135,12 +138,18 @@ class LineServer(RuntimeClient):
                 data = read_stdin()
                 if not data:
                     return self._end_of_input(splitter)
-                for line in splitter.feed(data):
-                    # A client that asks and never reads is not answered until it has read.
-                    while self.writer.overfull:
-                        if (code := self._woken()) is not None:
-                            return code
-                    self.take_line(line)
+                if (code := self.take_data(data, splitter)) is not None:
+                    return code
+
+    def take_data(self, data: bytes, splitter: LineSplitter) -> int | None:
+        """Answer what these bytes complete; the exit code if that ends the process."""
+        for line in splitter.feed(data):
+            # A client that asks and never reads is not answered until it has read.
+            while self.writer.overfull:
+                if (code := self._woken()) is not None:
+                    return code
+            self.take_line(line)
+        return None
 
     def _poll(self) -> select.poll:
         """What can end the process: a byte on the pipe, and a client that no longer reads. The

@@ -89,7 +89,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.ExtensionNotify() | events.ExtensionDisplay() | events.ExtensionPanel():
             return _told(event)
         case events.ExtensionAsk():
-            return _ask(event)
+            return extension_ask(event)
         case events.ServerChanged(name, server_state, tools, error):
             return frames.McpServer(name, server_state, tools, error)
         case events.ToolStarted() | events.CompactFailed():
@@ -193,7 +193,7 @@ def _told(
             assert_never(event)
 
 
-def _ask(event: events.ExtensionAsk) -> frames.ExtAsk:
+def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:
     return frames.ExtAsk(
         event.id,
         event.extension,

@@ -12,8 +12,9 @@ FORBIDDEN = {
 }
 HARNESS = """
 import sys
-from zot.__main__ import _load_msgspec, main
-_load_msgspec()
+from zot.lean import load_msgspec
+load_msgspec()
+from zot.__main__ import main
 from zot.serve.interactive.loop import Loop
 plain_draw = Loop.draw_now
 path = sys.argv[1]

@@ -53,3 +53,30 @@ def test_an_empty_draft_leaves_no_file(tmp_path):
     draft.keep("something")
     draft.close("")
     assert list((tmp_path / "drafts").iterdir()) == []
+
+
+def test_a_line_that_was_cut_off_does_not_take_the_next_one_with_it(tmp_path):
+    (tmp_path / "history.jsonl").write_bytes(b'"one"\n"torn')
+    history = History(str(tmp_path))
+    history.add("two")
+    history.add("three")
+    assert history.load() == ["one", "two", "three"]
+
+
+def test_what_cannot_be_kept_is_told(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    problems = []
+    History(str(blocked), problems.append).add("text")
+    Draft(str(blocked), "/work", problems.append).keep("text")
+    assert len(problems) == 2 and all(problems)
+
+
+def test_a_draft_that_was_found_stays_on_disk_until_another_is_there(tmp_path):
+    first = Draft(str(tmp_path), "/work")
+    first.close("text")
+    second = Draft(str(tmp_path), "/work")
+    assert second.recover() == "text"
+    assert [path.read_text() for path in (tmp_path / "drafts").iterdir()] == ["text"]
+    second.close("other")
+    assert [path.read_text() for path in (tmp_path / "drafts").iterdir()] == ["other"]

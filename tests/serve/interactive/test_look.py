@@ -132,3 +132,20 @@ def test_tmux_shows_every_line_once_after_resizes(tmp_path):
         assert sum(line.startswith("❯") for line in seen()) <= 2
     finally:
         tmux("kill-server")
+
+
+def test_names_of_files_lead_to_the_program_of_ones_choice(at_terminal, tmp_path):
+    write(tmp_path / "work" / "app.py", "x = 1\n")
+    turns = [{"text": "It is in app.py:1, see https://example.org/docs."}]
+    program = at_terminal(turns, "where?", "--file-links", "vscode")
+    program.until("It is in app.py:1")
+    work = (tmp_path / "work").as_posix().encode()
+    assert (
+        b"\x1b]8;;vscode://file" + work + b"/app.py:1\x1b\\app.py:1\x1b]8;;\x1b\\"
+        in program.written
+    )
+    assert b"\x1b]8;;https://example.org/docs\x1b\\" in program.written
+
+
+def test_a_kind_of_link_that_is_none_is_named(at_terminal):
+    at_terminal(HELLO, "--file-links", "nosuch", size=(200, 24)).until("'nosuch' is none of")

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from zot.serve.interactive.state import branch_of
+
 HELLO = [{"text": ["Hello ", "**there**"], "repeat": True}]
 SLOW = [{"text": [f"word{number} " for number in range(400)], "delay_ms": 20, "repeat": True}]
 
@@ -247,6 +249,36 @@ def test_the_text_is_written_in_an_editor_of_choice(at_terminal, tmp_path):
     program.until("❯ draft and more")
     program.type("\x15x\x07")
     program.until("❯ x and more")
+
+
+def test_an_editor_does_not_see_the_keys(at_terminal, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nenv > "$0.env"\necho seen > "$1"\n')
+    editor.chmod(0o755)
+    keys = {"OPENAI_API_KEY": "sk-canary-1", "ZOTCORE_RPC_TOKEN": "canary-2"}
+    program = at_terminal(HELLO, EDITOR=str(editor), **keys)
+    program.until("scripted")
+    program.type("draft\x07")
+    program.until("❯ seen")
+    seen = (tmp_path / "editor.env").read_text()
+    assert "EDITOR=" in seen
+    assert "canary" not in seen
+
+
+def test_a_branch_that_is_a_pipe_or_without_end_holds_nothing_up(tmp_path):
+    head = tmp_path / ".git" / "HEAD"
+    head.parent.mkdir()
+    os.mkfifo(head)
+    assert branch_of(str(tmp_path)) == ""
+    head.unlink()
+    head.symlink_to("/dev/zero")
+    assert branch_of(str(tmp_path)) == ""
+    head.unlink()
+    head.write_text("ref: refs/heads/main\n")
+    assert branch_of(str(tmp_path)) == "main"
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / ".git").write_text(f"gitdir: {tmp_path / '.git'}\n")
+    assert branch_of(str(tmp_path / "tree")) == "main"
 
 
 def test_an_editor_that_is_not_there_is_named(at_terminal):

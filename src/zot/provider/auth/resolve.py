@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from zot.errors import AuthError
-from zot.home import RPC_TOKEN
 from zot.later import later
-from zot.provider.providers import ProviderInfo, env_key, env_secret_names
+from zot.provider.providers import ProviderInfo, env_key, without_keys
 
 if TYPE_CHECKING:
     from zot.provider.auth import oauth, store
@@ -116,15 +115,13 @@ def key_from_command(
         return _from_commands[words]
     import subprocess
 
-    secret = env_secret_names() | hidden | {RPC_TOKEN}
-    visible = {name: value for name, value in environ.items() if name not in secret}
     what = f"the key command of {provider!r} ({words[0]!r})"
     try:
         done = subprocess.run(
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env=visible,
+            env=without_keys(environ, hidden),
             timeout=seconds,
             check=False,
         )

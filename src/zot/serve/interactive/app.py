@@ -18,6 +18,7 @@ from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
+from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clean, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
-DRAFT_SECONDS = 0.3
-"""So long after a key what is written is on disk."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -118,10 +117,9 @@ class App(RuntimeClient):
         self._themes: ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
-        self.history: History | None = None
-        self.draft: Draft | None = None
-        self._draft_due = 0.0
-        """When the text is to be written down; 0: it is."""
+        self.written = Written(lambda text: loop.post(lambda: self.note(text, "warning")))
+        self._unheard = ""
+        """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
         self._working = Cancel()
         """What runs in threads of the door's own stops at the end."""
@@ -245,6 +243,7 @@ class App(RuntimeClient):
             self._unsent.append(text)
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
+            self._unheard = text
 
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
@@ -318,8 +317,7 @@ class App(RuntimeClient):
         self.exit(128 + number)
 
     def stop_work(self) -> None:
-        if self.draft is not None:
-            self.draft.close("\n".join([*self._unsent, self.editor.full_text]).strip())
+        self.written.close("\n".join([*self._unsent, self.editor.full_text]).strip())
         self._working.set()
         self._room.set()
 
@@ -331,25 +329,25 @@ class App(RuntimeClient):
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
             waits.append(1.0 - passed % 1.0)
-        if self._draft_due and self.draft is not None:
-            left = self._draft_due - time.monotonic()
-            if left <= 0:
-                self._draft_due = 0.0
-                self.draft.keep(self.editor.full_text)
-            else:
-                waits.append(left)
+        left = self.written.tick(lambda: self.editor.full_text)
+        waits += [] if left is None else [left]
         return min(waits, default=None)
 
     def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
         """Take up what was written in earlier sessions, and what one that died left behind."""
-        self.history, self.draft = history, draft
+        self.written.use(history, draft)
         for text in self.editor.history:
             history.add(text)  # sent before this was loaded
         self.editor.history[:0] = texts
         if left:
             self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
             self.note("what was written and not sent the last time is back")
-        self._draft_due = time.monotonic()
+
+    def _put_back(self) -> None:
+        """A prompt that could not even be written down stands in the editor again."""
+        unheard, self._unheard = self._unheard, ""
+        if unheard and not self.editor.text:
+            self.editor.set(unheard)
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -368,6 +366,10 @@ class App(RuntimeClient):
         if kind == "QueueUpdate":
             self._steering = event.steering  # type: ignore[union-attr]
             self._follow_up = event.follow_up  # type: ignore[union-attr]
+        if kind == "UserMessage":
+            self._unheard = ""
+        elif kind == "ErrorRaised" and event.code == "session":  # type: ignore[union-attr]
+            self._put_back()
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
         questions.take(self, event)
@@ -434,7 +436,7 @@ class App(RuntimeClient):
                 if self.vi is None or not self.vi.key(key, self.editor):
                     self._type(key)
                 self.completion.update()
-                self._draft_due = self._draft_due or time.monotonic() + DRAFT_SECONDS
+                self.written.typed()
 
     def _type(self, key: KeyPress) -> None:
         match key.name:
@@ -514,9 +516,7 @@ class App(RuntimeClient):
         if self._stop():
             return
         if self.editor.text:
-            text = self.editor.take()
-            if self.history is not None:
-                self.history.add(text)
+            self.written.add(self.editor.take())
         elif time.monotonic() < self._leaves_until:
             self.exit()
         else:
@@ -530,10 +530,7 @@ class App(RuntimeClient):
         self._typed_at = 0.0  # nobody is in the middle of a word now
         if self.vi is not None:
             self.vi.sent()
-        if self.history is not None:
-            self.history.add(text)
-        if self.draft is not None:
-            self.draft.keep("")
+        self.written.sent(text)
         if self.loading:
             self._unsent.append(text)
         else:

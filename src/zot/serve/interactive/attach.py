@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -150,7 +149,7 @@ def _existing(word: str, home: str) -> str:
     """The absolute path of a file that is there, or nothing. A relative one is just a word."""
     if word.startswith("file://"):
         address = urlsplit(word)
-        if address.netloc not in ("", "localhost", socket.gethostname()):
+        if address.netloc not in ("", "localhost", os.uname().nodename):
             return ""
         word = unquote(address.path)
     elif word.startswith("~/"):

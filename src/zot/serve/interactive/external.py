@@ -26,7 +26,7 @@ def edit_text(text: str, environ: Mapping[str, str]) -> str | None:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             file.write(whole_characters(text))
         try:
-            done = subprocess.run([*shlex.split(command), str(path)], check=False)
+            done = subprocess.run([*shlex.split(command), str(path)], env=environ, check=False)
         except (OSError, ValueError) as error:
             raise ZotError(f"the editor {command!r} cannot be started: {error}") from error
         if done.returncode != 0:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 
 import msgspec
@@ -19,11 +21,20 @@ MAX_TEXT = 200_000
 MAX_DRAFTS = 100
 
 
-class History:
-    """One file for all sessions, a text a line. What cannot be read or written is left out."""
+Tell = Callable[[str], None]
+"""Hears why something could not be kept."""
 
-    def __init__(self, home: str) -> None:
+
+def _untold(problem: str) -> None:
+    """Nobody wants to know."""
+
+
+class History:
+    """One file for all sessions, a text a line. What cannot be read is left out."""
+
+    def __init__(self, home: str, tell: Tell = _untold) -> None:
         self._path = Path(home) / "history.jsonl"
+        self._tell = tell
 
     def load(self) -> list[str]:
         """The last texts, the oldest first."""
@@ -53,15 +64,21 @@ class History:
             return
         try:
             ensure_dir(self._path.parent)
-            fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return
-        try:
-            os.write(fd, _line(text))  # one write: other terminals write to it too
-        except OSError:
-            pass
-        finally:
-            os.close(fd)
+            fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._append(fd, _line(text))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self._tell(str(error.strerror or error))
+
+    def _append(self, fd: int, line: bytes) -> None:
+        """One write: other terminals write to it too. A line that a full disk cut off is ended."""
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        if os.write(fd, line) < len(line):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 def _line(text: str) -> bytes:
@@ -72,7 +89,8 @@ class Draft:
     """What stands in the editor, on disk. The file is locked as long as its terminal lives: one
     that is not was left by a program that died, and whoever comes next to the directory gets it."""
 
-    def __init__(self, home: str, cwd: str) -> None:
+    def __init__(self, home: str, cwd: str, tell: Tell = _untold) -> None:
+        self._tell = tell
         self._folder = Path(home) / "drafts"
         self._name = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._fd: int | None = None
@@ -93,6 +111,9 @@ class Draft:
                 if fd is None:
                     continue
                 texts.append(os.read(fd, 4 * MAX_TEXT).decode("utf-8", "replace"))
+                if self._fd is None:  # it is ours now: on a full disk there may be no other
+                    self._fd, self._path = fd, path
+                    continue
                 path.unlink()
                 os.close(fd)
             except OSError:
@@ -106,10 +127,12 @@ class Draft:
         try:
             fd = self._open()
             data = text[:MAX_TEXT].encode("utf-8", "replace")
-            os.pwrite(fd, data, 0)
-            os.ftruncate(fd, len(data))
-        except OSError:
-            pass  # the disk is full: the text is still on the screen
+            written = os.pwrite(fd, data, 0)
+            os.ftruncate(fd, written)
+            if written < len(data):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        except OSError as error:
+            self._tell(str(error.strerror or error))  # the text is still on the screen
 
     def _open(self) -> int:
         if self._fd is None:

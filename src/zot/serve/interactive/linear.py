@@ -109,7 +109,7 @@ class LinearLoop(Loop):
     def release(self) -> None:
         """The terminal is as others want it already."""
 
-    def regain(self) -> None:
+    def regain(self, *, from_guest: bool = False) -> None:
         """Nothing was given away."""
 
 

@@ -253,8 +253,11 @@ class Loop:
         self.terminal.write(self.screen.leave())
         self.terminal.leave()
 
-    def regain(self) -> None:
-        self.terminal.enter()
+    def regain(self, *, from_guest: bool = False) -> None:
+        """`from_guest`: from a program that we started, and that may have died."""
+        self.terminal.enter(as_found=from_guest)
+        if from_guest:
+            self.terminal.write(FullScreen.QUIT)
         self._size = self.terminal.size()
         self._inline_columns, self._rows = self._size
         self.screen.forget()

@@ -13,6 +13,7 @@ from zot.runtime.approval import Decision
 from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, visible, wrap
+from zot.tui.links import file_word
 from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class ApprovalQuestion:
         if not event.diff:
             return wrap([("", visible(event.preview))], width)
         path = str((event.call.args or {}).get("path", ""))
-        return [(("accent", visible(path)),), *diff_lines(event.diff, event.line, width)]
+        place = f"accent {file_word(path)}"
+        return [((place, visible(path)),), *diff_lines(event.diff, event.line, width, path)]
 
     def _answered(self, value: object, text: str) -> None:
         match value:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zot.serve.interactive.attach import paste_clipboard as paste_clipboard
 from zot.serve.interactive.external import edit_text
 from zot.serve.interactive.slash.work import copy_text
+from zot.settings.known import visible_environment
 from zot.tui.blocks import ToolBlock, UserBlock
 from zot.tui.menu import MenuItem
 from zot.tui.pager import Pager
@@ -37,9 +38,9 @@ def edit_outside(app: App) -> None:
     """Write the text in the editor of the person's choice."""
     app.loop.release()
     try:
-        text = edit_text(app.editor.full_text, app.around.environ)
+        text = edit_text(app.editor.full_text, visible_environment(app.around))
     finally:
-        app.loop.regain()
+        app.loop.regain(from_guest=True)
     if text is not None:
         app.editor.chips.clear()
         app.editor.set(text)

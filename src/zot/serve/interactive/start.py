@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -51,13 +52,15 @@ def run(
             if prompt:
                 app.send(prompt)
             loop.post(lambda: load_behind(app))
-            code = loop.run(app)
-            terminal.write(loop.screen.leave())
+            return loop.run(app)
+        except Exception as error:
+            from zot.serve.interactive.crash import crashed  # few runs need it
+
+            raise crashed(error, around.home) from error
         finally:
             sys.stdout, sys.stderr = outputs
-            terminal.leave()
+            loop.release()
             _wind_up(app)
-    return code
 
 
 def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
@@ -134,12 +137,13 @@ def load(app: App, **changes: str) -> None:
 
 def _remember(app: App, cwd: str) -> None:
     """Have what was written before at hand; also where the agent cannot be loaded."""
-    if app.draft is not None:
+    if app.written.is_kept:
         return  # it was loaded before, in another directory
     from zot.serve.interactive.kept import Draft, History  # with the agent
 
     home = app.around.home
-    history, draft = History(home), Draft(home, cwd)
+    cannot = app.written.cannot
+    history, draft = History(home, cannot), Draft(home, cwd, cannot)
     texts, left = history.load(), draft.recover()
     app.loop.post(lambda: app.remember(history, draft, texts, left))
 
@@ -148,6 +152,7 @@ def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
     from zot.serve.interactive import look  # with the agent
     from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
+    from zot.tui.links import FileLinks, template_of
 
     home, environ = app.around.home, app.around.environ
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
@@ -171,7 +176,12 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             parts = checked_parts(options.status_line or DEFAULT_PARTS)
             app.loop.post(lambda: app.use_status_parts(parts))
 
-    for choose in (theme, keys, status):
+    def links() -> None:
+        template = template_of(options.file_links or "file")
+        made = FileLinks(cwd, os.uname().nodename, template) if template else None
+        app.loop.post(lambda: app.loop.screen.use_links(made))
+
+    for choose in (theme, keys, status, links):
         try:
             choose()
         except ConfigError as error:

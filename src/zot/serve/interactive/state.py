@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from zot.files import read_own
 from zot.runtime.runtime import Runtime
 from zot.serve.interactive.status import Status
 
@@ -39,13 +40,15 @@ def branch_of(cwd: str) -> str:
     for folder in (Path(cwd), *Path(cwd).parents):
         place = folder / ".git"
         try:
-            if place.is_file():  # a worktree: the file names its folder
-                place = (
-                    folder
-                    / place.read_text(encoding="utf-8")[:MAX_HEAD].removeprefix("gitdir:").strip()
-                )
-            head = (place / "HEAD").read_text(encoding="utf-8")[:MAX_HEAD]
+            if not place.is_dir():  # a worktree: the file names its folder
+                place = folder / _line(place).removeprefix("gitdir:").strip()
+            head = _line(place / "HEAD")
         except (OSError, ValueError):
             continue
         return head.strip().removeprefix("ref: refs/heads/")[:60]
     return ""
+
+
+def _line(path: Path) -> str:
+    """Of a file that a stranger may have made: never a pipe, never all of a huge one."""
+    return read_own(path, None, MAX_HEAD).decode("utf-8")

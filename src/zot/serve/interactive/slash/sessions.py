@@ -101,7 +101,7 @@ def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -
         note = f"  ({file.note})" if file.note else ""
         lines.append((("accent", clean(file.path)), ("warn", note)))
         if file.diff:
-            lines += diff_lines(file.diff, 0, width)
+            lines += diff_lines(file.diff, 0, width, file.path)
     return lines
 
 

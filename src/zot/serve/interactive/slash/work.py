@@ -24,6 +24,7 @@ from zot.serve.interactive.status import (
 )
 from zot.settings import config
 from zot.settings.flags import Options
+from zot.settings.known import visible_environment
 from zot.settings.table import SETTINGS, from_text
 from zot.tui.blocks import LinesBlock
 from zot.tui.cells import Line, clean
@@ -87,7 +88,7 @@ def copy_text(app: App, text: str, what: str) -> None:
         else:
             app.note(f"{what} is too long for the terminal's clipboard", "error")
 
-    app.work(lambda: native_copy(text, environ), then)
+    app.work(lambda: native_copy(text, visible_environment(app.around)), then)
 
 
 def _diff_text(app: App) -> str:

@@ -1,0 +1,96 @@
+"""The questions of extensions and MCP servers that wait for a person: who asks is a source, who
+answers a client. In a durable run both survive the process: an answer that was given counts when
+the same question is asked again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from zot.bugs import warn_once
+from zot.core.events import ExtensionAsk
+from zot.errors import CommandError, SessionError
+
+if TYPE_CHECKING:
+    from zot.runtime.durable import Durable
+    from zot.runtime.sources import Sources
+
+
+class OpenDialogs:
+    """Those of one runtime."""
+
+    def __init__(
+        self, sources: Sources, tell: Callable[[ExtensionAsk], None], durable: Durable | None
+    ) -> None:
+        self._sources = sources
+        self._tell = tell
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._asked: dict[str, ExtensionAsk] = {}
+        self._nobody = False
+        self._suspend: Callable[[], None] | None = None
+
+    def ask(self, question: ExtensionAsk) -> None:
+        """Show it, unless it was answered before a crash, or nobody is there any more."""
+        try:
+            answer = None if self._durable is None else self._durable.dialog_asked(question)
+        except SessionError as error:
+            warn_once(f"a question of {question.extension!r} cannot be asked: {error}")
+            self._cancel(question.id)
+            return
+        if answer is not None:
+            self._sources.answer(
+                question.id,
+                value=answer.value,
+                confirmed=answer.confirmed,
+                cancelled=answer.cancelled,
+            )
+            return
+        with self._lock:
+            still = self._sources.open_questions()
+            self._asked = {id: ask for id, ask in self._asked.items() if id in still}
+            self._asked[question.id] = question
+            nobody, suspend = self._nobody, self._suspend
+        self._tell(question)
+        if nobody:
+            self._left_open(suspend)
+
+    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> None:
+        """Hand an answer to whoever asked.
+
+        Raises:
+            CommandError: no such question is open.
+            SessionError: it cannot be kept, so it does not count; the question stays open.
+        """
+        question = self._asked.get(id)
+        known = question is not None and id in self._sources.open_questions()
+        if known and question is not None and self._durable is not None:
+            self._durable.dialog_answered(question, value, confirmed, cancelled)
+        if not self._sources.answer(id, value=value, confirmed=confirmed, cancelled=cancelled):
+            raise CommandError(f"no question {id!r} is open", code="not_found")
+
+    def open(self) -> list[ExtensionAsk]:
+        """What waits for an answer."""
+        still = self._sources.open_questions()
+        with self._lock:
+            return [question for id, question in self._asked.items() if id in still]
+
+    def client_left(self, suspend: Callable[[], None] | None) -> None:
+        """Nobody will answer any more: what is open is cancelled, and so is what comes; or
+        `suspend` stops the run, which the next process goes on with."""
+        with self._lock:
+            self._nobody, self._suspend = True, suspend
+        if self.open():
+            self._left_open(suspend)
+
+    def _left_open(self, suspend: Callable[[], None] | None) -> None:
+        if suspend is not None:
+            suspend()
+            return
+        for question in self.open():
+            self._cancel(question.id)
+
+    def _cancel(self, id: str) -> None:
+        self._sources.answer(id, value=None, confirmed=False, cancelled=True)

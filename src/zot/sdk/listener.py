@@ -1,0 +1,95 @@
+"""What an embedder hears of its runtime, and how an agent that it opens may differ from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict
+
+from msgspec import UNSET
+
+from zot.cancel import Cancel
+from zot.core.agent import Limits
+from zot.core.events import Event
+from zot.core.source import Question
+from zot.runtime import runtime as inner
+from zot.runtime.agents import AgentRequest
+from zot.runtime.client import RuntimeClient
+from zot.runtime.run import Run
+from zot.sdk.stream import AgentEvent, Channel
+from zot.wire.kept import KeptFrames
+from zot.wire.zot_events import frame
+
+
+class RunEvents(RuntimeClient):
+    """Hands each run's events to the channel that the run has as its tag."""
+
+    def __init__(
+        self, features: frozenset[str], on_agent_event: Callable[[AgentEvent], None] | None
+    ) -> None:
+        self.channel: Channel | None = None
+        """Of the latest run: what belongs to no run (an extension's notice) goes there."""
+        self.features = features
+        self.on_agent_event = on_agent_event
+        self.kept: KeptFrames | None = None
+        """The events of a durable runtime; None: it is not durable."""
+
+    def agent_opened(self, runtime: inner.Runtime) -> None:
+        if runtime.durable is None:
+            return
+        self.kept = KeptFrames(runtime)
+        if (end := self.kept.untold_end(runtime)) is not None:
+            self.listen(end, None)
+
+    def agent_closed(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        channel = self.channel if run is None else run.tag
+        shown = frame(event, self.features)
+        seq = 0
+        if self.kept is not None:  # before anybody hears of it
+            self.kept.keep(event, shown, self.features, UNSET)
+            seq = self.kept.seq
+        if isinstance(channel, Channel) and shown is not None:
+            channel.put(shown, seq)
+
+    def agent_event(self, agent: str, parent: str, event: Event) -> None:
+        if self.on_agent_event is not None:
+            shown = frame(event, self.features)
+            if shown is not None:
+                self.on_agent_event(AgentEvent(agent, parent, shown))
+
+    def wait(self, cancel: Cancel) -> None:
+        if self.channel is not None:
+            self.channel.wait_for_room(cancel)
+
+    def can_answer(self, what: Question) -> bool:
+        return ("approvals" if what == "approval" else "dialogs") in self.features
+
+
+class AgentOptions(TypedDict, total=False):
+    """How an agent that another one opens differs from it."""
+
+    cwd: str | os.PathLike[str]
+    provider: str
+    model: str
+    session: str | os.PathLike[str]
+    tools: Sequence[str]
+    limits: Limits
+    approve: Sequence[str]
+    jail: bool
+    durable: bool
+
+
+def request_of(options: AgentOptions) -> AgentRequest:
+    """Raises TypeError for a word that is none of them."""
+    fields: dict[str, Any] = dict(options)
+    for name in ("tools", "approve"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    for name in ("cwd", "session"):
+        if name in fields:
+            fields[name] = os.fspath(fields[name])
+    return AgentRequest(**fields)

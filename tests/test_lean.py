@@ -1,0 +1,54 @@
+"""msgspec as the `zot` command loads it: without what zot does not need, and whole all the same."""
+
+import subprocess
+import sys
+
+from support.environment import uncovered
+
+# Each stands for what a program may do after msgspec was loaded in the quick way.
+CHECK = """
+import sys
+from zot import lean
+{before}
+lean.load_msgspec()
+import msgspec
+left = {{"uuid", "decimal", "textwrap", "platform", "msgspec.inspect"}} & set(sys.modules)
+assert left == {left}, left
+import datetime, decimal, textwrap, uuid
+class Row(msgspec.Struct):
+    '''A row.'''
+    day: datetime.date
+    count: int = 0
+row = msgspec.json.decode(b'{{"day":"2026-01-02"}}', type=Row)
+assert row.day == datetime.date(2026, 1, 2) and isinstance(row.day, datetime.date)
+assert msgspec.json.encode(row) == b'{{"day":"2026-01-02","count":0}}'
+(schema,), parts = msgspec.json.schema_components([Row])
+assert parts["Row"]["description"] == "A row."
+assert parts["Row"]["properties"]["day"] == {{"type": "string", "format": "date"}}
+assert isinstance(msgspec.inspect.type_info(int), msgspec.inspect.IntType)
+assert decimal.Decimal("1.5") + 1 == decimal.Decimal("2.5") and uuid.uuid4().version == 4
+assert textwrap.dedent(" x") == "x"
+"""
+
+
+def passes(before="", left="set()"):
+    code = CHECK.format(before=before, left=left)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=uncovered()
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_all_of_it_works_and_what_was_left_out_is_there_when_it_is_wanted():
+    passes()
+
+
+def test_a_msgspec_that_wants_more_is_loaded_as_it_is():
+    passes(
+        "lean._type = lambda name, **_: type(name, (), {})",
+        "{'uuid', 'decimal', 'textwrap', 'platform', 'msgspec.inspect'}",
+    )
+
+
+def test_modules_that_are_there_already_are_not_replaced():
+    passes("import uuid, decimal", "{'uuid', 'decimal', 'platform'}")

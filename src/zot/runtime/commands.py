@@ -4,7 +4,7 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
@@ -13,6 +13,7 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
 from zot.later import Later
 from zot.provider.models import Models
+from zot.provider.types import ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
@@ -58,6 +59,14 @@ class CommandedRuns(Workplace):
         with self._lock:
             self.agent.cumulative = add(self.agent.cumulative, usage)
         return answer
+
+    def tool_specs(self) -> Sequence[ToolSpec]:
+        """What the model is told of each tool."""
+        return self.agent.toolbox.specs
+
+    def is_full(self) -> bool:
+        """Whether the transcript wants to be summarised before the next model call."""
+        return self.agent.is_full()
 
     def expand(self, text: str) -> str:
         return self._sources.expand(text)

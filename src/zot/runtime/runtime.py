@@ -39,7 +39,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.later import Later
 from zot.provider.models import Models, clamped
-from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, ToolSpec, Usage
+from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import BETWEEN, RuntimeClient
@@ -234,14 +234,6 @@ class Runtime(CommandedRuns):
     @property
     def settings(self) -> AgentSettings:
         return self.agent.settings
-
-    def tool_specs(self) -> Sequence[ToolSpec]:
-        """What the model is told of each tool."""
-        return self.agent.toolbox.specs
-
-    def is_full(self) -> bool:
-        """Whether the transcript wants to be summarised before the next model call."""
-        return self.agent.is_full()
 
     def servers(self) -> Sequence[ServerState]:
         """The MCP servers that are configured, as they are now; none is started."""

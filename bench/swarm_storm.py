@@ -1,9 +1,11 @@
 """Many agents, few slots, and somebody who kills: agents and the supervisor, at random moments.
 
     .venv/bin/python bench/swarm_storm.py [--agents 50] [--slots 8] [--kills 40] [--seed 1]
+    .venv/bin/python bench/swarm_storm.py --budget 100  # money for so many calls
 
 Every agent has to end, every step of its work may have happened at most once, and no tree may be
-gone. Exit code 1 if something does not hold.
+gone. With a budget, the model server may have answered one call more than that is enough for, and
+agents that had no money left fail. Exit code 1 if something does not hold.
 """
 
 from __future__ import annotations
@@ -35,11 +37,15 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=8)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget", type=int, default=0, metavar="CALLS")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, FakeServer() as server:
         place = Place(Path(folder), server)
         place.environment["ZOT_SWARM_SLOTS"] = str(arguments.slots)
-        storm = Storm(place, arguments.agents, random.Random(arguments.seed))
+        storm = Storm(place, server, arguments.agents, random.Random(arguments.seed))
+        if arguments.budget:
+            storm.limit(arguments.budget)
+        storm.begin()
         try:
             return storm.run(arguments.kills)
         finally:
@@ -47,15 +53,30 @@ def main() -> int:
 
 
 class Storm:
-    def __init__(self, place: Place, agents: int, dice: random.Random) -> None:
+    def __init__(self, place: Place, server: FakeServer, agents: int, dice: random.Random) -> None:
         self.place = place
+        self.server = server
+        self.agents = agents
         self.dice = dice
         self.steps = place.scripts / "steps"
         self.steps.touch()
         self.killed: Counter[str] = Counter()
+        self.ids: list[str] = []
+        self.calls = 0
+        """That the budget is enough for; 0: there is none."""
+
+    def limit(self, calls: int) -> None:
+        """Set a budget that is enough for so many calls, after one that shows what a call costs."""
+        first = self.place.submit("price", says("Done."))
+        price = self.place.wait(first).cost_usd
+        self.calls = calls + len(self.server.requests)
+        self.place.swarm.budget(max_usd=price * self.calls)
+        print(f"a call costs ${price:.6f}; the budget is ${price * self.calls:.6f}")
+
+    def begin(self) -> None:
         began = time.monotonic()
-        self.ids = [self.submit(number) for number in range(agents)]
-        print(f"{agents} tasks taken in {time.monotonic() - began:.1f} s")
+        self.ids = [self.submit(number) for number in range(self.agents)]
+        print(f"{self.agents} tasks taken in {time.monotonic() - began:.1f} s")
 
     def submit(self, number: int) -> str:
         turns = [
@@ -112,8 +133,15 @@ class Storm:
         print(f"stages {dict(stages)}; ends of a task {dict(ends)}; runs that went on {resumed}")
         print(f"steps {len(steps)} of {len(self.ids) * STEPS}; twice {twice}; uncertain {told}")
         print(f"trees there {trees} of {len(self.ids)}")
-        good = stages == {"done": len(self.ids)} and not twice and trees == len(self.ids)
-        return 0 if good and ends == {1: len(self.ids)} else 1
+        calls = len(self.server.requests)
+        print(f"model calls {calls}" + (f", {self.calls} paid for" if self.calls else ""))
+        if self.calls:
+            spent = self.place.swarm.spending()
+            print(f"booked {spent.said()}")
+            good = calls <= self.calls + 1 and set(stages) <= {"done", "failed"}
+        else:
+            good = stages == {"done": len(self.ids)} and trees == len(self.ids)
+        return 0 if good and not twice and ends == {1: len(self.ids)} else 1
 
 
 if __name__ == "__main__":

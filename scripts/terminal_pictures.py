@@ -1,6 +1,6 @@
 """Makes the pictures of docs/terminal.md: the real program in a pty, the emulator's cells as SVG.
 
-    .venv/bin/python scripts/terminal_pictures.py --write
+    .venv/bin/python scripts/terminal_pictures.py --write [SCENE ...]
 
 Needs node and npm, as the tests of the terminal do.
 """
@@ -21,6 +21,8 @@ sys.path[:0] = [str(ROOT / "tests")]
 from support.npm import unpacked  # noqa: E402
 from support.picture import svg  # noqa: E402
 from support.terminal import XTERM, AtTerminal, Emulator, environment, zot  # noqa: E402
+
+from zot.swarm.local import LocalSwarm  # noqa: E402
 
 TARGET = ROOT / "docs" / "pictures"
 ANSWER = """The budget is **1 ms** from a key to its echo. Three things keep it:
@@ -78,13 +80,35 @@ def pager(program: AtTerminal) -> None:
     program.pump(0.3)
 
 
+def swarm(program: AtTerminal) -> None:
+    program.until("scripted")
+    commit = "git -c user.name=t -c user.email=t@t commit -qm first"
+    program.type(f"!!git init -q -b main && git add -A && {commit} && git status -sb\r")
+    program.until("## main")
+    for task in ("say which tests are slow", "write the changelog", "make the greeting livelier"):
+        program.type(f"/swarm new {task}\r")
+        program.until(f"{task.split()[0]}-")
+    program.type("/swarm\r")
+    program.until(lambda shown: "2 need you" in shown.text and "1 done" in shown.text)
+    program.type("j")
+    program.until("print(f'Hello {name}!')")
+    program.pump(0.5)
+
+
 LAST = {"text": "It greets with an exclamation mark now; `python greet.py` says so."}
 TOOLS = [{"thinking": "Read it first.", **call("read", path="greet.py")}, EDIT]
 TOOLS += [call("bash", command="python3 greet.py; seq 1 40"), LAST]
+SWARM: list[dict[str, object]] = [
+    {"match": "slow", "text": "Two of them: `test_walk` and `test_storm`."},
+    {"match": "changelog", **call("bash", command="git log --oneline | head -20")},
+    {"match": "livelier", "thinking": "Read it first.", **call("read", path="greet.py")},
+    {"match": "livelier", "text": "A greeting may be **livelier**: one line does it.", **EDIT},
+]
 SCENES: dict[str, tuple[list[dict[str, object]], tuple[str, ...], Scene]] = {
     "answer": ([{"text": ANSWER}], ("how is the screen so quick?",), answer),
     "question": (TOOLS, ("make the greeting livelier",), question),
     "tools": (TOOLS, ("make the greeting livelier", "--yolo"), tools),
+    "swarm": (SWARM, (), swarm),
     "pager": (TOOLS, ("make the greeting livelier", "--yolo"), pager),
 }
 
@@ -105,6 +129,7 @@ def picture(emulator: Emulator, folder: Path, name: str) -> str:
         return svg(program.pump(0.1, cells=True).cells)
     finally:
         program.close()
+        LocalSwarm(home / "zot", environment(home)).stop()
 
 
 def main() -> None:
@@ -113,7 +138,8 @@ def main() -> None:
         package = unpacked(XTERM, folder) / "lib-headless" / "xterm-headless.js"
         emulator = Emulator(package)
         try:
-            for scene in SCENES:
+            wanted = [word for word in sys.argv[1:] if word in SCENES] or list(SCENES)
+            for scene in wanted:
                 drawn = picture(emulator, folder, scene)
                 if "--write" in sys.argv:
                     TARGET.mkdir(exist_ok=True)

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "sessions": CORE | {"formats"},
     "settings": CORE | PARTS,
     "runtime": CORE,
-    "build": CORE | PARTS | {"settings", "runtime"},
+    "build": CORE | PARTS | {"settings", "runtime", "swarm"},
     "wire": (ALL - {"wire"}) | {"jsonrpc"},
     # Doors and dialects do not know each other.
     "pi": ALL,
@@ -47,12 +47,12 @@ ALLOWED: dict[str, set[str]] = {
     "sdk": ALL | {"testing"},
     # It draws and returns keys: what is drawn it is told.
     "tui": SMALL,
-    "serve": ALL | {"tui"},
+    "serve": ALL | {"tui", "swarm", "observe"},
     # Its door hands out the check of a whole server, which loads with its first use.
     "testing": ALL | {"ext", "conformance.cli"},
     "observe": set(),
     # Agents are processes of their own: the swarm drives them by the wire, like any client.
-    "swarm": SMALL | {"observe"},
+    "swarm": CORE | {"observe"},
     "glasspane": SMALL | {"observe", "swarm"},
     "client": SMALL | {"wire", "provider", "client_commands"},
     "client_commands": SMALL | {"wire", "provider", "client"},

@@ -102,3 +102,15 @@ def test_the_limit_is_passed_by_one_call_at_most(steps):
         at_worst = spending.total().usd + sum(calls)
         assert at_worst <= 10.0 + 1e-9 or len(calls) <= 1
     assert spending.total().usd <= 10.0 + 5.0
+
+
+def test_minutes_can_be_limited_too_and_are_booked_while_they_pass(ledger):
+    ledger.limit(10.0, None, 2.0)
+    ledger.reserve("1", Amount(1.0), Cancel())
+    ledger.book_time({"first": Amount(0.5, 7, 100.0)})
+    assert ledger.read().reserved == {"1": Amount(1.0)}
+    assert ledger.read().said() == "$0.5000 of $10 and 1.7 of 2 minutes"
+    ledger.reserve("2", Amount(1.0), Cancel())
+    ledger.book_time({"first": Amount(0.5, 7, 121.0)})
+    with pytest.raises(LimitError, match="2.0 of 2 minutes"):
+        ledger.reserve("2", Amount(1.0), Cancel())

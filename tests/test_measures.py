@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 1,
     "functions of 60 lines or more": 1,
-    "imports inside functions": 120,
+    "imports inside functions": 135,
     "class names in two modules": 5,
     "locals called found, each or given": 17,
     "import cycles": 0,

@@ -48,10 +48,14 @@ if TYPE_CHECKING:
     from zot.sessions import files as session_files
     from zot.sessions import kept
     from zot.sessions import open as session_open
+    from zot.swarm.tool import SwarmSource
 else:
     ledger = Later("zot.ledger")
     durable, spend = later("zot.runtime", "durable", "spend")
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
+
+SWARM = "swarm"
+"""The tool of the swarm; its room is loaded where it is used."""
 
 
 class Additions(Struct, frozen=True, kw_only=True):
@@ -104,6 +108,7 @@ def _build(
     models: Models = RedactingModels(AvailableModels(setup), redactor)
     models = models if tape is None else tape.models(models)
     task = _tasks(setup.options, common, depth)
+    swarm = _swarm(setup) if is_first else ()
     wanted = _extension_options(setup, common.supervisor, added)
     if added.check_extensions:
         wanted.check()
@@ -126,7 +131,7 @@ def _build(
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(GivenTools(added.tools), builtin, *task, *texts, extensions, servers),
+        sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
         sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
         shell=builtin,
         files=builtin,
@@ -139,6 +144,8 @@ def _build(
     runtime = Runtime(agent, parts)
     for source in task:
         source.use(runtime)
+    for agents in swarm:
+        agents.use(runtime)
     return _resumed(runtime, plan)
 
 
@@ -175,6 +182,29 @@ def _task_depth(options: Options, default: bool) -> int:
 def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
     return (TaskSource(common.agents, depth, options.tools),) if depth > 0 and named else ()
+
+
+def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
+    """The tool `swarm`, where its use is allowed. Agents that an agent opens do not have it."""
+    options = setup.options
+    named = not options.no_tools and (options.tools is None or SWARM in options.tools)
+    if not options.swarm_budget or not named:
+        return ()
+    from zot.swarm.tool import swarm_source  # deferred: few runs may start agents
+
+    around = setup.around
+    return (swarm_source(around.home, around.environ, options.swarm_budget, agent_words(setup)),)
+
+
+def agent_words(setup: Setup) -> tuple[str, ...]:
+    """For the `zot rpc` of an agent of the swarm: what no file and no variable tells it."""
+    options = setup.flags
+    script = setup.around.absolute(options.script) if options.script else ""
+    words: list[str] = []
+    for flag, value in (("--base-url", options.base_url), ("--script", script)):
+        if value:
+            words += [flag, value]
+    return (*words, "--no-ext") if options.extensions is False else tuple(words)
 
 
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
@@ -343,7 +373,7 @@ def _builtin(
         names = None if names is None else [name for name in names if name in NAMES]
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
-        others = (SkillTool.name, TASK)
+        others = (SkillTool.name, TASK, SWARM)
         names = None if names is None else [name for name in names if name not in others]
     return BuiltinTools(
         setup.cwd,
@@ -370,7 +400,7 @@ def _extension_options(
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
         reserved=frozenset(
-            (*(tool.name for tool in added.tools), *NAMES, *BACKGROUND, SkillTool.name, TASK)
+            (*(tool.name for tool in added.tools), *NAMES, *BACKGROUND, SkillTool.name, TASK, SWARM)
         ),
         warn=added.warn,
         hide=supervisor.hide,
@@ -413,7 +443,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, TASK, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, SWARM, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

@@ -3,13 +3,14 @@
 Before a model call its worst case is reserved, and afterwards what it did cost is booked. A call
 is let through when everything spent and reserved stays within the limit; when nobody else has a
 reservation and something is left, it is let through too, so the limit is passed by one call at
-most. Who does not fit waits for the others.
+most. Who does not fit waits for the others. Time cannot be reserved: it is booked as it passes.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -24,9 +25,13 @@ LOOK_SECONDS = 0.2
 class Amount(Struct, frozen=True):
     usd: float = 0.0
     tokens: int = 0
+    seconds: float = 0.0
+    """At work: the model thinks or a tool runs."""
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(self.usd + other.usd, self.tokens + other.tokens)
+        return Amount(
+            self.usd + other.usd, self.tokens + other.tokens, self.seconds + other.seconds
+        )
 
 
 class Spending(Struct, frozen=True):
@@ -38,6 +43,7 @@ class Spending(Struct, frozen=True):
     """By the name of who spent it."""
     reserved: dict[str, Amount] = {}
     """By the process that may be spending it now."""
+    max_minutes: float | None = None
 
     def total(self) -> Amount:
         return sum(self.spent.values(), Amount())
@@ -51,7 +57,11 @@ class Spending(Struct, frozen=True):
         return not self._exceeds(wanted) or (not others and not self.is_used_up())
 
     def _exceeds(self, amount: Amount, *, at_least: bool = False) -> bool:
-        for limit, value in ((self.max_usd, amount.usd), (self.max_tokens, amount.tokens)):
+        for limit, value in (
+            (self.max_usd, amount.usd),
+            (self.max_tokens, amount.tokens),
+            (self.max_minutes, amount.seconds / 60),
+        ):
             if limit is not None and (value > limit or (at_least and value >= limit)):
                 return True
         return False
@@ -61,6 +71,8 @@ class Spending(Struct, frozen=True):
         parts = [f"${total.usd:.4f} of ${self.max_usd:g}"] if self.max_usd is not None else []
         if self.max_tokens is not None:
             parts.append(f"{total.tokens} of {self.max_tokens} tokens")
+        if self.max_minutes is not None:
+            parts.append(f"{total.seconds / 60:.1f} of {self.max_minutes:g} minutes")
         return " and ".join(parts)
 
 
@@ -75,10 +87,17 @@ class Ledger:
         except msgspec.DecodeError as error:
             raise ConfigError(f"the ledger {self._path!r} cannot be read: {error}") from error
 
-    def limit(self, max_usd: float | None, max_tokens: int | None) -> None:
+    def limit(
+        self,
+        max_usd: float | None = None,
+        max_tokens: int | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
         with locked(self._path):
             self._write(
-                msgspec.structs.replace(self.read(), max_usd=max_usd, max_tokens=max_tokens)
+                msgspec.structs.replace(
+                    self.read(), max_usd=max_usd, max_tokens=max_tokens, max_minutes=max_minutes
+                )
             )
 
     def reserve(self, who: str, amount: Amount, cancel: Cancel) -> None:
@@ -105,6 +124,12 @@ class Ledger:
                     reserved={key: held for key, held in spending.reserved.items() if key != who},
                 )
             )
+
+    def book_time(self, spent: Mapping[str, Amount]) -> None:
+        """What these have spent by now, in the middle of their work: reservations stay."""
+        with locked(self._path):
+            spending = self.read()
+            self._write(msgspec.structs.replace(spending, spent={**spending.spent, **spent}))
 
     def release(self, alive: frozenset[str], *, lost: bool = True) -> None:
         """Reservations of processes that are gone: with `lost` they count as spent, since what a

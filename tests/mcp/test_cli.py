@@ -89,6 +89,15 @@ def test_changed_tools_are_shown_and_agreed_to(run):
 def test_what_is_wrong_is_said_in_one_line(run):
     assert "either a program" in run("add", "x", code=2)
     assert "give NAME=VALUE" in run("add", "x", "--env", "novalue", "--", "y", code=2)
+    assert "put -- before the program: zot mcp add x -- npx y" in run(
+        "add", "x", "npx", "y", code=2
+    )
+    assert "--env is for a program" in run(
+        "add", "x", "--url", "https://x.test", "--env", "A=b", code=2
+    )
+    assert "--header goes with --url" in run("add", "x", "--header", "A: b", "--", "y", code=2)
+    assert "needs https" in run("add", "x", "--url", "http://x.test/mcp", code=1)
+    assert "must start with http" in run("add", "x", "--url", "x.test", code=1)
     assert "its name must have" in run("add", "a/b", "--", "y", code=1)
     assert "no MCP server 'x'; there is: none" in run("test", "x", code=1)
     configure(run.home / "mcp.json", bad={}, dead=entry(start="die"))

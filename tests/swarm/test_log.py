@@ -175,11 +175,11 @@ def test_a_summary_says_what_it_does_and_for_how_long():
 
 
 def test_crashes_are_counted_while_it_does_nothing():
-    agent = agent_of(frame(Exited(-9)), frame(Exited(-9)))
+    agent = agent_of(frame(Exited(2)), frame(Exited(2)))
     assert agent.crashes == 2
     for row in (frame(Started(3, 1)), {"type": "turn_start"}, frame(Exited(-9))):
         agent.take(LogRow(3, 30.0, row))
-    assert agent.crashes == 1
+    assert (agent.crashes, agent.kills) == (0, 1)
     agent.take(LogRow(3, 30.0, frame(RunOver("fix-1-1", "answered"))))
     agent.take(LogRow(4, 31.0, frame(Exited(0))))
     assert (agent.crashes, agent.summary().outcome) == (0, "answered")

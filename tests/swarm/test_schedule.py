@@ -71,3 +71,33 @@ def test_slots_are_never_passed_and_only_the_ready_begin(rows):
     for id in chosen:
         assert agents[id].stage == "queued"
         assert all(agents[other].stage == "done" for other in agents[id].task.after)
+
+
+def test_time_counts_while_it_works_and_not_while_it_waits():
+    made = agent("a", max_seconds=50.0, max_cost=1.0)
+    asked = {"type": "approval_request", "request_id": "q", "tool": "bash", "args": {}}
+    rows = [
+        (10.0, {"type": "swarm_started", "attempt": 1, "pid": 7}),
+        (20.0, asked),
+        (80.0, {"type": "approval_resolved", "request_id": "q", "decision": "allow"}),
+        (95.0, {"type": "text_delta", "delta": "x"}),
+    ]
+    for number, (at, frame) in enumerate(rows):
+        made.take(LogRow(number, at, frame))
+    assert made.spent().seconds == 10.0 + 15.0 + 5.0  # its clock says 100
+    limits, used_up = made.left()
+    assert (limits, used_up) == ({"max_cost": 1.0, "max_seconds": 20.0}, "")
+    made.take(LogRow(9, 130.0, {"type": "text_delta", "delta": "x"}))
+    limits, used_up = made.left()
+    assert limits["max_seconds"] == 0.001
+    assert "max_seconds is 50, spent are 60" in used_up
+
+
+def test_being_killed_early_passes_and_ending_early_does_not():
+    started, killed = {"type": "swarm_started", "attempt": 1, "pid": 7}, {"type": "swarm_exited"}
+    made = agent("a", *[started, {**killed, "code": -9}] * 10)
+    assert (made.stage, made.gives_up) == ("queued", "")
+    made = agent("a", *[started, {**killed, "code": 2}] * 5)
+    assert "died 5 times" in made.gives_up
+    made = agent("a", *[started, {"type": "turn_start"}, {**killed, "code": 2}] * 9)
+    assert made.gives_up == ""

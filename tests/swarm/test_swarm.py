@@ -247,3 +247,31 @@ def test_all_agents_together_keep_to_one_budget(place):
     spent = place.swarm.spending().total().usd
     assert cost * 2.5 <= spent <= cost * 3.5  # passed by one call at most
     assert place.zot("budget", "--none").stdout.startswith("spent $")
+
+
+def test_minutes_of_all_agents_are_limited_together(place):
+    assert place.zot("budget", "--max-cost", "5").returncode == 0
+    said = place.zot("budget", "--max-minutes", "0.01").stdout
+    assert said == "spent $0.0000 of $5 and 0.0 of 0.01 minutes\n"  # the other limit stays
+    id = place.submit("Slow", bash("sleep 1"), says("never said"))
+    summary = place.wait(id)
+    assert summary.stage == "failed"
+    assert "of 0.01 minutes" in summary.doing
+    assert summary.worked_seconds >= 1
+    shown = json.loads(place.zot("budget", "--json").stdout)
+    assert shown["spent"]["seconds"] >= 1
+    assert place.zot("budget", "--none", "--json").returncode == 0
+
+
+def test_the_budget_of_an_agent_is_for_all_its_messages(place):
+    id = place.submit("First", "say:Hello", max_cost=1.0)
+    cost = place.wait(id).cost_usd
+    assert cost > 0
+    second = place.submit("Second", "say:Hello", max_cost=cost, max_seconds=600)
+    assert place.wait(second).stage == "done"
+    place.swarm.send(second, "say:Once more")
+    while len(place.rows(second, "swarm_run_over")) < 2:
+        time.sleep(0.05)
+    summary = place.wait(second)
+    assert (summary.stage, summary.outcome) == ("failed", "limit")
+    assert "its budget is used up: max_cost is" in summary.doing

@@ -295,6 +295,26 @@ def test_no_directory_is_an_error_that_names_it(trees, tmp_path):
         make(trees, tmp_path / "nowhere", tmp_path)
 
 
+def test_a_tree_that_was_cut_while_git_made_it_stops_nobody(trees, repository, tmp_path):
+    make(trees, repository, tmp_path, id="cut-1")
+    entry = repository / ".git" / "worktrees" / "tree"
+    (entry / "commondir").write_text("")  # as a git leaves it that was killed
+    (entry / "locked").write_text("initializing")
+    assert make(trees, repository, tmp_path, id="next-2").branch == "zot/next-2"
+    assert make(trees, repository, tmp_path, id="cut-1").branch == "zot/cut-1"
+    assert len(git(repository, "worktree", "list").splitlines()) == 3
+
+
+def test_a_half_made_tree_of_somebody_else_is_left_alone(trees, repository, tmp_path, monkeypatch):
+    monkeypatch.setattr("zot.swarm.worktrees.ADD_PAUSES", (0.01, None))
+    git(repository, "worktree", "add", "-q", "-b", "own", str(tmp_path / "own"))
+    entry = repository / ".git" / "worktrees" / "own"
+    (entry / "commondir").write_text("")
+    with pytest.raises(GitError, match="worktree failed"):
+        make(trees, repository, tmp_path)
+    assert entry.is_dir()
+
+
 def test_what_git_starts_sees_no_key(repository):
     keys = {"OPENAI_API_KEY": "sk-canary", "GH_TOKEN": "canary", "ZOTCORE_RPC_TOKEN": "canary"}
     git = Git(str(repository), {**ENVIRONMENT, **keys})

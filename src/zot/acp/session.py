@@ -96,6 +96,9 @@ class AcpSession(RuntimeClient):
         """The requests that ask them; each is resolved once, by the client or otherwise."""
         self._ticking = False
         self._begun = False
+        self._commands: list[shapes.AvailableCommand] = []
+        """As they were shown last."""
+        self._servers_changed = False
         self._early: list[str] = []
         """Warnings that came before the client knew the session."""
         self._closed = Cancel()
@@ -157,7 +160,9 @@ class AcpSession(RuntimeClient):
         for info in infos:
             hint = shapes.CommandHint("arguments")
             shown.append(shapes.AvailableCommand(info.name, info.description, hint))
-        self._put([shapes.CommandsShown(tuple(shown))])
+        if shown != self._commands:
+            self._commands = shown
+            self._put([shapes.CommandsShown(tuple(shown))])
 
     def warn(self, text: str) -> None:
         """What is wrong with an extension or an MCP server."""
@@ -318,11 +323,16 @@ class AcpSession(RuntimeClient):
                 self._ask_person(event)
             case events.FellBack():
                 self._put([shapes.ConfigChanged(self.options())])
+            case events.ServerChanged():
+                self._servers_changed = True  # it may have brought prompts, which are commands
             case events.RunSuspended() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, RunOutcome("cancelled"))
             case events.Done() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, outcome(run.stop, run.error, cut=self._encoder.cut))
                 self._encoder.cut = False
+                if self._servers_changed:
+                    self._servers_changed = False
+                    self.show_commands()
             case _:
                 pass
 

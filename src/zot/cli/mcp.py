@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         return action
 
     action = add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...")
+    action.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     action.add_argument("--url", default="", help="a server that is reached by HTTP")
     action.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"
@@ -91,10 +92,18 @@ def _servers(arguments: argparse.Namespace) -> ConfiguredServers:
 
 
 def _add(arguments: argparse.Namespace) -> int:
+    if words := arguments.words:
+        raise UsageError(
+            f"put -- before the program: zot mcp add {arguments.name} -- {' '.join(words)}"
+        )
     if bool(arguments.url) == bool(arguments.program):
         raise UsageError(
-            "give either a program (zot mcp add NAME -- COMMAND ARGS...) or --url, not both"
+            "give either a program (zot mcp add NAME -- COMMAND ARGS...) or an address (--url URL)"
         )
+    if arguments.env and arguments.url:
+        raise UsageError("--env is for a program; what is sent to an address is --header")
+    if arguments.header and arguments.program:
+        raise UsageError("--header goes with --url; the variables of a program are --env")
     entry: dict[str, Json] = {}
     if arguments.url:
         entry = {"type": "http", "url": arguments.url}

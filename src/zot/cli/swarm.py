@@ -17,8 +17,9 @@ from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
 from zot.observe.observer import facts_of
-from zot.swarm.agent import AgentSummary
+from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
+from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow
 from zot.text import whole_characters
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     budget = action("budget", _budget, "what all agents together have spent, and may")
     budget.add_argument("--max-cost", type=float, metavar="USD")
     budget.add_argument("--max-tokens", type=int, metavar="N")
+    budget.add_argument("--max-minutes", type=float, metavar="N", help="of all agents, added up")
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     own = action("supervise", _supervise, argparse.SUPPRESS)
@@ -189,11 +191,9 @@ def _tasks_of(path: str) -> list[dict[str, Any]]:
 
 # --- looking -----------------------------------------------------------------------------------
 
-ORDER = ("needs_you", "failed", "lost", "working", "queued", "done", "cancelled")
-
 
 def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    agents = sorted(swarm.agents(), key=lambda s: (ORDER.index(s.stage), s.created))
+    agents = by_need(swarm.agents())
     for summary in agents:
         _say(arguments, summary, _line(summary))
     if not agents and not arguments.json:
@@ -202,7 +202,7 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _line(summary: AgentSummary) -> str:
-    age = _age(time.time() - summary.since)
+    age = shown_age(time.time() - summary.since)
     parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
     if summary.doing:
         parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
@@ -213,13 +213,6 @@ def _line(summary: AgentSummary) -> str:
     if summary.merged:
         parts.append("merged")
     return "  ".join(parts)
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length:.0f}{unit}"
-    return f"{seconds:.0f}s"
 
 
 def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
@@ -358,11 +351,20 @@ def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    if arguments.none or arguments.max_cost is not None or arguments.max_tokens is not None:
-        swarm.budget(arguments.max_cost, arguments.max_tokens)
+    cost, tokens, minutes = arguments.max_cost, arguments.max_tokens, arguments.max_minutes
+    if arguments.none:
+        swarm.budget()
+    elif (cost, tokens, minutes) != (None, None, None):
+        before = swarm.spending()  # a limit that is not named stays
+        swarm.budget(
+            before.max_usd if cost is None else cost,
+            before.max_tokens if tokens is None else tokens,
+            before.max_minutes if minutes is None else minutes,
+        )
     spending = swarm.spending()
     total = spending.total()
-    limit = spending.said() or f"${total.usd:.4f} and {total.tokens} tokens, without a limit"
+    used = f"${total.usd:.4f}, {total.tokens} tokens and {total.seconds / 60:.1f} minutes"
+    limit = spending.said() or f"{used}, without a limit"
     _say(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
     return 0
 

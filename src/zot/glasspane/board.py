@@ -12,14 +12,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.glasspane.watched import Tail, WatchedAgent, WatchedStream
+from zot.glasspane.watched import WatchedStream
 from zot.swarm.agent import AgentSummary
+from zot.swarm.follow import FollowedAgent, Tail
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import agent_folders, shared_streams
 from zot.swarm.task import NoSuchAgent, SwarmError
 
 LOOK_SECONDS = 1.0
 """Between two looks for agents that are new or were removed."""
+
+
+AnyTail = Tail[FollowedAgent] | Tail[WatchedStream]
 
 
 class Totals(Struct, frozen=True):
@@ -42,7 +46,7 @@ class Board:
         self._folder = home / "swarm"
         self._streams = shared_streams(home)
         self._swarm = LocalSwarm(home, environment)
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, AnyTail] = {}
         self._rows: dict[str, BoardAgent] = {}
         self._version = 0
         self._looked = 0.0
@@ -89,12 +93,12 @@ class Board:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _add(self, tail: Tail) -> None:
+    def _add(self, tail: AnyTail) -> None:
         self._tails[tail.watched.id] = tail
         tail.catch_up()
         self._update(tail.watched.id, tail)
 
-    def _update(self, id: str, tail: Tail) -> None:
+    def _update(self, id: str, tail: AnyTail) -> None:
         summary = tail.watched.summary()
         before = self._rows.get(id)
         if before is None or _without_clock(before.summary) != _without_clock(summary):
@@ -108,7 +112,7 @@ class Board:
     def _look_for_agents(self) -> None:
         folders = {folder.id: folder for folder in agent_folders(self._folder)}
         for id, tail in list(self._tails.items()):
-            if isinstance(tail.watched, WatchedAgent) and id not in folders:
+            if isinstance(tail.watched, FollowedAgent) and id not in folders:
                 del self._tails[id], self._rows[id]
                 self._version += 1
         for id, folder in folders.items():
@@ -118,7 +122,7 @@ class Board:
                 except SwarmError:
                     continue  # it cannot be read; `zot swarm list` says why
                 if task is not None:
-                    self._add(Tail(WatchedAgent(folder, task)))
+                    self._add(Tail(FollowedAgent(folder, task)))
         shown = {tail.watched.log for tail in self._tails.values()}
         for path in sorted(self._streams.glob("*.jsonl")):
             if path not in shown:
@@ -130,7 +134,7 @@ class Board:
         if self._swarm.is_supervised():
             return
         for id, tail in self._tails.items():
-            if isinstance(tail.watched, WatchedAgent) and tail.watched.agent.alive:
+            if isinstance(tail.watched, FollowedAgent) and tail.watched.agent.alive:
                 tail.watched.agent.alive = False
                 self._update(id, tail)
 

@@ -1,4 +1,4 @@
-"""Agents that a page shows: each is a log that grows, of the swarm's or of any other make."""
+"""Agents of other programs on the page: each is a file with frames that grows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zot.observe import Observer, Status
-from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
-from zot.swarm.log import AgentFolder, read_log
-from zot.swarm.task import LogRow, SwarmTask
+from zot.swarm.agent import AgentSummary, Stage
+from zot.swarm.task import LogRow
 
 STAGES: dict[str, Stage] = {
     "thinking": "working",
@@ -69,47 +68,6 @@ class WatchedStream:
             model=status.model,
             created=self._since,
         )
-
-
-class WatchedAgent:
-    """An agent of the swarm."""
-
-    control = True
-
-    def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
-        self.id = folder.id
-        self.log = folder.log
-        self.agent = SwarmAgent(task)
-
-    def take(self, row: LogRow) -> None:
-        self.agent.take(row)
-
-    def summary(self) -> AgentSummary:
-        return self.agent.summary()
-
-
-Watched = WatchedStream | WatchedAgent
-
-
-class Tail:
-    """A log that is read as it grows."""
-
-    def __init__(self, watched: Watched) -> None:
-        self.watched = watched
-        self.position = 0
-
-    def catch_up(self) -> bool:
-        """Take in what is new; whether there was something."""
-        before = self.position
-        try:
-            if self.watched.log.stat().st_size <= self.position:
-                return False
-        except FileNotFoundError:
-            return False
-        for position, row in read_log(self.watched.log, self.position):
-            self.position = position
-            self.watched.take(row)
-        return self.position != before
 
 
 def _stage(status: Status) -> Stage:

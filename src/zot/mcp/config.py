@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN
+from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
 from zot.text import prepared
 
@@ -193,6 +194,8 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
         raise ConfigError("it needs either `command` or `url`")
     if raw.type == "sse":
         raise ConfigError("the old SSE transport is not spoken; use its streamable HTTP address")
+    if url and "${" not in url:
+        check_address(url)
     for seconds in (raw.timeout, raw.startup_timeout):
         if not 0 < seconds <= LONGEST:
             raise ConfigError(f"a timeout is given in seconds, up to {LONGEST:g}, not {seconds!r}")
@@ -218,6 +221,13 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
         trust=raw.trust and origin != "project",  # nobody vouches for himself
         network=raw.network and origin != "project",
     )
+
+
+def check_address(url: str) -> None:
+    """Raises ConfigError for an address that must not be used: others could read along."""
+    address = parse_url(split_query(url)[0])
+    if address.scheme != "https" and not is_loopback(address.host):
+        raise ConfigError(f"{url!r}: an address that is not on this machine needs https")
 
 
 def from_acp(servers: Iterable[Mapping[str, Json]]) -> dict[str, Json]:

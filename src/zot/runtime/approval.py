@@ -123,6 +123,15 @@ class Approval(Hook):
         made._gone = self._gone
         return made
 
+    def asked_tools(self) -> tuple[str, ...]:
+        """The tools that somebody is asked about now, for an agent that works elsewhere."""
+        if self.mode != "ask":
+            return (EVERY_TOOL,) if self.mode == "ask_all" else ()
+        if self._tools is not None:
+            return tuple(self._tools)
+        asks = self._client.can_answer("approval") or self._model_asks == "always"
+        return DEFAULT_TOOLS if asks else ()
+
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""
         return tuple(request.id for request in self.open_requests())

@@ -228,7 +228,7 @@ class Runtime(CommandedRuns):
                 context_tokens=agent.context_tokens,
                 reasoning=agent.settings.reasoning,
                 session_id=agent.session.id,
-                jail=self._shell is not None and self._shell.jailed,
+                jail=self.is_jailed,
             )
 
     @property
@@ -531,6 +531,11 @@ class Runtime(CommandedRuns):
             self._approval.mode = mode
         elif mode != "yolo":
             raise ConfigError("this runtime has nobody to ask before a tool runs")
+
+    @property
+    def asked_tools(self) -> tuple[str, ...]:
+        """The tools that somebody is asked about before they run."""
+        return () if self._approval is None else self._approval.asked_tools()
 
     def planned_change(self, call: ToolCall) -> ShownChange | None:
         """What a call would make of a file, for whoever looks on; without secrets. None: it

@@ -19,6 +19,8 @@ class SpendGuard(Hook):
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
         """Reserve what the call may cost at most; the supervisor books what it did."""
         spending = self._ledger.read()
+        if spending.is_used_up():
+            return Block(f"the shared limit is used up: {spending.said()}")
         if spending.max_usd is None and spending.max_tokens is None:
             return ALLOW
         model = self._model()

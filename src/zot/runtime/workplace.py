@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from zot.core.session import Body, Custom
 from zot.core.shell import Shell, ShellOutput, entry_of
 from zot.errors import CommandError, ConfigError
 from zot.later import Later
+from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.runs import Listener, Runs
@@ -145,12 +147,29 @@ class Workplace(Runs):
         self.when_idle(add)
         return ran
 
+    def add_message(self, text: str, then: Callable[[], None] = lambda: None) -> None:
+        """Put a message into the conversation that the model reads with the next prompt; it is not
+        asked now. `then`: called when it is there, which is after the run that is going on."""
+        redactor = self._redactor
+        told = text if redactor is None else redactor.text(text)
+
+        def add() -> None:
+            self.session.append(Message("user", (Text(told),), time.time()))
+            then()
+
+        self.when_idle(add)
+
     def abort_shell(self) -> None:
         """End all shell commands that run, without waiting for it."""
         with self._lock:
             running = list(self._shell_runs)
         for cancel in running:
             cancel.set()
+
+    @property
+    def is_jailed(self) -> bool:
+        """The tools stay inside the working directory."""
+        return self._shell is not None and self._shell.jailed
 
     def set_jail(self, on: bool) -> None:
         """Keep the tools inside the working directory, or let them out.

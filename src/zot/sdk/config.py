@@ -49,6 +49,7 @@ class Settings(TypedDict, total=False):
     tools: Tools | None
     no_tools: bool
     tasks: bool
+    swarm_budget: float | None
     jail: bool
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]

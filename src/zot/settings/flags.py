@@ -45,6 +45,7 @@ class Options(Struct, frozen=True):
     tools: tuple[str, ...] | None = None
     no_tools: bool = False
     tasks: bool | None = None
+    swarm_budget: float | None = None
     approve: tuple[str, ...] | None = None
     yolo: bool = False
     approval_timeout: float | None = None

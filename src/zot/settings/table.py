@@ -117,6 +117,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
         Setting("no_tools", "switch", "no tools at all", pi={"-nt": "--no-tools"}, sdk=True),
         Setting("tasks", "switch", "the model may hand work to agents of its own",
                 fixed={"--no-tasks": False}, file="user", sdk=True),
+        Setting("swarm_budget", "number", "the model may start agents of the swarm, for so much",
+                "USD", fixed={"--no-swarm": 0}, file="user", sdk=True),
         Setting("approve", "words", "ask before these tools run (all: every tool)", "a,b",
                 fixed={"--no-yolo": ("all",)}, file="user"),
         Setting("yolo", "switch", "never ask"),

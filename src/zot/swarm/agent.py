@@ -14,6 +14,7 @@ from zot.observe import Observer, OpenQuestion
 from zot.swarm.task import (
     AnySwarmRow,
     Cancelled,
+    Collected,
     Exited,
     LogRow,
     Lost,
@@ -30,8 +31,10 @@ from zot.swarm.worktrees import DiffSize, Worktree
 
 Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
 CRASHES = 5
-"""Times in a row that an agent may die without having done anything before it is called lost. A
-call that kills it is the durable run's to notice: it holds the run."""
+"""Times in a row that an agent may end by itself before it did anything; then it is lost: it will
+not go better. A call that kills it is the durable run's to notice: it holds the run."""
+KILLS = 50
+"""Times in a row that it may be killed so early: somebody else's doing, which passes."""
 
 
 class AgentSummary(Struct, frozen=True):
@@ -56,6 +59,8 @@ class AgentSummary(Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     context_tokens: int = 0
+    worked_seconds: float = 0.0
+    """At work, all runs together; waiting for a person or a slot is not counted."""
     model: str = ""
     branch: str = ""
     diff: DiffSize = DiffSize()
@@ -64,6 +69,10 @@ class AgentSummary(Struct, frozen=True):
     parent: str = ""
     after: tuple[str, ...] = ()
     priority: int = 0
+    last_run: str = ""
+    """The run that ended last."""
+    collected: bool = False
+    """The conversation that started it has heard how that run ended."""
 
 
 class SwarmAgent:
@@ -77,6 +86,7 @@ class SwarmAgent:
         self.runs = 0
         self.attempt = 0
         self.crashes = 0
+        self.kills = 0
         self._did_something = False
         self.alive = False
         """A process of it runs, as far as the log tells: without a supervisor none does."""
@@ -91,8 +101,12 @@ class SwarmAgent:
         """The agent's own number of the last frame that was kept."""
         self._outcome = ""
         self._error = ""
+        self._last_run = ""
+        self._collected = ""
         self._changed = task.created
         self._row_at = task.created
+        self._worked = 0.0
+        """Seconds at work: those that it waited for a person or a slot are not counted."""
         self._clock = clock
         self._observer = Observer(lambda: self._row_at)
         self.take_message(f"{task.id}-1", task.prompt)
@@ -100,8 +114,10 @@ class SwarmAgent:
     # --- rows --------------------------------------------------------------------------------
 
     def take(self, row: LogRow) -> None:
-        self._row_at = row.at
         before = self.stage
+        if before == "working":
+            self._worked += max(0.0, row.at - self._row_at)
+        self._row_at = row.at
         if str(row.frame.get("type", "")).startswith("swarm_"):
             try:
                 self._apply(msgspec.convert(row.frame, AnySwarmRow))
@@ -128,24 +144,49 @@ class SwarmAgent:
                 self._observer.end("its process was cut off")
             case RunOver():
                 self.waiting.pop(row.run, None)
+                self._last_run = row.run
                 self._outcome, self._error = row.outcome, row.error
-                self.crashes = 0
+                self.crashes = self.kills = 0
             case Exited():
                 if self.waiting:
-                    self.crashes = 1 if self._did_something else self.crashes + 1
+                    self._died(by_signal=row.code < 0)
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case Cancelled():
                 self.cancelled = True
+                self._last_run = next(iter(self.waiting), self._last_run)
                 self.waiting.clear()
             case Lost():
                 self.lost = row.reason
+                self._last_run = next(iter(self.waiting), self._last_run)
             case Retried():
-                self.lost, self.crashes, self.cancelled = "", 0, False
+                self.lost, self.crashes, self.kills, self.cancelled = "", 0, 0, False
+            case Sized() | Merged() | Collected():
+                self._apply_afterwards(row)
+
+    def _apply_afterwards(self, row: Sized | Merged | Collected) -> None:
+        match row:
             case Sized():
                 self.size = row.size
             case Merged():
                 self.merged = row.tip
+            case Collected():
+                self._collected = row.run
+
+    def _died(self, *, by_signal: bool) -> None:
+        if self._did_something:
+            self.crashes = self.kills = 0
+        if by_signal:
+            self.kills += 1
+        else:
+            self.crashes += 1
+
+    @property
+    def gives_up(self) -> str:
+        """Why it is not started once more; empty: it is."""
+        if self.crashes < CRASHES and self.kills < KILLS:
+            return ""
+        return f"its process died {self.crashes + self.kills} times before it did anything"
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:
@@ -163,7 +204,25 @@ class SwarmAgent:
     def spent(self) -> Amount:
         status = self._observer.status()
         tokens = status.input_tokens + status.output_tokens + status.cache_read_tokens
-        return Amount(status.cost_usd, tokens)
+        since = self._clock() - self._row_at if self.stage == "working" else 0.0
+        return Amount(status.cost_usd, tokens, round(self._worked + max(0.0, since), 3))
+
+    def left(self) -> tuple[dict[str, float | int], str]:
+        """What its task lets the next run spend, as the fields of a prompt; and why that is next
+        to nothing, if it is."""
+        task, spent = self.task, self.spent()
+        limits: dict[str, float | int] = {}
+        used_up = ""
+        for name, most, used, least in (
+            ("max_cost", task.max_cost, spent.usd, 1e-9),
+            ("max_tokens", task.max_tokens, spent.tokens, 1),
+            ("max_seconds", task.max_seconds, spent.seconds, 0.001),
+        ):
+            if most is not None:
+                limits[name] = max(most - used, least)
+                if used >= most:
+                    used_up = f"its budget is used up: {name} is {most:g}, spent are {used:g}"
+        return limits, used_up
 
     @property
     def stage(self) -> Stage:
@@ -208,6 +267,7 @@ class SwarmAgent:
             input_tokens=status.input_tokens,
             output_tokens=status.output_tokens,
             context_tokens=status.context_tokens,
+            worked_seconds=self.spent().seconds,
             model=status.model or self.task.model,
             branch=self.tree.branch if self.tree is not None else "",
             diff=self.size,
@@ -216,4 +276,14 @@ class SwarmAgent:
             parent=self.task.parent,
             after=self.task.after,
             priority=self.task.priority,
+            last_run=self._last_run,
+            collected=self._collected == self._last_run,
         )
+
+
+def shown_age(seconds: float) -> str:
+    """In the largest unit that fits: 8s, 5m, 3h, 2d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f}{unit}"
+    return f"{max(0.0, seconds):.0f}s"

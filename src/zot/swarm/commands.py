@@ -54,7 +54,7 @@ class CancelAgent(SwarmCommand, frozen=True, tag="cancel"):
 
 
 class RetryAgent(SwarmCommand, frozen=True, tag="retry"):
-    """Begin again where it was: after a failure, a cancel or three crashes."""
+    """Begin again where it was: after a failure, a cancel or crashes."""
 
     agent: str
 
@@ -66,6 +66,13 @@ class DiffAgent(SwarmCommand, frozen=True, tag="diff"):
 class MergeAgent(SwarmCommand, frozen=True, tag="merge"):
     agent: str
     squash: bool = False
+
+
+class CollectAnswer(SwarmCommand, frozen=True, tag="collect"):
+    """The answer of this run was passed on: it is not told again."""
+
+    agent: str
+    run: str
 
 
 class RemoveAgent(SwarmCommand, frozen=True, tag="remove"):
@@ -92,6 +99,7 @@ AnySwarmCommand = (
     | RetryAgent
     | DiffAgent
     | MergeAgent
+    | CollectAnswer
     | RemoveAgent
     | CollectGarbage
     | StopSupervisor

@@ -30,6 +30,7 @@ from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
     CancelAgent,
+    CollectAnswer,
     CollectGarbage,
     DiffAgent,
     ListAgents,
@@ -73,6 +74,11 @@ class LocalSwarm:
         self._ledger = Ledger(str(self._swarm / LEDGER))
 
     # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """Where everything of it is kept."""
+        return self._swarm
 
     def agents(self) -> list[AgentSummary]:
         """Every agent as it stands. One whose work was cut goes on from here."""
@@ -133,10 +139,15 @@ class LocalSwarm:
         """What all agents together have spent, and may."""
         return self._ledger.read()
 
-    def budget(self, max_usd: float | None = None, max_tokens: int | None = None) -> None:
+    def budget(
+        self,
+        max_usd: float | None = None,
+        max_tokens: int | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
         """Limit what all agents together may spend; None: no limit."""
         ensure_dir(self._swarm)
-        self._ledger.limit(max_usd, max_tokens)
+        self._ledger.limit(max_usd, max_tokens, max_minutes)
 
     # --- changing ----------------------------------------------------------------------------
 
@@ -191,6 +202,10 @@ class LocalSwarm:
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
         return self._ask(MergeAgent(agent, squash), str)
+
+    def collected(self, agent: str, run: str) -> None:
+        """The conversation that started the agent has heard how this run ended."""
+        self._do(CollectAnswer(agent, run))
 
     def remove(self, agent: str) -> None:
         self._do(RemoveAgent(agent))

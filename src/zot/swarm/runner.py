@@ -14,7 +14,7 @@ import msgspec
 from zot.errors import ZotError
 from zot.home import own_command
 from zot.ledger import Ledger
-from zot.swarm.agent import CRASHES, SwarmAgent
+from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
 from zot.swarm.schedule import blocked_by, next_agents
@@ -33,7 +33,7 @@ from zot.swarm.worktrees import Worktree, Worktrees
 
 LEDGER = "ledger.json"
 """What all agents together have spent, in the folder of the swarm."""
-RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0)
+RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
@@ -130,7 +130,7 @@ class AgentRunner:
         """One life of an agent's process: all its messages, then the end."""
         agent = supervised.agent
         try:
-            await asyncio.sleep(_pause(agent.crashes))
+            await asyncio.sleep(_pause(agent.crashes + agent.kills))
             tree = await self._tree(supervised)
             await self._drive(supervised, tree)
         except ZotError as error:  # git, the disk, or the agent refused
@@ -147,10 +147,8 @@ class AgentRunner:
 
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
-        if agent.waiting and agent.crashes >= CRASHES:
-            supervised.note(
-                Lost(f"its process died {agent.crashes} times before it did anything"), sync=True
-            )
+        if agent.waiting and agent.gives_up:
+            supervised.note(Lost(agent.gives_up), sync=True)
         self.schedule()
 
     async def _tree(self, supervised: Supervised) -> Worktree:
@@ -218,7 +216,8 @@ class AgentRunner:
         text = supervised.agent.waiting[run]
         supervised.run_over.clear()
         supervised.held = ""
-        data = await child.request("prompt", message=text, run=run)
+        limits, used_up = supervised.agent.left()  # of a run that goes on, its first ones count
+        data = await child.request("prompt", message=text, run=run, **limits)
         if data.get("already_done"):
             supervised.note(_stored_end(run, data.get("end")), sync=True)
             return
@@ -234,7 +233,17 @@ class AgentRunner:
         if supervised.held:
             supervised.note(Lost(supervised.held), sync=True)
             raise RunIsHeld(supervised.held)
-        supervised.note(RunOver(run, *supervised.agent.outcome()), sync=True)
+        outcome, error = supervised.agent.outcome()
+        if outcome == "limit" and used_up:
+            error = used_up
+        supervised.note(RunOver(run, outcome, error), sync=True)
+
+    def book_time(self) -> None:
+        """Tell the ledger how long the agents have worked by now, where minutes are limited."""
+        if self.ledger.read().max_minutes is None:
+            return
+        working = [s for s in self.agents.values() if s.agent.alive]
+        self.ledger.book_time({s.folder.id: s.agent.spent() for s in working})
 
     def _frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
         if supervised.held_back is not None:
@@ -304,21 +313,19 @@ def _stored_end(run: str, end: Any) -> RunOver:
     return RunOver(run, "answered")
 
 
-def _pause(crashes: int) -> float:
-    return RESTART_SECONDS[min(crashes, len(RESTART_SECONDS)) - 1] if crashes else 0.0
+def _pause(deaths: int) -> float:
+    return RESTART_SECONDS[min(deaths, len(RESTART_SECONDS)) - 1] if deaths else 0.0
 
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = own_command("rpc", "--session", str(folder.session), "--durable")
+    words += ["--no-swarm"]  # what agents start themselves nobody would see
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),
         ("--model", task.model),
         ("--approve", ",".join(task.approve)),
         ("--approval-timeout", "none" if task.approve else ""),  # it waits until you look
-        ("--max-cost", task.max_cost),
-        ("--max-tokens", task.max_tokens),
-        ("--max-seconds", task.max_seconds),
         ("--max-steps", task.max_steps),
     ):
         if value:

@@ -1,11 +1,13 @@
-"""Which agents begin next. Pure: states in, ids out."""
+"""Which agents begin next, and which are shown first. Pure: states in, order out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from zot.swarm.agent import Stage, SwarmAgent
+from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
 
+NEED = ("needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled")
+"""Who is shown first."""
 ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
 
 
@@ -36,3 +38,11 @@ def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
         if agents[id].stage in ENDED:
             return f"{id}, which it was to begin after, was {agents[id].stage}"
     return ""
+
+
+def by_need(summaries: Iterable[AgentSummary]) -> list[AgentSummary]:
+    """Those that need somebody first; of the same kind the one that has been so the longest."""
+    return sorted(
+        summaries,
+        key=lambda s: (NEED.index("stalled" if s.stalled else s.stage), s.since, s.id),
+    )

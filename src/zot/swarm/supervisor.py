@@ -23,6 +23,7 @@ from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
     CancelAgent,
+    CollectAnswer,
     CollectGarbage,
     DiffAgent,
     ListAgents,
@@ -37,7 +38,7 @@ from zot.swarm.commands import (
 )
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import Cancelled, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.task import Cancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 SLOTS = 8
@@ -84,6 +85,7 @@ class SwarmSupervisor:
         while not self._stopping.is_set() and time.monotonic() - last_use < IDLE_SECONDS:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
+            self._runner.book_time()
             if self._writers or self._runner.busy():
                 last_use = time.monotonic()
 
@@ -127,6 +129,8 @@ class SwarmSupervisor:
                 return await self._cancel(self._pick(command.agent))
             case RetryAgent():
                 return self._retry(self._pick(command.agent))
+            case CollectAnswer():
+                return self._pick(command.agent).note(Collected(command.run), sync=True)
             case StopSupervisor():
                 self._stopping.set()
                 return None

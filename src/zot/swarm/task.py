@@ -109,9 +109,16 @@ class Merged(SwarmRow, frozen=True, tag="swarm_merged"):
     squash: bool = False
 
 
+class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
+    """The conversation that started it has heard how this run ended."""
+
+    run: str
+
+
 AnySwarmRow = (
-    Messaged | TreeMade | Started | RunOver | Exited | Cancelled | Lost | Retried | Sized | Merged
-)
+    Messaged | TreeMade | Started | RunOver | Exited | Cancelled
+    | Lost | Retried | Sized | Merged | Collected
+)  # fmt: skip
 
 
 class LogRow(Struct, frozen=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +18,15 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.errors import ZotError
-from zot.files import ensure_dir
+from zot.files import ensure_dir, read_bytes
 from zot.swarm.git import MAX_DIFF, Git, GitError, top_level
 
 BRANCHES = "zot"
 """Branches of agents are called zot/ID."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Bytes of a directory that are copied for an agent."""
+ADD_PAUSES = (0.2, 0.5, 1.0, 2.0, None)
+"""Seconds before a tree is tried again."""
 
 
 class WorktreeError(ZotError):
@@ -68,6 +72,7 @@ class Worktrees:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        self._adding = threading.Lock()
 
     # --- making ------------------------------------------------------------------------------
 
@@ -98,21 +103,39 @@ class Worktrees:
         except GitError as error:
             raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
         branch = f"{BRANCHES}/{id}"
-        path = ensure_dir(folder) / "tree"
-        if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
-            self._clear_unused(git, branch, path)
-        git.run("worktree", "add", "-q", "-b", branch, str(path), start)
+        path = Path(os.path.realpath(ensure_dir(folder))) / "tree"
+        with self._adding:
+            self._add(git, branch, path, start)
         inside = Path(directory).relative_to(origin)
         (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
         return Worktree("worktree", str(path), origin, _relative(inside), branch, start)
+
+    def _add(self, git: Git, branch: str, path: Path, start: str) -> None:
+        """Git fails while another tree of the repository is half-made: by a supervisor that was
+        killed, whose git goes on for a moment, or by a git that was killed itself."""
+        for pause in ADD_PAUSES:
+            if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
+                self._clear_unused(git, branch, path)
+            try:
+                git.run("worktree", "add", "-q", "-b", branch, str(path), start)
+                return
+            except GitError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+                for entry, tree in _entries(git):
+                    if tree.parent.parent == path.parent.parent and _is_half_made(entry):
+                        shutil.rmtree(entry, ignore_errors=True)
 
     def _clear_unused(self, git: Git, branch: str, path: Path) -> None:
         """A crash came between making the tree and writing that it was made: no agent has been in
         it. Ids do not come twice, so it can be nobody else's."""
         shutil.rmtree(path, ignore_errors=True)
-        git.run("worktree", "prune")
+        for entry, tree in _entries(git):
+            if tree == path:  # also one that git calls locked: it was cut in the middle
+                shutil.rmtree(entry, ignore_errors=True)
         if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
-            git.run("branch", "-q", "-D", branch)
+            git.run("update-ref", "-d", f"refs/heads/{branch}")
 
     def _copy(self, directory: str, folder: Path) -> Worktree:
         size = _size_of(directory)
@@ -284,6 +307,21 @@ class Worktrees:
             )
         git.run("apply", "--binary", "-", env=outside, given=patch)
         return tip
+
+
+def _entries(git: Git) -> list[tuple[Path, Path]]:
+    """What the repository keeps of each of its trees, and where that tree is."""
+    common = Path(git.directory, git.line("rev-parse", "--git-common-dir")) / "worktrees"
+    entries = []
+    for entry in sorted(common.iterdir()) if common.is_dir() else ():
+        link = read_bytes(entry / "gitdir")
+        if link:
+            entries.append((entry, Path(os.fsdecode(link.strip())).parent))
+    return entries
+
+
+def _is_half_made(entry: Path) -> bool:
+    return not read_bytes(entry / "commondir")
 
 
 def _is_dirty(git: Git) -> bool:

@@ -123,12 +123,13 @@ export class AgentView {
     switch (kind) {
       case "UserSaid": this.open = null; this.add(new TextEntry("user", data.text)); break;
       case "TurnStarted": this.open = null; this.span("model", at); break;
-      case "MessageStarted": this.open = null; break;
-      case "TextAdded": if (data.text) this.textEntry("text").add(data.text); break;
+      case "MessageStarted": this.open = null; this.hasText = false; break;
+      case "TextAdded": if (data.text) { this.hasText = true; this.textEntry("text").add(data.text); } break;
       case "ThoughtAdded": if (data.text) this.textEntry("thought").add(data.text); break;
       case "MessageEnded":
-        if (data.text && this.open?.kind !== "text") this.add(new TextEntry("text", data.text));
+        if (data.text && !this.hasText) this.add(new TextEntry("text", data.text));
         this.open = null;
+        this.hasText = false;
         break;
       case "ToolWritten": this.tool(data.id, data.name).written(data); break;
       case "ToolArgsAdded": this.tools.get(data.id)?.argsAdded(data.text); break;

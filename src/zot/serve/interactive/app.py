@@ -15,6 +15,7 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, ZotError
 from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
 from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
+    from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui.blocks import Level, LiveBlock
@@ -57,6 +59,10 @@ class App(RuntimeClient):
 
     spoken = False
     """Nothing is drawn: what there is to see is read out."""
+    agent_words: tuple[str, ...] = ()
+    """Further words for the `zot rpc` of an agent of the swarm."""
+    answers: AnswerWatch | None = None
+    """Brings back what such agents answer; None: there are none."""
 
     def __init__(
         self,
@@ -121,7 +127,7 @@ class App(RuntimeClient):
         self._unheard = ""
         """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
-        self._working = Cancel()
+        self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
     # --- the runtime's client (other threads) ------------------------------------------------
@@ -203,15 +209,16 @@ class App(RuntimeClient):
             try:
                 result = function()
             except ZotError as error:
-                self._post_error(error)
+                self.post_error(error)
             except Exception as error:
-                self._post_error(internal_error(error))
+                self.post_error(internal_error(error))
             else:
                 self.loop.post(lambda: self.guarded(lambda: then(result)))
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
-    def _post_error(self, error: ZotError) -> None:
+    def post_error(self, error: Exception) -> None:
+        """From any thread: say what went wrong."""
         text = str(error)
         self.loop.post(lambda: self.note(text, "error"))
 
@@ -283,16 +290,24 @@ class App(RuntimeClient):
 
     # --- life --------------------------------------------------------------------------------
 
-    def loaded(self, runtime: Runtime, view: View, earlier: tuple[Message, ...] = ()) -> None:
+    def loaded(
+        self,
+        runtime: Runtime,
+        view: View,
+        earlier: tuple[Message, ...] = (),
+        agent_words: tuple[str, ...] = (),
+    ) -> None:
         """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
-        session that the view does not show."""
+        session that the view does not show; `agent_words` are for agents of the swarm."""
         self._earlier = earlier
+        self.agent_words = agent_words
         view.follow(self.view)
         self.built, self.view, self.loading = runtime, view, False
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
         self.refresh_status()
+        watch_agents(self)
         unsent, self._unsent = self._unsent, []
         for text in unsent:
             self._dispatch(text)
@@ -318,7 +333,7 @@ class App(RuntimeClient):
 
     def stop_work(self) -> None:
         self.written.close("\n".join([*self._unsent, self.editor.full_text]).strip())
-        self._working.set()
+        self.ending.set()
         self._room.set()
 
     # --- frames ------------------------------------------------------------------------------
@@ -373,6 +388,8 @@ class App(RuntimeClient):
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
         questions.take(self, event)
+        if kind == "Done":
+            watch_agents(self)  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view

@@ -77,8 +77,8 @@ class LinearLoop(Loop):
         return self._code
 
     def _hear(self, app: LinearApp) -> None:
-        self._awake = False
         received = os.read(self._wake_read, 4096)
+        self._awake = False  # after reading: see Loop
         for number in ENDING:
             if number in received:
                 app.signalled(number)

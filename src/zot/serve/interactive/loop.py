@@ -189,10 +189,14 @@ class Loop:
             self._drawn_at = 0.0  # an echo does not wait for the next frame
 
     def _woken(self, shown: LoopUser) -> None:
-        self._awake = False  # before reading: what comes from now on wakes again
         try:
             received = os.read(self._wake_read, 4096)
         except BlockingIOError:
+            received = b""
+        # After reading, or a byte written in between is gone and nobody writes another. What was
+        # posted before this is done by whoever called; what comes from now on wakes again.
+        self._awake = False
+        if not received:
             return
         self._stale = True
         if signal.SIGWINCH in received or signal.SIGCONT in received:

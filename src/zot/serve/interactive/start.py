@@ -99,7 +99,7 @@ def load(app: App, **changes: str) -> None:
 
     view = View(spoken=app.spoken)
     try:
-        from zot.build import Additions, build_runtime
+        from zot.build import Additions, agent_words, build_runtime
         from zot.runtime.approval import Approval
 
         plan = app.find_plan(**changes)
@@ -125,7 +125,8 @@ def load(app: App, **changes: str) -> None:
         if first:
             view.note(f"{first} earlier messages: page up shows them")
         replay(view, messages[first:])
-        app.loop.post(lambda: app.loaded(runtime, view, messages[:first]))
+        words = agent_words(plan.setup)
+        app.loop.post(lambda: app.loaded(runtime, view, messages[:first], words))
         import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
         failure = error

@@ -80,6 +80,12 @@ def new(app: App, args: str) -> None:
     app.refresh_status()
 
 
+def swarm(app: App, args: str) -> None:
+    from zot.serve.interactive.swarm_commands import swarm as run  # it loads the swarm
+
+    run(app, args)
+
+
 COMMANDS = {
     command.name: command
     for command in (
@@ -116,6 +122,7 @@ COMMANDS = {
         SlashCommand("settings", "see and change what is set", work.settings),
         SlashCommand("statusline", "what the last line says", work.statusline, "[PARTS]"),
         SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
+        SlashCommand("swarm", "agents beside this conversation", swarm, "[new TASK|...]"),
         SlashCommand("clear", "empty the conversation", clear, stops=True),
         SlashCommand("exit", "leave", exit_),
     )

@@ -1,0 +1,160 @@
+"""Agents as their logs grow: each is read on from where it was, and the answers that a conversation
+waits for are told once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from zot.observe.facts import list_of, text_of_blocks
+from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
+from zot.swarm.local import LocalSwarm
+from zot.swarm.log import AgentFolder, agent_folders, read_log
+from zot.swarm.task import LogRow, SwarmError, SwarmTask
+from zot.swarm.worktrees import DiffSize
+
+OVER: frozenset[Stage] = frozenset({"done", "failed", "cancelled", "lost"})
+
+
+class LogReader(Protocol):
+    """Who takes the rows of a log."""
+
+    log: Path
+
+    def take(self, row: LogRow) -> None: ...
+
+
+Reader = TypeVar("Reader", bound=LogReader)
+
+
+class FollowedAgent:
+    """An agent of the swarm, and what it said last."""
+
+    control = True
+
+    def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
+        self.id = folder.id
+        self.log = folder.log
+        self.agent = SwarmAgent(task)
+        self.answer = ""
+
+    def take(self, row: LogRow) -> None:
+        self.agent.take(row)
+        match row.frame.get("type"):
+            case "user_message":
+                self.answer = ""
+            case "assistant_message":
+                self.answer = text_of_blocks(list_of(row.frame, "content")) or self.answer
+
+    def summary(self) -> AgentSummary:
+        return self.agent.summary()
+
+
+class Tail(Generic[Reader]):
+    """A log that is read as it grows."""
+
+    def __init__(self, watched: Reader) -> None:
+        self.watched = watched
+        self.position = 0
+
+    def catch_up(self) -> bool:
+        """Take in what is new; whether there was something."""
+        before = self.position
+        try:
+            if self.watched.log.stat().st_size <= self.position:
+                return False
+        except FileNotFoundError:
+            return False
+        for position, row in read_log(self.watched.log, self.position):
+            self.position = position
+            self.watched.take(row)
+        return self.position != before
+
+
+class Roster:
+    """Every agent of the swarm, or only those that one conversation started."""
+
+    def __init__(self, swarm: Path, parent: str = "") -> None:
+        self._swarm = swarm
+        self._parent = parent
+        self._others: set[str] = set()
+        self.tails: dict[str, Tail[FollowedAgent]] = {}
+
+    def refresh(self) -> bool:
+        """Read what is new; whether anything is."""
+        folders = {folder.id: folder for folder in agent_folders(self._swarm)}
+        gone = self.tails.keys() - folders.keys()
+        for id in gone:
+            del self.tails[id]
+        changed = bool(gone)
+        for id, folder in folders.items():
+            if id not in self.tails and id not in self._others:
+                changed = self._add(folder) or changed
+        for tail in self.tails.values():
+            changed = tail.catch_up() or changed
+        return changed
+
+    def _add(self, folder: AgentFolder) -> bool:
+        try:
+            task = folder.task()
+        except SwarmError:
+            return False  # it cannot be read; `zot swarm list` says why
+        if task is None:
+            return False  # it is being made
+        if self._parent and task.parent != self._parent:
+            self._others.add(folder.id)
+            return False
+        self.tails[folder.id] = Tail(FollowedAgent(folder, task))
+        return True
+
+    def agents(self) -> list[FollowedAgent]:
+        return [tail.watched for tail in self.tails.values()]
+
+    def is_busy(self) -> bool:
+        """Something is left to do for one of them."""
+        return any(agent.agent.waiting and not agent.agent.lost for agent in self.agents())
+
+
+class AgentAnswer(Struct, frozen=True):
+    """What an agent said at the end of a run."""
+
+    id: str
+    run: str
+    stage: Stage
+    text: str
+    """Its last message; of one that failed, why."""
+    branch: str = ""
+    diff: DiffSize = DiffSize()
+
+    def told(self) -> str:
+        """As a message of a conversation."""
+        parts = [f"[swarm] agent {self.id} is {self.stage}"]
+        if self.diff.files:
+            parts.append(f"+{self.diff.added} -{self.diff.removed} in {self.diff.files} files")
+            parts.append(f"on branch {self.branch}" if self.branch else "")
+        return f"{', '.join(filter(None, parts))}\n\n{self.text or '(it said nothing)'}"
+
+
+def answer_of(followed: FollowedAgent) -> AgentAnswer | None:
+    """The answer that nobody has collected; None: there is none (yet)."""
+    agent = followed.agent
+    summary = agent.summary()
+    if summary.stage not in OVER or agent.alive or summary.collected:
+        return None
+    text = followed.answer if summary.stage == "done" else summary.doing or followed.answer
+    return AgentAnswer(
+        summary.id, summary.last_run, summary.stage, text, summary.branch, summary.diff
+    )
+
+
+def collect(swarm: LocalSwarm, roster: Roster) -> list[AgentAnswer]:
+    """Answers that are new, oldest agent first. Say `collected` of each that was passed on."""
+    roster.refresh()
+    agents = sorted(roster.agents(), key=lambda followed: followed.agent.task.created)
+    answers = [answer for followed in agents if (answer := answer_of(followed)) is not None]
+    if roster.is_busy() and not swarm.is_supervised():
+        swarm.agents()  # which starts a supervisor: what was cut goes on
+    return answers

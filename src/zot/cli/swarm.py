@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from zot.cli.output import say, say_json
+from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
@@ -40,6 +41,8 @@ SHOWN_RESULT = 400
 def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv[1:] or ["list"])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
+    if arguments.address or arguments.namespace:
+        change_config(address=arguments.address, namespace=arguments.namespace)
     try:
         code: int = arguments.run(swarm, arguments)
     except ZotError as error:
@@ -56,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--engine", choices=("local", "temporal"), default="local")
+    parser.add_argument("--address", help="of Temporal; it is remembered")
+    parser.add_argument("--namespace", help="in Temporal; it is remembered")
     actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
 
     def action(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
@@ -92,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--max-minutes", type=float, metavar="N", help="of all agents, added up")
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
+    add_temporal_actions(action)
     own = action("supervise", _supervise, argparse.SUPPRESS)
     own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
@@ -161,6 +168,7 @@ def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         "priority": arguments.priority,
         "after": arguments.after,
         "words": arguments.rpc,
+        "engine": "" if arguments.engine == "local" else arguments.engine,
     }
     tasks = [{"prompt": " ".join(arguments.task)}] if arguments.task else []
     if arguments.file:

@@ -43,6 +43,7 @@ from zot.swarm.commands import (
     Submit,
     SwarmReply,
 )
+from zot.swarm.engine import SwarmEngine
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
 from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
@@ -272,3 +273,6 @@ class LocalSwarm:
             time.sleep(0.02)
         last = "".join(log.read_text(errors="replace").splitlines()[-1:])
         raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")
+
+
+_is_an_engine: type[SwarmEngine] = LocalSwarm

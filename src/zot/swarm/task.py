@@ -49,6 +49,8 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """The conversation or agent that started it."""
     words: tuple[str, ...] = ()
     """Further words for `zot rpc`."""
+    engine: Literal["", "temporal"] = ""
+    """Who runs it; empty: the supervisor, as a child of its own."""
 
 
 # --- rows of the swarm itself, among the frames of the agent --------------------------------------
@@ -72,6 +74,13 @@ class TreeMade(SwarmRow, frozen=True, tag="swarm_tree"):
 class Started(SwarmRow, frozen=True, tag="swarm_started"):
     attempt: int
     pid: int
+
+
+class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
+    """A worker elsewhere took it. Whoever had it before may add nothing more."""
+
+    attempt: int
+    worker: str
 
 
 class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):
@@ -116,7 +125,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 
 AnySwarmRow = (
-    Messaged | TreeMade | Started | RunOver | Exited | Cancelled
+    Messaged | TreeMade | Claimed | Started | RunOver | Exited | Cancelled
     | Lost | Retried | Sized | Merged | Collected
 )  # fmt: skip
 

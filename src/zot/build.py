@@ -14,6 +14,7 @@ from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
+from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.later import Later, later
@@ -112,7 +113,7 @@ def _build(
     wanted = _extension_options(setup, common.supervisor, added)
     if added.check_extensions:
         wanted.check()
-    extensions = Extensions(wanted)
+    extensions = Extensions(wanted, common.extension_hosts)
     entries = added.mcp_servers or {}
     later = wanted.any() or _has_servers(setup, entries)
     builtin = _builtin(plan, common.supervisor, added.tools, later, owns_helper=is_first)
@@ -215,13 +216,15 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
 
 
 class Common:
-    """What the agents of one process share: the helper process, and how one more is made."""
+    """What the agents of one process share: the helper process, the extensions of a directory, and
+    how one more agent is made."""
 
     def __init__(self, plan: Plan, added: Additions, supervisor: SharedSupervisor) -> None:
         self._plan = plan
         # The first one's sessions are not those of the others.
         self._added = replace(added, sessions=None, keep=False)
         self.supervisor = supervisor
+        self.extension_hosts = SharedHosts()
         self.agents = Agents(self._build)
         self.depth = _task_depth(plan.setup.options, added.tasks)
         """Levels of agents that the model may open below the first one."""

@@ -198,6 +198,8 @@ class Call:
         self.id = id
         self.key = key
         """In a durable run: names the call, the same at every attempt."""
+        self.session_id = ""
+        """The conversation whose call it is: several agents may share this process."""
         self._send = send
         self._cancelled = threading.Event()
 
@@ -372,6 +374,8 @@ class Extension:
         self._shutdown: list[Handler] = []
         self._calls: dict[str, Call] = {}
         self._answers: dict[str, queue.SimpleQueue[dict[str, Json]]] = {}
+        self._course = threading.local()
+        """What zot asked of the thread that runs: its own questions are for the same agent."""
         self._ids = itertools.count(1)
         self._out: IO[bytes] | None = None
         self._out_lock = threading.Lock()
@@ -525,6 +529,8 @@ class Extension:
 
     def _request(self, type: str, seconds: float, /, **fields: Json) -> dict[str, Json]:
         """Ask zot something and wait. Not in `on_hello`: the answer is read after it returns."""
+        if course := getattr(self._course, "id", ""):
+            fields = {"parent_id": course, **fields}
         id = f"{self.name}-{next(self._ids)}"
         answers = self._answers[id] = queue.SimpleQueue()
         self.send(type, id=id, **fields)
@@ -626,6 +632,7 @@ class Extension:
         self.send("ready")
 
     def _run_command(self, frame: dict[str, Json]) -> None:
+        self._course.id = frame["id"]
         try:
             _, handler = self._commands[frame["name"]]
             answer = handler(frame.get("args", ""))
@@ -639,7 +646,9 @@ class Extension:
             self.send("command_response", id=frame["id"], action="noop", error=_said(error))
 
     def _run_tool(self, frame: dict[str, Json]) -> None:
+        self._course.id = frame["id"]
         call = self._calls[frame["id"]] = Call(frame["id"], self.send, frame.get("key", ""))
+        call.session_id = frame.get("session_id", "")
         try:
             _, parameter, handler = self._tools[frame["name"]]
             args = dict(frame.get("args") or {})
@@ -667,6 +676,7 @@ class Extension:
 
     def _intercept(self, event: Event) -> None:
         answer: dict[str, Json] = {}
+        self._course.id = event["id"]
         try:
             for handler in self._interceptors.get(event["event"], ()):
                 reply = handler(event) or {}

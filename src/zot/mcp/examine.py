@@ -47,6 +47,7 @@ class ConfiguredServers:
         self.store = ServerStore(around.home)
         configured = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
         self.problems = configured.problems
+        self.hint = configured.hint
         self._parts = ServerParts(around.home, around.environ, keys, self.store, McpDialogs())
         self.servers = [McpServer(server, self._parts) for server in configured.servers]
 

@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
-    "files above 600 lines": 1,
+    "files above 600 lines": 2,
     "functions of 60 lines or more": 1,
     "imports inside functions": 135,
     "class names in two modules": 5,

@@ -28,7 +28,7 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHo
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.shared import SharedHosts
-from zot.home import Surroundings, has_extensions
+from zot.home import Surroundings, may_have_extensions
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ExtensionOptions:
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""
-        return bool(self.explicit) or (self.search and has_extensions(self.cwd, self.home))
+        return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
 class ServedBy(NamedTuple):

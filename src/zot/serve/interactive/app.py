@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import AuthError, ZotError
+from zot.errors import AuthError, NoModelError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.beside import watch_agents
+from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
-from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
+from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line
 from zot.serve.interactive.written import Written
-from zot.tui.cells import EMPTY, Line, clean, clip
+from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
@@ -245,9 +246,11 @@ class App(RuntimeClient):
         """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
-            if not self.loading:
-                raise ZotError("there is no agent to send this to")
-            self._unsent.append(text)
+            if self.loading:
+                self._unsent.append(text)
+            else:  # it stays where it was
+                self.editor.set(text)
+                self._find_model()
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
             self._unheard = text
@@ -316,7 +319,9 @@ class App(RuntimeClient):
         """There is no agent: say why, keep what was written."""
         view.follow(self.view)
         self.view, self.loading = view, False
-        self._early.append((str(error), "error"))
+        has_no_model = isinstance(error, NoModelError)
+        if not has_no_model:  # the menu below says as much
+            self._early.append((str(error), "error"))
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
@@ -324,9 +329,12 @@ class App(RuntimeClient):
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
         if isinstance(error, AuthError):
-            from zot.serve.interactive.slash.models import first_run
+            self._find_model()
 
-            first_run(self)
+    def _find_model(self) -> None:
+        from zot.serve.interactive.slash.models import first_run
+
+        first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
@@ -394,12 +402,7 @@ class App(RuntimeClient):
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below: list[Line] = []
-        if view is not None and view.activity:
-            below += [EMPTY, working_line(view.activity, time.monotonic() - view.since, columns)]
-        for text in (*self._steering, *self._follow_up, *self._unsent):
-            line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
-            below.append(clip(line, columns, "..."))
+        below = waiting_lines(view, (*self._steering, *self._follow_up, *self._unsent), columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
         fields, (row, column) = self._fields(columns, max(1, self._fields_height(rows)))
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
@@ -421,17 +424,17 @@ class App(RuntimeClient):
         if self.overlays:
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
-        layout = self.editor.layout(max(2, columns - 3), height)
-        mark = ("dim", ": ") if self.vi is not None and not self.vi.inserts else ("prompt", "❯ ")
-        marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
-        lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
-        return lines, (layout.row, 2 + layout.column)
+        is_new = not self.loading and self.view is not None and not self.view.record
+        is_normal = self.vi is not None and not self.vi.inserts
+        return editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
 
     def _foot(self, columns: int) -> Line:
         if self._hint:
             return clip((("warn", self._hint),), columns)
         if self.loading:
             return (("status", "loading"),)
+        if self.built is None:
+            return clip((("warn", "no model yet: /login, /llama"),), columns)
         if self._status_line is None or self._status_line[0] != columns:
             line = status_line(self._status, columns, self.status_parts)
             self._status_line = (columns, line)

@@ -84,7 +84,7 @@ def ignore_polite_signals() -> None:
 
 def spawn(argv: list[str], env: Mapping[str, str]) -> int:
     """Start a program in a session of its own, with signals as a login shell has them."""
-    default = [each for each in range(1, 32) if each not in (signal.SIGKILL, signal.SIGSTOP)]
+    default = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
     if TREES:
         return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
     return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)

@@ -152,13 +152,15 @@ def _list(arguments: argparse.Namespace) -> int:
         _say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
         if state.changed:
             _say(f"    changed, and off: {', '.join(state.changed)}")
-    for problem in servers.problems:
-        sys.stderr.write(f"zot mcp: {for_terminal(problem, 2)}\n")
+    for text in (*servers.problems, servers.hint):
+        if text:
+            sys.stderr.write(f"zot mcp: {for_terminal(text, 2)}\n")
     return 1 if servers.problems else 0
 
 
 def _test(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
+    _check_directory(servers, arguments)
     seen = servers.examine(arguments.name)
     listed = seen.listed
     if arguments.json:
@@ -197,14 +199,9 @@ def _trust(arguments: argparse.Namespace) -> int:
 
 def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) -> None:
     """A server of a project that is not trusted cannot be found: say why."""
-    if any(server.name == arguments.name for server in servers.servers):
-        return
-    around = of_process()
-    if not is_trusted(around.absolute(arguments.cwd), around.home):
-        raise ConfigError(
-            f"there is no MCP server {arguments.name!r} of yours, and this project's "
-            f"{PROJECT_FILE} is not used before you trust the directory: zot config trust"
-        )
+    known = any(server.name == arguments.name for server in servers.servers)
+    if servers.hint and not known:
+        raise ConfigError(f"there is no MCP server {arguments.name!r} of yours, and {servers.hint}")
 
 
 def _login(arguments: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Limits
@@ -107,7 +107,9 @@ class McpJob(RuntimeClient):
             # Named, so that they are asked for or denied also where nobody can be asked.
             approval = Approval(settings.approve or DEFAULT_TOOLS, client=self)
         try:
-            return build_runtime(planned, self, keep=True, approval=approval, owns_process=True)
+            return build_runtime(
+                planned, self, Additions(keep=True, approval=approval, owns_process=True)
+            )
         except BaseException:
             if planned.session is not None:
                 planned.session.close()

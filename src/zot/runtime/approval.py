@@ -57,7 +57,7 @@ empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
-class OpenQuestion(Struct, frozen=True):
+class OpenApproval(Struct, frozen=True):
     request: ApprovalRequest
     answered: threading.Event
 
@@ -93,7 +93,7 @@ class Approval(Hook):
         self._cwd = ""
         self._lock = threading.Lock()
         self._count = 0
-        self._open: OpenQuestion | None = None
+        self._open: OpenApproval | None = None
         self._durable: Durable | None = None
         self._suspend: Callable[[], None] | None = None
         self._verdict: Verdict | None = None
@@ -206,8 +206,8 @@ class Approval(Hook):
         if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
-        if self._durable is not None and (given := self._durable.answer_to(call)) is not None:
-            return self._settle(self._question(id, call), given, context, "remembered")
+        if self._durable is not None and (answer := self._durable.answer_to(call)) is not None:
+            return self._settle(self._question(id, call), answer, context, "remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
@@ -293,7 +293,7 @@ class Approval(Hook):
         if self._durable is not None:
             self._durable.asked(question)
         with self._lock:
-            self._open, self._verdict = OpenQuestion(question, answered), None
+            self._open, self._verdict = OpenApproval(question, answered), None
             gone, suspend = self._gone, self._suspend
             if gone and suspend is None:
                 self._verdict = GONE
@@ -347,8 +347,8 @@ def preview(call: ToolCall) -> str:
         case "write", {"path": str(path), "content": str(content)}:
             text = f"{path} ({len(content.encode('utf-8', 'replace'))} bytes)\n{content}"
         case "edit", {"path": str(path), "edits": list(edits)}:
-            changes = [each for each in edits if isinstance(each, dict)]
-            text = "\n".join([path, *(_change(each) for each in changes)])
+            changes = [edit for edit in edits if isinstance(edit, dict)]
+            text = "\n".join([path, *(_change(edit) for edit in changes)])
         case _:
             text = msgspec.json.encode(args).decode()
     return text if len(text) <= MAX_PREVIEW else f"{text[:MAX_PREVIEW]}\n[and more]"

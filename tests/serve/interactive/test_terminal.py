@@ -9,6 +9,7 @@ import pytest
 from support.terminal import AtTerminal, environment, zot
 
 from zot.serve.interactive.state import branch_of
+from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": ["Hello ", "**there**"], "repeat": True}]
 SLOW = [{"text": [f"word{number} " for number in range(400)], "delay_ms": 20, "repeat": True}]
@@ -458,3 +459,14 @@ def test_help_is_whole_in_a_narrow_window(at_terminal):
     text = " ".join(" ".join(program.shown.everything).split())
     assert "run a shell command (!!command: the model does not see it)" in text
     assert "what runs without a question" in text
+
+
+def test_the_model_may_hand_work_to_agents_of_its_own(at_terminal):
+    with FakeServer() as server:
+        flags = ("--provider", "anthropic", "--base-url", server.url)
+        program = at_terminal([], *flags, ANTHROPIC_API_KEY="sk-test-0123456789")
+        program.until("❯")
+        program.type("say:hello there\r")
+        server.wait_for(1)
+        (asked,) = [seen.body for seen in server.requests if seen.body]
+    assert "task" in [tool["name"] for tool in asked["tools"]]

@@ -404,7 +404,7 @@ class App(RuntimeClient):
         settled = view.settle(columns) if view is not None else []
         below = waiting_lines(view, (*self._steering, *self._follow_up, *self._unsent), columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
-        fields, (row, column) = self._fields(columns, max(1, self._fields_height(rows)))
+        fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
@@ -414,18 +414,16 @@ class App(RuntimeClient):
         above = [*live, *below, EMPTY]
         return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
 
-    def _fields_height(self, rows: int) -> int:
-        if not self.overlays:
-            return rows // 3
-        return rows * 2 // 3 if getattr(self.overlays[-1], "tall", False) else rows // 2
-
-    def _fields(self, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
+    def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
+            is_tall = getattr(self.overlays[-1], "tall", False)
+            height = max(1, rows * 2 // 3 if is_tall else rows // 2)
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         is_new = not self.loading and self.view is not None and not self.view.record
         is_normal = self.vi is not None and not self.vi.inserts
+        height = max(1, rows // 3)
         return editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
 
     def _foot(self, columns: int) -> Line:
@@ -476,13 +474,10 @@ class App(RuntimeClient):
     def dress(self, choice: ThemeChoice) -> None:
         """Use a theme; the terminal is asked for its background where that makes a difference."""
         self._themes = choice
-        self._wear(choice.dark)
+        self.theme = choice.dark
+        self.loop.use_theme(choice.dark)
         if choice.depends:
             self.loop.terminal.write("\x1b]11;?\x1b\\")
-
-    def _wear(self, theme: Theme) -> None:
-        self.theme = theme
-        self.loop.use_theme(theme)
 
     def _told(self, reply: str) -> None:
         """An answer of the terminal."""
@@ -490,7 +485,8 @@ class App(RuntimeClient):
             from zot.tui.palette import is_light
 
             if is_light(reply):
-                self._wear(self._themes.light)
+                self.theme = self._themes.light
+                self.loop.use_theme(self.theme)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

@@ -115,7 +115,7 @@ def cost(app: App, args: str) -> None:
 
 
 def tools(app: App, args: str) -> None:
-    specs = app.runtime.agent.toolbox.specs
+    specs = app.runtime.tool_specs()
     _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
 
 

@@ -398,7 +398,8 @@ def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(emulator, t
         shown = program.until("Welcome to zot. It needs a model:")
         assert "an API key or a login" in shown.text
         program.type("\x1b")
-        program.until("no model yet: /login, /llama")
+        program.until(lambda shown: "It needs a model" not in shown.text)
+        assert "no model yet: /login, /llama" in program.shown.text
         program.type("what is this?\r")
         program.until("It needs a model")
         program.type("\x1b")

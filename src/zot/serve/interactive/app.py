@@ -319,8 +319,7 @@ class App(RuntimeClient):
         """There is no agent: say why, keep what was written."""
         view.follow(self.view)
         self.view, self.loading = view, False
-        has_no_model = isinstance(error, NoModelError)
-        if not has_no_model:  # the menu below says as much
+        if not isinstance(error, NoModelError):  # the menu below says as much
             self._early.append((str(error), "error"))
         for text, level in self._early:
             view.note(text, level)
@@ -332,9 +331,9 @@ class App(RuntimeClient):
             self._find_model()
 
     def _find_model(self) -> None:
-        from zot.serve.interactive.slash.models import first_run
+        from zot.serve.interactive.slash import models
 
-        first_run(self)
+        models.first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
@@ -368,9 +367,8 @@ class App(RuntimeClient):
 
     def _put_back(self) -> None:
         """A prompt that could not even be written down stands in the editor again."""
-        unheard, self._unheard = self._unheard, ""
-        if unheard and not self.editor.text:
-            self.editor.set(unheard)
+        if self._unheard and not self.editor.text:
+            self.editor.set(self._unheard)
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -417,8 +415,8 @@ class App(RuntimeClient):
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
-            is_tall = getattr(self.overlays[-1], "tall", False)
-            height = max(1, rows * 2 // 3 if is_tall else rows // 2)
+            part = 2 / 3 if getattr(self.overlays[-1], "tall", False) else 1 / 2
+            height = max(1, int(rows * part))
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         is_new = not self.loading and self.view is not None and not self.view.record
@@ -567,8 +565,8 @@ class App(RuntimeClient):
             self.guarded(lambda: self.send(text))
 
     def _steer(self, text: str) -> bool:
-        runtime = self.built
-        return runtime is not None and runtime.busy and runtime.steer(text, self._images(text))
+        built = self.built
+        return built is not None and built.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
         from zot.serve.interactive.slash.table import run_slash  # after the first paint

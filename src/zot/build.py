@@ -22,7 +22,7 @@ from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
 from zot.runtime.agents import AgentRequest, Agents
-from zot.runtime.approval import EVERY_TOOL, Approval
+from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
@@ -446,7 +446,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, TASK, SWARM, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
 EVERY_TOOL = "all"
+SERVER_TOOLS = "mcp"
+"""Those of MCP servers, but for the ones that only read, of a server that the user believes."""
 SESSION = "this session"
 """The pattern of what is allowed until the process ends."""
 LIMIT_SECONDS = 300.0
@@ -130,7 +132,7 @@ class Approval(Hook):
         if self._tools is not None:
             return tuple(self._tools)
         asks = self._client.can_answer("approval") or self._model_asks == "always"
-        return DEFAULT_TOOLS if asks else ()
+        return (*DEFAULT_TOOLS, SERVER_TOOLS) if asks else ()
 
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""
@@ -276,10 +278,16 @@ class Approval(Hook):
         if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return not {call.name, subject, EVERY_TOOL}.isdisjoint(self._tools)
+            return not self._names(call, subject).isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
         return wanted and bool(subject)
+
+    def _names(self, call: ToolCall, subject: str) -> set[str]:
+        """The words by which the settings may mean a call."""
+        names = {call.name, subject, EVERY_TOOL} - {SERVER_TOOLS}  # one tool stands for all of them
+        is_servers = bool(subject) and call.name not in DEFAULT_TOOLS
+        return names | {SERVER_TOOLS} if is_servers else names
 
     def _next_id(self) -> str:
         with self._lock:

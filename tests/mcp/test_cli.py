@@ -25,6 +25,7 @@ def run(tmp_path):
             text=True,
         )
         assert done.returncode == code, (done.stdout, done.stderr)
+        run.stderr = done.stderr
         return done.stdout if code == 0 else done.stderr
 
     run.home, run.work = tmp_path / "zot-home", tmp_path / "work"
@@ -54,7 +55,9 @@ def test_a_server_is_added_listed_tried_and_removed(run):
 def test_a_server_of_the_project_needs_two_words_of_trust(run):
     configure(run.work / ".mcp.json", theirs=entry())
     assert run("list") == ""
+    assert ".mcp.json is not used before you trust the directory" in run.stderr
     assert "zot config trust" in run("trust", "theirs", code=1)
+    assert "zot config trust" in run("test", "theirs", code=1)
     trust(str(run.work), str(run.home))
     assert "theirs [project, untrusted" in run("list")
     assert "zot mcp trust theirs" in run("test", "theirs", code=1)

@@ -108,6 +108,13 @@ prepared(_Entry)
 class Configured(Struct, frozen=True):
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
+    hint: str = ""
+    """What is there, and waits for a word of the user's."""
+
+
+UNTRUSTED = (
+    f"this project's {PROJECT_FILE} is not used before you trust the directory: zot config trust"
+)
 
 
 # --- from files and programs -----------------------------------------------------------------
@@ -126,10 +133,13 @@ def read_all(
 ) -> Configured:
     """Every server, each name once: a project's may not take the name of a user's."""
     parts = [parse_servers(given, "given", cwd)] if given else []
+    hint = ""
     if files:
         parts.append(read_file(user_path(home), "user", cwd, None))
         if trusted:
             parts.append(read_file(project_path(cwd), "project", cwd, cwd))
+        elif os.path.exists(project_path(cwd)):
+            hint = UNTRUSTED
     servers: dict[str, ServerConfig] = {}
     problems = [problem for part in parts for problem in part.problems]
     for server in (server for part in parts for server in part.servers):
@@ -139,7 +149,7 @@ def read_all(
                 f"the MCP server {server.name!r} of the {server.origin} is left out: "
                 f"there is one of that name ({first.origin}); rename it"
             )
-    return Configured(tuple(servers.values())[:MAX_SERVERS], tuple(problems))
+    return Configured(tuple(servers.values())[:MAX_SERVERS], tuple(problems), hint)
 
 
 def read_file(path: str, origin: Origin, folder: str, inside: str | None) -> Configured:

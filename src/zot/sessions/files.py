@@ -126,6 +126,7 @@ class FileStore:
         good for one machine only; on a network file system two could go on with one session."""
         fd = self._open()
         self._end = os.fstat(fd).st_size
+        self.path = os.path.abspath(self.path)  # an embedder may change the directory
 
     def append(self, entry: Entry) -> None:
         if self._failed:

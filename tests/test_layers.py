@@ -1,6 +1,7 @@
 """Imports point one way. The order is the architecture; a violation fails here."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -116,6 +117,12 @@ def violations() -> list[str]:
 
 def test_imports_point_one_way() -> None:
     assert violations() == []
+
+
+def test_the_picture_in_architecture_shows_every_room() -> None:
+    text = (SRC.parent.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    picture = set(re.findall(r"[a-z_]+", text[: text.index("| room |")]))
+    assert {room for room in ALLOWED if room and not room.startswith("__")} <= picture
 
 
 def test_what_is_loaded_later_is_what_type_checkers_see() -> None:

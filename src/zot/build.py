@@ -205,7 +205,14 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
     for flag, value in (("--base-url", options.base_url), ("--script", script)):
         if value:
             words += [flag, value]
-    return (*words, "--no-ext") if options.extensions is False else tuple(words)
+    # No more than here: its directory is another one, where the project's guards are not trusted.
+    guards = (*map(setup.around.absolute, options.ext), *_project_extensions(setup))
+    words += [word for folder in guards for word in ("--ext", folder)]
+    if options.tools is not None:
+        names = ",".join(name for name in options.tools if name != SWARM)
+        words += ["--tools", names] if names else ["--no-tools"]
+    switches = (("--no-ext", options.extensions), ("--no-mcp", options.mcp))
+    return (*words, *(flag for flag, switch in switches if switch is False))
 
 
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:

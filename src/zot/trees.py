@@ -242,10 +242,15 @@ def own_process() -> None:
     it, and no other process of the user can look into its memory, where the keys are."""
     global _owned
     if TREES and not _owned:
-        call = prctl()
-        call(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-        call(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        prctl()(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        hide_memory()
         _owned = True
+
+
+def hide_memory() -> None:
+    """No other process of the user can look into the memory of this one."""
+    if TREES:
+        prctl()(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def end_strays() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from zot.errors import ConfigError, UsageError
 from zot.home import home_dir
 from zot.later import Later
+from zot.settings.known import hide_keys
 
 if TYPE_CHECKING:
     from zot.swarm import local
@@ -42,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
     from zot.glasspane.board import Board
     from zot.glasspane.guard import ORDER, Guard, names_of, new_token
 
+    hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
     tokens = {role: new_token() for role in (ORDER if arguments.tls_cert else ORDER[-1:])}

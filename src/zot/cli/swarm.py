@@ -18,6 +18,7 @@ from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
 from zot.observe.observer import facts_of
+from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
@@ -384,6 +385,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
+    hide_keys(home_dir(os.environ), os.environ)
     return supervise(folder, socket_path(folder), os.environ, arguments.slots)
 
 

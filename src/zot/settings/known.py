@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.home import Surroundings
+from zot.home import RPC_TOKEN, Surroundings
 from zot.later import later
 from zot.provider import catalog
 from zot.provider.providers import (
@@ -29,9 +29,11 @@ from zot.settings.table import VARIABLES
 if TYPE_CHECKING:
     from zot.provider.auth import resolve, store
     from zot.settings import config, models
+    from zot.tools import hide
 else:
     resolve, store = later("zot.provider.auth", "resolve", "store")
     config, models = later("zot.settings", "config", "models")
+    (hide,) = later("zot.tools", "hide")
 
 
 class Choice(Struct, frozen=True):
@@ -61,6 +63,11 @@ def visible_environment(around: Surroundings) -> dict[str, str]:
     """What a program of the user's (an editor) sees of the environment: no key of a provider."""
     hidden = Known(around.home).key_variables(around.environ)
     return without_keys(around.environ, hidden)
+
+
+def hide_keys(home: str, environ: Mapping[str, str]) -> None:
+    """Let no other process of the user find the keys in this one, a server of agents."""
+    hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN})
 
 
 class Known:

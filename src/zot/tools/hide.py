@@ -24,6 +24,12 @@ def hide_process(names: Collection[str], values: Collection[str]) -> None:
     trees.own_process()
 
 
+def hide_server(names: Collection[str]) -> None:
+    """The same for a process that runs no commands itself, but has agents that do."""
+    hide_secrets(names)
+    trees.hide_memory()
+
+
 def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
     """Wipe the variables with these names, and arguments that hold these values."""
     if sys.platform != "linux":

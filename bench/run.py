@@ -321,6 +321,8 @@ def session_rows(python: str) -> str:
         f"the messages take by themselves; one more row costs {seen['append_us']:.0f} µs.\n"
         "\nHow the costs grow with turns, runtimes, output and files: [growth.md](growth.md).\n"
         "\nMany agents in one process: [agents.md](agents.md).\n"
+        "\n100 tasks on a real Temporal server with a worker that is killed: "
+        "[temporal.md](temporal.md).\n"
     )
 
 

@@ -15,7 +15,7 @@ pytestmark = [needs_bwrap, pytest.mark.slow]
 
 RUN = {"name": "run", "inputSchema": {"type": "object"}}
 FORK = {"name": "fork", "inputSchema": {"type": "object"}}
-PYTHON = shutil.which("python3", path="/usr/bin:/bin") or "python3"
+PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or "python3"
 
 
 @pytest.fixture

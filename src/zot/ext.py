@@ -338,7 +338,7 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (list, tuple, set, frozenset):
-        items = [each for each in args if each is not Ellipsis]
+        items = [member for member in args if member is not Ellipsis]
         if len(items) != 1:
             raise TypeError(f"{kind!r} has more than one kind of item")
         return {"type": "array", "items": _type_schema(items[0])}
@@ -346,8 +346,8 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
         return {"type": "object", "additionalProperties": _type_schema(args[1])}
     if origin is Union or type(kind).__name__ == "UnionType":
         # `x: str | None = None` may be left out; the model need not learn to say null.
-        kinds = [each for each in args if not (optional and each is type(None))]
-        schemas = [_type_schema(each) for each in kinds]
+        kinds = [member for member in args if not (optional and member is type(None))]
+        schemas = [_type_schema(member) for member in kinds]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     raise TypeError(f"{kind!r} has no JSON form; use str, int, float, bool, list, dict or Literal")
 
@@ -423,13 +423,13 @@ class Extension:
             own = handler.__name__ if name is None or callable(name) else name
             call: str | None = None
             if schema is None:
-                found, call = schema_of(handler)
+                parameters, call = schema_of(handler)
             else:
-                found = dict(schema)
+                parameters = dict(schema)
             frame = {
                 "name": own,
                 "description": description or _summary(handler, whole=True),
-                "schema": found,
+                "schema": parameters,
                 "timeout": timeout,
                 "interactive": interactive,
             }
@@ -665,11 +665,11 @@ class Extension:
     def _run_reconcile(self, frame: dict[str, Json]) -> None:
         answer: dict[str, Json] = {"state": "unknown"}
         try:
-            given = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
-            if given is False:
+            result = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
+            if result is False:
                 answer = {"state": "not_done"}
-            elif given is not None:
-                answer = {"state": "done", **_content(given)}
+            elif result is not None:
+                answer = {"state": "done", **_content(result)}
         except Exception:
             _log_failure()
         self.send("tool_result", id=frame["id"], **answer)
@@ -728,10 +728,10 @@ def _content(value: Json) -> dict[str, Json]:
         return {"content": []}
     if isinstance(value, (str, Image)):
         value = [value]
-    elif not isinstance(value, list) or not all(isinstance(each, (str, Image)) for each in value):
+    elif not isinstance(value, list) or not all(isinstance(part, (str, Image)) for part in value):
         text = json.dumps(value, ensure_ascii=False, default=str)
         return {"content": [{"type": "text", "text": text}], "structured_content": value}
-    return {"content": [_block(each) for each in value]}
+    return {"content": [_block(part) for part in value]}
 
 
 def _block(value: str | Image) -> dict[str, Json]:

@@ -14,7 +14,9 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.extension import write_extension
 from support.jsonrpc import HELLO, Frame, JsonRpcProcess
+from support.mcp import configure, entry
 from support.rpc import PATIENCE
 
 from zot.core.agent import Limits
@@ -173,6 +175,21 @@ def test_a_call_says_where_with_what_and_how_much(mcp: Start) -> None:
         assert client.call("zot", prompt="hi", model="nothing")["isError"]
 
 
+def test_a_caller_does_not_choose_another_jail_nor_what_is_trusted(mcp: Start) -> None:
+    with mcp(READ, HELLO, args=("--yolo", "--jail", "--trust")) as client:
+        folder = client.folder / "elsewhere"
+        write_extension(folder / ".zot" / "extensions", "hostile", 'open("ran", "w").close()')
+        write_extension(client.cwd / "sub/.zot/extensions", "hostile", 'open("ran", "w").close()')
+        (client.cwd / "link").symlink_to(folder)
+        for place in (folder, client.cwd / "link", client.folder):
+            refused = client.call("zot", prompt="hi", cwd=str(place))
+            assert refused["isError"]
+            assert "jailed: " in refused["content"][0]["text"]
+        below = client.call("zot", prompt="hi", cwd=str(client.cwd / "sub"))
+        assert not below.get("isError"), below
+        assert not list(client.folder.rglob("ran"))
+
+
 def test_wrong_arguments_are_told_to_the_model(mcp: Start) -> None:
     wrong: list[Frame] = [{}, {"prompt": 5}, {"prompt": "x", "max_steps": 0}]
     with mcp() as client:
@@ -220,6 +237,16 @@ def test_a_client_that_cannot_be_asked_is_denied(mcp: Start) -> None:
     with mcp(TOUCH, HELLO) as client:
         client.call("zot", prompt="touch")
     assert not (client.cwd / "made").exists()
+
+
+@pytest.mark.parametrize("decide", [None, "Allow"])
+def test_tools_of_servers_are_asked_about_too(mcp: Start, tmp_path: Path, decide: Decide) -> None:
+    run = {"name": "run", "inputSchema": {"type": "object"}}
+    configure(tmp_path / "zot-home" / "mcp.json", s=entry(tools=[run]))
+    turn = {"match": "go", "tools": [{"name": "mcp__s__run", "args": {"command": "touch made"}}]}
+    with mcp(turn, HELLO, decide=decide) as client:
+        client.call("zot", prompt="go")
+    assert (client.cwd / "made").exists() is (decide == "Allow")
 
 
 def test_with_yolo_nobody_is_asked(mcp: Start) -> None:

@@ -26,7 +26,7 @@ from zot.acp.updates import (
     outcome,
 )
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -104,15 +104,14 @@ class AcpSession(RuntimeClient):
         self._closed = Cancel()
         setup_options = plan.setup.options
         approval = Approval(setup_options.approve, client=self)
-        self.runtime: Runtime = build_runtime(
-            plan,
-            self,
+        added = Additions(
             keep=True,
             approval=approval,
             warn=self.warn,
             owns_process=True,
             mcp_servers=servers,
         )
+        self.runtime: Runtime = build_runtime(plan, self, added)
         if setup_options.yolo:
             self.runtime.set_approval_mode("yolo")
         session = self.runtime.session
@@ -309,7 +308,7 @@ class AcpSession(RuntimeClient):
 
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
-            self._encoder.window = self.runtime.agent.model.context_window
+            self._encoder.window = self.runtime.model_in_use.context_window
             self._look_at_change(event)
             self._put(self._encoder.encode(event, time.monotonic()))
             if self._encoder.holds_back:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from zot.errors import UsageError
+from zot.cli.flags_only import parse_flags
 from zot.home import of_process
-from zot.settings.flags import Options, parse
+from zot.later import Later
+
+if TYPE_CHECKING:
+    from zot.acp import server
+    from zot.cli import auth
+else:
+    server = Later("zot.acp.server")
+    auth = Later("zot.cli.auth")
 
 USAGE = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
 
@@ -15,18 +23,6 @@ The flags are those of `zot --help` that say what to run with: --provider, --mod
 --tools, --approve, --yolo, --jail, --ext and so on. --login sets up a provider instead.
 docs/acp.md has set-ups for editors.
 """
-NOT_HERE = (
-    "session",
-    "continue_",
-    "resume",
-    "print",
-    "json",
-    "rpc",
-    "mode",
-    "record",
-    "replay",
-    "durable",
-)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,23 +30,9 @@ def main(argv: Sequence[str]) -> int:
     words = list(argv[1:])
     if "--login" in words:
         words.remove("--login")
-        from zot.cli.auth import main as log_in  # deferred: not for serving
-
-        return log_in(["login", *words])
-    options = parse(words)
+        return auth.main(["login", *words])
+    options = parse_flags("zot acp", words, "the client chooses")
     if options.help:
         sys.stdout.write(USAGE)
         return 0
-    _check(options)
-    from zot.acp.server import serve  # after the flags: what is wrong with them is known first
-
-    return serve(options, of_process())
-
-
-def _check(options: Options) -> None:
-    """Raises UsageError for what the client decides, or makes no sense here."""
-    if options.words:
-        raise UsageError(f"zot acp takes no words, got {options.words[0]!r}")
-    wrong = next((name for name in NOT_HERE if getattr(options, name)), None)
-    if wrong is not None:
-        raise UsageError(f"zot acp takes no --{wrong.strip('_')}: the client chooses")
+    return server.serve(options, of_process())

@@ -12,6 +12,7 @@ from textwrap import indent
 
 import msgspec
 
+from zot.cli.output import say, say_json
 from zot.errors import ConfigError, UsageError, ZotError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
@@ -121,7 +122,7 @@ def _add(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
     server = servers.add(arguments.name, entry, project=arguments.project)
     path = servers.path(project=arguments.project)
-    _say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
+    say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
     return 0
 
 
@@ -145,13 +146,13 @@ def _list(arguments: argparse.Namespace) -> int:
                 "command": [config.command, *config.args] if config.command else [],
                 "url": config.url,
             }
-            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            say_json(row)
             continue
         known = f"{state.tools} tools" if server.listed is not None else "not tried yet"
         where = config.url or " ".join([config.command, *config.args])
-        _say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
+        say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
         if state.changed:
-            _say(f"    changed, and off: {', '.join(state.changed)}")
+            say(f"    changed, and off: {', '.join(state.changed)}")
     for text in (*servers.problems, servers.hint):
         if text:
             sys.stderr.write(f"zot mcp: {for_terminal(text, 2)}\n")
@@ -164,25 +165,25 @@ def _test(arguments: argparse.Namespace) -> int:
     seen = servers.examine(arguments.name)
     listed = seen.listed
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(seen).decode() + "\n")
+        say_json(seen)
         return 0
-    _say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
+    say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
     changed = {tool.name for tool in seen.changed}
     for tool in listed.tools:
         marks = [mark for mark, on in (("reads only", tool.reads_only),) if on]
         marks += ["changed, and off until you agree"] if tool.name in changed else []
         note = f" ({', '.join(marks)})" if marks else ""
         text = tool.description if tool.name in changed else first_line(tool.description)
-        _say(f"  {tool.name}{note}: {text}")
+        say(f"  {tool.name}{note}: {text}")
     for problem in listed.dropped:
-        _say(f"  left out: {problem}")
+        say(f"  left out: {problem}")
     if listed.prompts:
-        _say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
+        say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
     if listed.has_resources:
-        _say("  has resources")
+        say("  has resources")
     if listed.instructions:
         note = " (changed, and off until you agree)" if seen.instructions_changed else ""
-        _say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
+        say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
     return 0
 
 
@@ -191,9 +192,9 @@ def _trust(arguments: argparse.Namespace) -> int:
     _check_directory(servers, arguments)
     before = servers.find(arguments.name).state.changed
     server = servers.trust(arguments.name, hints=arguments.hints)
-    _say(f"trusted: {server.name}: {server.config.shown}")
+    say(f"trusted: {server.name}: {server.config.shown}")
     if before:
-        _say(f"agreed to: {', '.join(before)}")
+        say(f"agreed to: {', '.join(before)}")
     return 0
 
 
@@ -209,29 +210,25 @@ def _login(arguments: argparse.Namespace) -> int:
 
     def show(url: str) -> None:
         shown.append(url)
-        _say(f"open this address if your browser does not:\n\n  {url}\n")
+        say(f"open this address if your browser does not:\n\n  {url}\n")
         sys.stdout.flush()
         webbrowser.open(url)
 
     seen = _servers(arguments).log_in(arguments.name, show)
     said = f"logged in to {arguments.name}" if shown else f"{arguments.name} wants no login"
-    _say(f"{said}: {len(seen.listed.tools)} tools")
+    say(f"{said}: {len(seen.listed.tools)} tools")
     return 0
 
 
 def _logout(arguments: argparse.Namespace) -> int:
     if not _servers(arguments).log_out(arguments.name):
         raise ConfigError(f"there is no login to {arguments.name!r}")
-    _say(f"logged out of {arguments.name}")
+    say(f"logged out of {arguments.name}")
     return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
     servers.remove(arguments.name, project=arguments.project)
-    _say(f"removed {arguments.name}")
+    say(f"removed {arguments.name}")
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(for_terminal(text) + "\n")

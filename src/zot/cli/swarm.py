@@ -16,17 +16,9 @@ from zot.cli.output import say, say_json
 from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
-from zot.observe.facts import (
-    Asked,
-    Fact,
-    Failed,
-    MessageEnded,
-    Noted,
-    ToolEnded,
-    ToolWritten,
-    UserSaid,
-)
+from zot.observe import facts
 from zot.observe.observer import facts_of
+from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
@@ -264,22 +256,22 @@ def _lines_of(row: LogRow) -> list[str]:
     return [line for fact in facts_of(row.frame) for line in _fact(fact)]
 
 
-def _fact(fact: Fact) -> list[str]:
+def _fact(fact: facts.Fact) -> list[str]:
     match fact:
-        case UserSaid(text):
+        case facts.UserSaid(text):
             return [f"> {line}" for line in text.splitlines()]
-        case MessageEnded(text):
+        case facts.MessageEnded(text):
             return (text or "").splitlines()
-        case ToolWritten(name=name, args=args) if args is not None:
+        case facts.ToolWritten(name=name, args=args) if args is not None:
             return [f"$ {name} {msgspec.json.encode(args).decode()[:SHOWN_RESULT]}"]
-        case ToolEnded(failed=failed, text=text):
+        case facts.ToolEnded(failed=failed, text=text):
             shown = text[:SHOWN_RESULT] + ("..." if len(text) > SHOWN_RESULT else "")
             return [f"  {'! ' if failed else ''}{line}" for line in shown.splitlines()]
-        case Asked(title=title, preview=preview):
+        case facts.Asked(title=title, preview=preview):
             return [f"? {title} {preview}"]
-        case Failed(message):
+        case facts.Failed(message):
             return [f"! {message}"]
-        case Noted(text):
+        case facts.Noted(text):
             return [f"* {line}" for line in text.splitlines()]
     return []
 
@@ -393,6 +385,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
+    hide_keys(home_dir(os.environ), os.environ)
     return supervise(folder, socket_path(folder), os.environ, arguments.slots)
 
 

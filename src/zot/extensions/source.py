@@ -27,9 +27,8 @@ from zot.core.hook import (
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
-from zot.extensions.limits import ExtensionLimits
 from zot.extensions.shared import SharedHosts
-from zot.home import Surroundings, has_extensions
+from zot.home import Surroundings, may_have_extensions
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class ExtensionOptions:
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""
-        return bool(self.explicit) or (self.search and has_extensions(self.cwd, self.home))
+        return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
 class ServedBy(NamedTuple):
@@ -286,6 +285,7 @@ class Extensions(Hook):
         from pathlib import Path  # deferred, as above
 
         from zot.extensions.host import HostSettings
+        from zot.extensions.limits import ExtensionLimits
 
         options = self._options
         return HostSettings(

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Limits
@@ -26,7 +26,7 @@ from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
 from zot.mcpserver.tools import Limited, ReplyArguments, StartArguments, TaskArguments
 from zot.provider.types import Text, Usage
-from zot.runtime.approval import DEFAULT_TOOLS, Approval
+from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
@@ -36,6 +36,7 @@ from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 
 CLOSE_SECONDS = 3.0
+ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 KEY = "approval"
 """What the one question of an `input_required` is called."""
 
@@ -105,9 +106,11 @@ class McpJob(RuntimeClient):
         approval = None
         if not settings.yolo:
             # Named, so that they are asked for or denied also where nobody can be asked.
-            approval = Approval(settings.approve or DEFAULT_TOOLS, client=self)
+            approval = Approval(settings.approve or ASKED, client=self)
         try:
-            return build_runtime(planned, self, keep=True, approval=approval, owns_process=True)
+            return build_runtime(
+                planned, self, Additions(keep=True, approval=approval, owns_process=True)
+            )
         except BaseException:
             if planned.session is not None:
                 planned.session.close()
@@ -119,13 +122,28 @@ class McpJob(RuntimeClient):
                 if cwd and not os.path.isabs(cwd):
                     raise CommandError(f"cwd must be an absolute path, not {cwd!r}")
                 options = replace(options, tools=narrowed(options.tools, tools))
-                options = replace(options, cwd=cwd or options.cwd)
-                return plan(replace(options, reasoning=reasoning or options.reasoning), around)
+                options = replace(options, reasoning=reasoning or options.reasoning)
+                return self._planned_in(cwd, options, around)
             case ReplyArguments(session_id=id):
                 path = library.find_id(id, around.home)
                 cwd = load(path).meta.cwd
-                cwd = cwd if os.path.isdir(cwd) else options.cwd
-                return plan(replace(options, session=path, cwd=cwd), around)
+                cwd = cwd if os.path.isdir(cwd) else ""
+                return self._planned_in(cwd, replace(options, session=path), around)
+
+    def _planned_in(self, cwd: str, options: Options, around: Surroundings) -> Plan:
+        """The plan for a directory that a caller, who may be a model, has chosen."""
+        here = os.path.realpath(around.absolute(options.cwd))
+        there = os.path.realpath(cwd) if cwd else here
+        if there == here:
+            return plan(options, around)
+        planned = plan(replace(options, cwd=there, trust=False), around)
+        if planned.setup.options.jail and not there.startswith(here.rstrip("/") + "/"):
+            if planned.session is not None:
+                planned.session.close()
+            raise CommandError(
+                f"jailed: {cwd!r} is not below {here!r}, where this server was started with --jail"
+            )
+        return planned
 
     def _run(self, runtime: Runtime) -> Run:
         arguments = self._arguments

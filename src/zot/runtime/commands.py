@@ -12,7 +12,7 @@ from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
 from zot.provider.models import Models
-from zot.provider.types import Message, ToolCall
+from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
@@ -60,6 +60,14 @@ class CommandedRuns(Workplace):
         with self._lock:
             self.agent.cumulative = add(self.agent.cumulative, aside.usage)
         return aside
+
+    def tool_specs(self) -> Sequence[ToolSpec]:
+        """What the model is told of each tool."""
+        return self.agent.toolbox.specs
+
+    def is_full(self) -> bool:
+        """Whether the transcript wants to be summarised before the next model call."""
+        return self.agent.is_full()
 
     def expand(self, text: str) -> str:
         return self._sources.expand(text)

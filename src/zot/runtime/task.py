@@ -28,7 +28,7 @@ from zot.errors import (
     ToolTimedOut,
 )
 from zot.provider.types import Json, Text
-from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.agents import TASK, AgentRequest, Agents
 from zot.runtime.relay import Relay
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from zot.runtime.client import RuntimeClient
     from zot.runtime.runtime import Runtime
 
-NAME = "task"
-MAX_DEPTH = 2
-"""Levels of agents below the first one."""
 AT_ONCE = 4
 MAX_TASKS = 32
 """For one prompt."""
@@ -49,27 +46,23 @@ SHARE = 1 / AT_ONCE
 MAX_STEPS = 50
 SCHEMA_ROUNDS = 2
 DESCRIPTION = (
-    "Hand a piece of work to a fresh agent that sees nothing of this conversation, and get its last"
-    " message. Say all it must know. Several calls in one turn run side by side. Good for searches"
-    " and reviews whose details you do not need; two that change the same files get in each"
-    " other's way."
+    "Hand work to a fresh agent that sees nothing of this conversation, and get its last message."
+    " Calls of one turn run side by side, so no two should change the same files. Good for searches"
+    " and reviews."
 )
 SCHEMA: dict[str, Json] = {
     "type": "object",
     "properties": {
-        "prompt": {"type": "string", "description": "the whole task"},
+        "prompt": {"type": "string", "description": "all it must know"},
         "tools": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "only these tools, e.g. read, grep, glob; default all",
+            "description": "only these, e.g. read, grep",
         },
-        "model": {"type": "string", "description": "another model of this provider"},
-        "cwd": {"type": "string", "description": "work in this directory"},
+        "model": {"type": "string"},
+        "cwd": {"type": "string"},
         "max_steps": {"type": "integer", "minimum": 1},
-        "schema": {
-            "type": "object",
-            "description": "JSON Schema of an object: the answer is such an object",
-        },
+        "schema": {"type": "object", "description": "JSON Schema of the answer, an object"},
     },
     "required": ["prompt"],
 }
@@ -101,7 +94,7 @@ class TaskSource(ReadySource):
 
 
 class TaskTool:
-    name = NAME
+    name = TASK
     description = DESCRIPTION
     schema = SCHEMA
     side_by_side = True
@@ -166,7 +159,7 @@ class TaskTool:
 
         try:
             name, child = self._agents.open(
-                "", self._request(args, parent), client, made_up=NAME, parent=parent.name
+                "", self._request(args, parent), client, made_up=TASK, parent=parent.name
             )
         except (CommandError, ConfigError, SessionError) as error:
             raise ToolError(f"the task cannot be started: {error}") from error

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 import msgspec
 from msgspec import Struct
 
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
 from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
@@ -79,14 +78,13 @@ class Runtime:
                 client=reader,
                 seconds=LIMIT_SECONDS if seconds is None else seconds,
             )
-        runtime = build_runtime(
-            plan,
-            reader,
+        added = Additions(
             approval=approval,
-            own_tools=own_tools(config),
-            own_hooks=hooks_of(config),
+            tools=own_tools(config),
+            hooks=hooks_of(config),
             mcp_servers=config.mcp_servers,
         )
+        runtime = build_runtime(plan, reader, added)
         try:
             reader.agent_opened(runtime)
         except BaseException:
@@ -484,12 +482,7 @@ class Runtime:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- inside ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from zot.errors import AuthError, ConfigError, ProviderError
+from zot.errors import ConfigError, NoModelError, ProviderError
 from zot.lines import ready
 from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
@@ -71,7 +71,7 @@ def choose(
         return Choice(find_provider(name), because="you are logged in")
     choice = _on_this_machine(environ, candidates) or _pulled(home)
     if choice is None:
-        raise AuthError(THREE_WAYS)
+        raise NoModelError(THREE_WAYS)
     return choice
 
 
@@ -127,10 +127,10 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     answered = set()
     waiting = list(trying)
     while waiting:
-        usable = ready(writing=[each.fileno() for each in waiting], timeout=CONNECT_SECONDS)
+        usable = ready(writing=[attempt.fileno() for attempt in waiting], timeout=CONNECT_SECONDS)
         if not usable:
             break
-        for tried in [each for each in waiting if each.fileno() in usable]:
+        for tried in [attempt for attempt in waiting if attempt.fileno() in usable]:
             waiting.remove(tried)
             if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
                 answered.add(trying[tried])

@@ -7,7 +7,6 @@ user writes `/skill:name`. Plain string paths: pathlib costs milliseconds before
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.files import StrPath, read_own
 from zot.provider.types import Json
+from zot.text import compiled
 
 FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
@@ -27,8 +27,8 @@ MAX_FOLDERS = 2000
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", re.M | re.S)
+NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
+_HEAD = r"(?ms)\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)"
 
 BUILTIN = os.path.join(os.path.dirname(__file__), "builtin")
 
@@ -77,12 +77,12 @@ def places(
 
 def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for place in where:
         for path in skill_files(place.path):
             skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place, user)
-            found.setdefault(skill.name, skill)
-    return [found[name] for name in sorted(found)]
+            skills.setdefault(skill.name, skill)
+    return [skills[name] for name in sorted(skills)]
 
 
 def skill_files(folder: StrPath) -> list[str]:
@@ -154,18 +154,18 @@ def read_builtin(path: str) -> Skill:
 
 def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     """Front matter and body. Without front matter the whole text is the body."""
-    found = _HEAD.match(text)
-    if not found:
+    head_match = compiled(_HEAD).match(text)
+    if not head_match:
         problems.append("has no front matter between two lines of ---")
         return {}, text
-    if len(found[1]) > MAX_HEAD:
+    if len(head_match[1]) > MAX_HEAD:
         problems.append(f"has more than {MAX_HEAD} bytes of front matter")
         return {}, text
     # Deferred: loaded only where there is a skill to read.
     import yaml
 
     try:
-        head = yaml.safe_load(found[1])
+        head = yaml.safe_load(head_match[1])
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" (line {line + 2})"
@@ -174,7 +174,7 @@ def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     if not isinstance(head, dict):
         problems.append("has front matter that is not a list of keys and values")
         return {}, text
-    return head, text[found.end() :]
+    return head, text[head_match.end() :]
 
 
 def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
@@ -193,7 +193,7 @@ def _check(
     """What the Agent Skills format asks for."""
     if head and "name" not in head:
         problems.append("has no name")
-    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not compiled(NAME).fullmatch(name):
         problems.append(
             f"is named {name!r}; a name has up to {MAX_NAME} small letters, digits and hyphens"
         )

@@ -49,7 +49,7 @@ MAX_LINE = 16 * 1024 * 1024
 RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, then do the rest."
 
 
-class Supervisor:
+class SwarmSupervisor:
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
         self._writers: set[asyncio.StreamWriter] = set()
@@ -296,4 +296,4 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
 
 
 async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:
-    await Supervisor(AgentRunner(swarm, environment, slots)).run(socket)
+    await SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket)

@@ -87,7 +87,7 @@ class MarkdownBlock:
         lines = self._drawn_part(document.before(cut), width) if cut else []
         if cut:
             self._list = document.cut_in_list(cut, self._list)
-        # What is left is one block, or one item of a list: looking at it again would settle nothing.
+        # What is left is one block, or one item of a list: looking again would settle nothing.
         self._rest, self._scanned = self._rest[cut:], end - cut
         if fence is not None:
             self._scanned = 0

@@ -30,12 +30,16 @@ from zot.errors import CommandError, ConfigError
 from zot.extensions.limits import ExtensionLimits
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
+from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
+    from zot.extensions import guest as guests
     from zot.extensions.extension import HostedExtension
     from zot.extensions.guest import Guest
     from zot.extensions.host import ExtensionHost, HostSettings
+else:
+    guests = Later("zot.extensions.guest")
 
 
 BUILTIN_COMMANDS = frozenset(
@@ -253,10 +257,9 @@ class Extensions(Hook):
     def _join(self, runtime: SourceHost) -> ServedBy:
         """Share the host of those whose extensions are the same, or make one."""
         # Deferred: subprocess and the rest are loaded only where there are extensions.
-        from zot.extensions.guest import Guest
         from zot.extensions.host import ExtensionHost
 
-        guest = Guest(
+        guest = guests.Guest(
             run_tool=self._run_tool,
             submit=runtime.submit,
             on_tools=self._tools_changed,

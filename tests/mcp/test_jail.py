@@ -1,6 +1,7 @@
 """With `--jail`, a server that zot starts is kept as a command of `bash` is."""
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -15,7 +16,7 @@ pytestmark = [needs_bwrap, pytest.mark.slow]
 
 RUN = {"name": "run", "inputSchema": {"type": "object"}}
 FORK = {"name": "fork", "inputSchema": {"type": "object"}}
-PYTHON = shutil.which("python3", path="/usr/bin:/bin") or "python3"
+PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or "python3"
 
 
 @pytest.fixture
@@ -69,9 +70,10 @@ def test_a_server_writes_the_project_and_reaches_nothing_else(folder):
 
 
 CONNECT = "{python} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, 250)
 KEYS = (
     '{python} -c "import ctypes, sys; l = ctypes.CDLL(None, use_errno=True);'
-    ' sys.exit(l.syscall(250, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
+    ' sys.exit(l.syscall({number}, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
 )
 
 
@@ -80,7 +82,9 @@ def test_the_network_is_for_a_server_whose_entry_says_so_and_the_filter_for_all(
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it need not accept
         port = listener.getsockname()[1]
         use(folder, network=network)
-        turn = run(CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON))
+        turn = run(
+            CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON, number=KEYCTL)
+        )
         with Zot(folder, [turn, "bye"], args=["--jail"]) as zot:
             connected, keys = said(zot.prompt())
         assert connected.endswith("[0]") == network, connected
@@ -123,15 +127,23 @@ def is_alive(pid: str) -> bool:
     return state not in (b"Z", b"X")
 
 
-def test_what_other_programs_would_obey_is_renamed_and_told(folder):
+def test_what_other_programs_would_obey_is_renamed_and_told_once(folder):
     use(folder)
-    with Zot(folder, [run("mkdir sub; git init -q sub"), "bye"], args=["--jail"]) as zot:
-        zot.prompt()
-        zot.data("reload_ext")
+    servers = json.loads((folder / "zot-home" / "mcp.json").read_text())["mcpServers"]
+    configure(folder / "zot-home" / "mcp.json", **servers, other=servers["s"])
+    command = {"name": "bash", "args": {"command": "git init -q theirs"}}
+    turns = [run("git init -q sub"), {"tools": [command]}, "bye"]
+    with Zot(folder, turns, args=["--jail"]) as zot:
+        _, of_command = said(zot.prompt())
+        zot.data("reload_ext")  # ends the servers
         told = [frame["message"] for frame in zot.frames if frame["type"] == "ext_notify"]
-    names = [path.name for path in (folder / "work/sub").iterdir()]
-    assert len(names) == 1 and names[0].startswith(".git.jailed-")
-    assert any("the MCP server 's': jailed: 'sub/.git' was renamed" in text for text in told), told
+    for name in ("sub", "theirs"):
+        (inside,) = (folder / "work" / name).iterdir()
+        assert inside.name.startswith(".git.jailed-")
+    # What a command made is told to the model, not to the person.
+    assert "'theirs/.git' was renamed" in of_command
+    names = [text.split("'")[1] for text in told]
+    assert names.count("sub/.git") == 1 and "theirs/.git" not in names, told
 
 
 def test_the_jail_can_be_switched_on_and_off_with_servers_running(folder):

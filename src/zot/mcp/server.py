@@ -316,11 +316,8 @@ class McpServer:
             return http.HttpLink(config, log, handler, None if has_own else auth)
         program = stdio.server_program(config, parts.environ)
         parts.hide()
-        confined = parts.confine(program, self._closed, self._warn)
+        confined = parts.confine(program, self._closed, parts.warn)
         return stdio.StdioLink(config, confined, log, handler)
-
-    def _warn(self, text: str) -> None:
-        self._parts.warn(f"the MCP server {self.name!r}: {text}")
 
     # --- its lists ---------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from zot import __version__
 from zot.cancel import Cancel
@@ -97,7 +99,7 @@ class ExtensionOptions:
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
-class ServedBy(NamedTuple):
+class ServedBy(Struct, frozen=True):
     """The host of a runtime's extensions, and who the runtime is there."""
 
     host: ExtensionHost

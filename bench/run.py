@@ -77,7 +77,9 @@ def main() -> None:
 
 
 def fresh_environment(folder: Path) -> str:
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    # With a pip of today: the program that an old one makes of a console script loads `re` first.
+    make = [sys.executable, "-m", "venv", "--upgrade-deps", str(folder / "venv")]
+    subprocess.run(make, check=True)
     python = str(folder / "venv" / "bin" / "python")
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(ROOT)]
     subprocess.run(install, check=True)

@@ -21,7 +21,7 @@ from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
-from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -29,8 +29,6 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
-from zot.runtime.task import MAX_DEPTH, TaskSource
-from zot.runtime.task import NAME as TASK
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
@@ -46,13 +44,16 @@ from zot.tools.source import BuiltinTools
 if TYPE_CHECKING:
     from zot import ledger
     from zot.runtime import durable, spend
+    from zot.runtime import task as task_tool
     from zot.sessions import files as session_files
     from zot.sessions import kept
     from zot.sessions import open as session_open
+    from zot.swarm import tool as swarm_tool
     from zot.swarm.tool import SwarmSource
 else:
+    swarm_tool = Later("zot.swarm.tool")
     ledger = Later("zot.ledger")
-    durable, spend = later("zot.runtime", "durable", "spend")
+    durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 SWARM = "swarm"
@@ -177,12 +178,14 @@ def _agent(
 
 def _task_depth(options: Options, default: bool) -> int:
     """Levels of agents below the first one that the tool `task` may open."""
-    return MAX_DEPTH if (default if options.tasks is None else options.tasks) else 0
+    return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
-def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
+def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
-    return (TaskSource(common.agents, depth, options.tools),) if depth > 0 and named else ()
+    if depth <= 0 or not named:
+        return ()
+    return (task_tool.TaskSource(common.agents, depth, options.tools),)
 
 
 def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
@@ -191,10 +194,12 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     named = not options.no_tools and (options.tools is None or SWARM in options.tools)
     if not options.swarm_budget or not named:
         return ()
-    from zot.swarm.tool import swarm_source  # deferred: few runs may start agents
-
     around = setup.around
-    return (swarm_source(around.home, around.environ, options.swarm_budget, agent_words(setup)),)
+    return (
+        swarm_tool.swarm_source(
+            around.home, around.environ, options.swarm_budget, agent_words(setup)
+        ),
+    )
 
 
 def agent_words(setup: Setup) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """With `--jail`, a server that zot starts is kept as a command of `bash` is."""
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -15,7 +16,7 @@ pytestmark = [needs_bwrap, pytest.mark.slow]
 
 RUN = {"name": "run", "inputSchema": {"type": "object"}}
 FORK = {"name": "fork", "inputSchema": {"type": "object"}}
-PYTHON = shutil.which("python3", path="/usr/bin:/bin") or "python3"
+PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or "python3"
 
 
 @pytest.fixture
@@ -69,9 +70,10 @@ def test_a_server_writes_the_project_and_reaches_nothing_else(folder):
 
 
 CONNECT = "{python} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, 250)
 KEYS = (
     '{python} -c "import ctypes, sys; l = ctypes.CDLL(None, use_errno=True);'
-    ' sys.exit(l.syscall(250, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
+    ' sys.exit(l.syscall({number}, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
 )
 
 
@@ -80,7 +82,9 @@ def test_the_network_is_for_a_server_whose_entry_says_so_and_the_filter_for_all(
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it need not accept
         port = listener.getsockname()[1]
         use(folder, network=network)
-        turn = run(CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON))
+        turn = run(
+            CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON, number=KEYCTL)
+        )
         with Zot(folder, [turn, "bye"], args=["--jail"]) as zot:
             connected, keys = said(zot.prompt())
         assert connected.endswith("[0]") == network, connected

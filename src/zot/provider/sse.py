@@ -4,16 +4,17 @@ data means; the names of events are dropped, since every API repeats them in the
 
 from __future__ import annotations
 
-import re
-
 from zot.errors import BadResponse
+from zot.text import compiled
 
 MAX_EVENT = 32 * 1024 * 1024
 """Bytes of one event; a server that sends more without an end is not answering."""
 BOM = b"\xef\xbb\xbf"
 
 # What nearly every event looks like: one data line, perhaps after a name line.
-PLAIN = re.compile(rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n")
+PLAIN = rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n"
+FEW = 16
+"""Events up to which it is not worth while to look for plain ones, all in one go."""
 
 
 class Splitter:
@@ -38,9 +39,11 @@ class Splitter:
         whole = self.complete(chunk)
         if not whole:
             return []
-        events: list[bytes] = PLAIN.findall(whole)
-        if len(events) == whole.count(b"\n\n"):
-            return events
+        count = whole.count(b"\n\n")
+        if count > FEW:
+            events: list[bytes] = compiled(PLAIN).findall(whole)
+            if len(events) == count:
+                return events
         return parse_blocks(whole.split(b"\n\n"))
 
     def complete(self, chunk: bytes) -> bytes:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
-from zot.later import later
+from zot.later import Later, later
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
-        module = import_module(f"zot.tools.{self.name}")
+        module = Later(f"zot.tools.{self.name}")
         return getattr(module, self.name.capitalize())(*self._parts())
 
 

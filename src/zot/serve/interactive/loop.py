@@ -21,7 +21,7 @@ from zot.tui.screen import FullScreen, LiveScreen, Reflow
 from zot.tui.terminal import Terminal
 from zot.tui.theme import Theme
 
-FRAME_SECONDS = 1 / 30
+FRAME_SECONDS = 1 / 25
 """Between two frames of what streams in; keys are echoed at once."""
 ENDING = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "HUP", "INT", "QUIT"))
 """Signals that end the program in an orderly way; keys do not send them."""

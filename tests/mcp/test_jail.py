@@ -146,6 +146,24 @@ def test_what_other_programs_would_obey_is_renamed_and_told_once(folder):
     assert names.count("sub/.git") == 1 and "theirs/.git" not in names, told
 
 
+def test_a_jail_that_cannot_be_made_starts_no_server_and_touches_nothing(folder):
+    use(folder)
+    there = [".vscode/tasks.json", "sub/.mcp.json", "sub/deep/.git/config"]
+    for name in there:
+        (folder / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "work" / name).write_text("x")
+    broken = folder / "bin" / "bwrap"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n")
+    broken.chmod(0o755)
+    path = f"{broken.parent}:/usr/bin:/bin"
+    with Zot(folder, ["bye"], args=["--jail"], features=["mcp"], env={"PATH": path}) as zot:
+        zot.prompt()
+        (state,) = zot.data("get_state")["mcp"]
+    assert state["state"] == "failed" and "AppArmor" in state["error"]
+    assert all((folder / "work" / name).read_text() == "x" for name in there)
+
+
 def test_the_jail_can_be_switched_on_and_off_with_servers_running(folder):
     use(folder)
     outside = folder / "outside.txt"

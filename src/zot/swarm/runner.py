@@ -16,15 +16,15 @@ from zot.home import own_command
 from zot.ledger import Ledger
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
-from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
+from zot.swarm.log import AgentFolder, LogWriter, agent_folders
 from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
+    AgentStarted,
     AnySwarmRow,
     Exited,
     Lost,
     RunOver,
     Sized,
-    Started,
     SwarmError,
     SwarmTask,
     TreeMade,
@@ -48,10 +48,9 @@ class Supervised:
     def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
         self.folder = folder
         self.agent = SwarmAgent(task)
-        for _, row in read_log(folder.log):
-            self.agent.take(row)
+        self.log = LogWriter(folder.log, self.agent.take)
+        self.log.close()
         self.agent.alive = False  # whatever the log says: no supervisor was there until now
-        self.log = LogWriter(folder.log)
         self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
@@ -65,6 +64,8 @@ class Supervised:
 
     def note(self, row: AnySwarmRow, *, sync: bool = False) -> None:
         self.agent.take(self.log.row(row, sync=sync))
+        if not self.agent.alive:
+            self.log.close()
 
 
 class RemoteAgents(Protocol):
@@ -206,7 +207,7 @@ class AgentRunner:
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
-        supervised.note(Started(agent.attempt + 1, child.pid))
+        supervised.note(AgentStarted(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             await child.request("hello", features=(*FEATURES, *asks))

@@ -19,12 +19,12 @@ from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders
 from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
+    AgentStarted,
     AnySwarmRow,
     Exited,
     Lost,
     RunOver,
     Sized,
-    Started,
     SwarmError,
     SwarmTask,
     TreeMade,
@@ -207,7 +207,7 @@ class AgentRunner:
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
-        supervised.note(Started(agent.attempt + 1, child.pid))
+        supervised.note(AgentStarted(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             await child.request("hello", features=(*FEATURES, *asks))

@@ -40,7 +40,7 @@ from zot.swarm.commands import (
 )
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
-from zot.swarm.task import Cancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 SLOTS = 8
@@ -237,7 +237,7 @@ class SwarmSupervisor:
     async def _cancel(self, supervised: Supervised) -> None:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
-        supervised.note(Cancelled(), sync=True)
+        supervised.note(AgentCancelled(), sync=True)
         if self._runner.elsewhere is not None and supervised.agent.task.engine:
             self._runner.elsewhere.cancel(supervised)
         elif supervised.child is not None:

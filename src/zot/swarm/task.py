@@ -71,7 +71,7 @@ class TreeMade(SwarmRow, frozen=True, tag="swarm_tree"):
     tree: Worktree
 
 
-class Started(SwarmRow, frozen=True, tag="swarm_started"):
+class AgentStarted(SwarmRow, frozen=True, tag="swarm_started"):
     attempt: int
     pid: int
 
@@ -95,7 +95,7 @@ class Exited(SwarmRow, frozen=True, tag="swarm_exited"):
     """The end of what it wrote to stderr."""
 
 
-class Cancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
+class AgentCancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
     pass
 
 
@@ -125,7 +125,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 
 AnySwarmRow = (
-    Messaged | TreeMade | Claimed | Started | RunOver | Exited | Cancelled
+    Messaged | TreeMade | Claimed | AgentStarted | RunOver | Exited | AgentCancelled
     | Lost | Retried | Sized | Merged | Collected
 )  # fmt: skip
 

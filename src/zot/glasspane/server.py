@@ -27,7 +27,10 @@ FILES = {
     "": ("index.html", "text/html; charset=utf-8"),
     **{
         name: (name, "text/javascript; charset=utf-8")
-        for name in ("app.js", "board.js", "agent.js", "markdown.js", "dom.js", "diff.js")
+        for name in (
+            *("app.js", "board.js", "agent.js", "markdown.js", "dom.js", "diff.js"),
+            *("stream.js", "worker.js"),
+        )
     },
     "style.css": ("style.css", "text/css; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
@@ -37,6 +40,8 @@ TICK = 0.08
 BOARD_TICK = 0.2
 """At most five changes a second of one agent on the board."""
 HEARTBEAT_SECONDS = 15.0
+RETRY = b"retry: 500\n\n"
+"""A browser that lost its connection comes back after so many milliseconds."""
 MAX_BODY = 1024 * 1024
 FIRST_BYTES = 2 * 1024 * 1024
 """Of a log that is shown when an agent is opened; earlier ones on demand."""
@@ -118,6 +123,7 @@ class Glasspane:
 
     async def _board_stream(self) -> AsyncIterator[bytes]:
         """A snapshot, then what changed; a lost connection begins with a snapshot again."""
+        yield RETRY
         version, ids, silent = 0, frozenset[str](), 0.0
         while not self.is_over():
             self._board.refresh()
@@ -146,6 +152,7 @@ class Glasspane:
     async def _agent_stream(
         self, log: Path, position: int, *, resumed: bool
     ) -> AsyncIterator[bytes]:
+        yield RETRY
         if not resumed:
             yield encode_event("start", {"position": position}, str(position))
         silent = 0.0

@@ -21,6 +21,12 @@ export class AgentView {
     this.tab = "transcript";
     this.build();
     this.listen("");
+    // A tab that nobody sees holds no connection; it goes on where it was.
+    this.seen = () => {
+      if (document.hidden) { this.source?.close(); clearTimeout(this.again); }
+      else this.listen(this.last ?? "");
+    };
+    document.addEventListener("visibilitychange", this.seen);
   }
 
   path(action) {
@@ -78,11 +84,13 @@ export class AgentView {
     this.open = null;
     replace(this.transcript, this.earlier);
     this.first = start;
+    this.last = String(start);
     this.earlier.hidden = start === 0;
     this.listen(start);
   }
 
   close() {
+    document.removeEventListener("visibilitychange", this.seen);
     this.source?.close();
     clearTimeout(this.again);
   }

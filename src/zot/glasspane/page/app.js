@@ -1,6 +1,7 @@
 // The whole page: logs in with the token of its address, keeps the board up to date, shows what is asked for.
 import { AgentView } from "./agent.js";
 import { BoardView, ORDER, stageOf } from "./board.js";
+import { openBoard } from "./stream.js";
 import { attempt, count, el, money, note, post, replace, setText } from "./dom.js";
 
 const main = document.getElementById("main");
@@ -8,7 +9,7 @@ const agents = new Map();
 const board = new BoardView((id) => { location.hash = `#/agent/${encodeURIComponent(id)}`; });
 let view = board;
 let directory = "";
-let source = null;
+const rates = [];
 
 async function begin() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -30,13 +31,11 @@ async function begin() {
 }
 
 function listen() {
-  source = new EventSource("events");
-  source.addEventListener("snapshot", (event) => { agents.clear(); take(JSON.parse(event.data)); });
-  source.addEventListener("changes", (event) => take(JSON.parse(event.data)));
-  source.onopen = () => link("");
-  source.onerror = () => {
-    link(source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : "connecting again …");
-  };
+  openBoard((message) => {
+    if (message.kind === "link") { link(message.text); return; }
+    if (message.kind === "snapshot") agents.clear();
+    take(message);
+  });
 }
 
 function link(text) {
@@ -53,9 +52,19 @@ function take({ agents: rows, removed, totals }) {
   }
   const waiting = [...agents.values()].filter(({ summary }) => summary.stage === "needs_you").length;
   document.title = waiting ? `(${waiting}) Glasspane` : "Glasspane";
-  setText(document.getElementById("totals"), `${agents.size} agents · ${money(totals.cost_usd, totals.cost_known)} · ${count(totals.tokens)} tokens`);
-  board.update(agents);
+  setText(document.getElementById("totals"), `${agents.size} agents · ${money(totals.cost_usd, totals.cost_known)} · ${count(totals.tokens)} tokens${perMinute(totals.tokens)}`);
+  board.update(agents, view === board);
   if (view !== board && agents.has(view.id)) view.update(agents.get(view.id));
+}
+
+// How many tokens the last minute took, once it is known.
+function perMinute(tokens) {
+  const now = Date.now();
+  rates.push([now, tokens]);
+  while (rates.length > 1 && now - rates[1][0] > 60_000) rates.shift();
+  if (rates.length > 400) rates.splice(1, 1);
+  const [then, before] = rates[0], seconds = (now - then) / 1000;
+  return seconds > 5 && tokens > before ? ` · ${count(Math.round(((tokens - before) * 60) / seconds))}/min` : "";
 }
 
 // A person who asked for it hears of the two moments that matter, while looking elsewhere.

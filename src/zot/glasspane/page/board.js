@@ -23,9 +23,15 @@ export class BoardView {
     this.selected = "";
   }
 
-  update(agents) {
+  update(agents, visible) {
     this.agents = agents;
-    this.draw();
+    if (visible) this.drawSoon();
+  }
+
+  drawSoon() {
+    if (this.drawing) return;
+    this.drawing = true;
+    requestAnimationFrame(() => { this.drawing = false; this.draw(); });
   }
 
   sorted() {
@@ -39,9 +45,19 @@ export class BoardView {
   draw() {
     const counts = new Map();
     for (const { summary } of this.agents.values()) counts.set(stageOf(summary), (counts.get(stageOf(summary)) || 0) + 1);
+    const shown = `${this.stage} ${[...counts].sort().join(" ")}`;
+    if (shown !== this.counted) this.drawChips(counts);
+    this.counted = shown;
+    this.empty.hidden = this.agents.size > 0;
+    this.drawRows();
+  }
+
+  drawChips(counts) {
     replace(this.chips, ...ORDER.filter((stage) => counts.has(stage)).map((stage) =>
       el("button", { class: `chip ${stage}`, "aria-pressed": String(this.stage === stage), onclick: () => { this.stage = this.stage === stage ? "" : stage; this.draw(); } }, `${LABELS[stage]} ${counts.get(stage)}`)));
-    this.empty.hidden = this.agents.size > 0;
+  }
+
+  drawRows() {
     const sorted = this.sorted();
     const ids = new Set(sorted.map((agent) => agent.summary.id));
     for (const [id, row] of this.rows) if (!ids.has(id)) { row.node.remove(); this.rows.delete(id); }

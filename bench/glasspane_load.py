@@ -67,7 +67,7 @@ window.EventSource = class extends Plain {
 IN_ORDER = """(() => {
   const numbers = [...document.querySelectorAll(".entry.text")].flatMap(
     (entry) => [...entry.textContent.matchAll(/(\\d+)@/g)].map((match) => Number(match[1])));
-  return numbers.length > 20 && numbers.every((n, i) => i === 0 || n === numbers[i - 1] + 1);
+  return numbers.length < 3 ? null : numbers.every((n, i) => i === 0 || n === numbers[i - 1] + 1);
 })()"""
 
 
@@ -303,8 +303,9 @@ class LoadRun:
             if now - switched >= min(20.0, self._arguments.seconds / 3):
                 switched = now
                 tab = self._dice.choice(self.tabs)
-                self.looked += 1
-                self.in_order += bool(tab.run(IN_ORDER))
+                in_order = tab.run(IN_ORDER)  # None: it has shown next to nothing yet
+                self.looked += in_order is not None
+                self.in_order += in_order is True
                 self._look_at_another(tab)
             if now - sampled >= min(30.0, self._arguments.seconds / 12):
                 sampled = now

@@ -89,9 +89,8 @@ class Glasspane:
             except NoSuchAgent as error:
                 response = _json({"error": str(error), "code": error.code}, 404)
             except ZotError as error:
-                response = _json({"error": str(error), "code": error.code}, 409)
-            except msgspec.ValidationError as error:
-                response = _json({"error": str(error), "code": "invalid_params"}, 400)
+                status = 400 if error.code == "invalid_params" else 409
+                response = _json({"error": str(error), "code": error.code}, status)
             response.headers.update(SAFE_HEADERS)
             return response
 

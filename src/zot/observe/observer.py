@@ -34,6 +34,7 @@ from zot.observe.facts import (
     UsedTokens,
     UserSaid,
     fields_of,
+    main_argument,
 )
 from zot.observe.lifecycle import Lifecycle, lifecycle_of
 from zot.observe.other_tables import CLAUDE_TABLE, CODEX_TABLE
@@ -51,6 +52,7 @@ class OpenCall(Struct):
     """A call that the model has begun to write and that has no result yet."""
 
     name: str
+    about: str = ""
     running_since: float | None = None
 
 
@@ -188,6 +190,8 @@ class Observer:
         if fact.id not in self._calls:
             self._tool_calls += 1
             self._calls[fact.id] = OpenCall(fact.name)
+        if fact.args:
+            self._calls[fact.id].about = main_argument(fact.args)
 
     def _tool_runs(self, id: str) -> None:
         call = self._calls.get(id)
@@ -279,10 +283,10 @@ class Observer:
         state = self._state
         running = next((c for c in self._calls.values() if c.running_since is not None), None)
         since = self._since
-        tool = ""
+        tool = about = ""
         if state == "tool":
             call = running or next(iter(self._calls.values()), None)
-            tool = call.name if call is not None else ""
+            tool, about = (call.name, call.about) if call is not None else ("", "")
             since = running.running_since or since if running is not None else since
         waiting_for, waiting_kind = self._waiting()
         silent = max(0.0, now - self._last_frame)
@@ -290,6 +294,7 @@ class Observer:
             state=state,
             seconds=max(0.0, now - since),
             tool=tool,
+            tool_about=about,
             waiting_for=waiting_for,
             error=self._error if state in ("failed", "gone") else "",
             turns=self._turns,

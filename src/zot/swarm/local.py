@@ -45,7 +45,7 @@ from zot.swarm.commands import (
 )
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
-from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
+from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 
 START_SECONDS = 20.0
 ANSWER_SECONDS = 600.0
@@ -154,7 +154,12 @@ class LocalSwarm:
     def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
         """Have a task done by a new agent; its id. The options are the fields of SwarmTask."""
         fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
-        task = msgspec.convert(fields, SwarmTask)
+        try:
+            task = msgspec.convert(fields, SwarmTask)
+        except msgspec.ValidationError as error:
+            raise BadTask(f"not a task: {error}") from error
+        if unknown := fields.keys() - set(SwarmTask.__struct_fields__):
+            raise BadTask(f"not a task: there is no option {sorted(unknown)[0]!r}")
         task = replace(
             task,
             id=task.id or new_id(task.prompt),

@@ -22,6 +22,10 @@ class NoSuchAgent(SwarmError):
     code = "not_found"
 
 
+class BadTask(SwarmError):
+    code = "invalid_params"
+
+
 class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """Written once, when the task is taken; never changed."""
 
@@ -74,6 +78,12 @@ class Started(SwarmRow, frozen=True, tag="swarm_started"):
     pid: int
 
 
+class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
+    """The model that it begins with, where its task names none or another name of it."""
+
+    model: str
+
+
 class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):
     run: str
     outcome: Literal["answered", "aborted", "failed", "limit"]
@@ -117,7 +127,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 AnySwarmRow = (
     Messaged | TreeMade | Started | RunOver | Exited | Cancelled
-    | Lost | Retried | Sized | Merged | Collected
+    | Lost | Retried | Sized | Merged | Collected | RunsOn
 )  # fmt: skip
 
 

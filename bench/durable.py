@@ -265,6 +265,8 @@ def storm(folder: Path, kills: int, workers: int, seed: int, each: int = 8) -> C
             with lock:
                 totals.update(counts)
                 totals.update(runs=1, starts=run.starts, held=run.held, frames=len(run.heard))
+                done = totals["starts"] - totals["runs"]
+                print(f"{done} kills in {totals['runs']} runs: all held", file=sys.stderr)
 
         list(pool.map(one_run, range(kills)))
     return totals

@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_requests import HELD_OUT, TASKS, TUNED, Check, Task
+from local_requests import HELD_OUT, TASKS, TUNED, UNSEEN, Check, Task
 
 from zot.cancel import Cancel
 from zot.core.identity import IDENTITY
@@ -55,7 +55,8 @@ def main(argv: list[str]) -> int:
 def measure(name: str, provider: LocalProvider, *, held_out: bool, tasks: bool) -> None:
     model = find_local(name, of_process().home)
     print(f"\n## {name}")
-    sets = {"tuned": TUNED, **({"held out": HELD_OUT} if held_out else {})}
+    others = {"held out": HELD_OUT, "unseen": UNSEEN}
+    sets = {"tuned": TUNED, **(others if held_out else {})}
     for title, requests in sets.items():
         right, seconds = ask_all(provider, model, requests)
         print(f"{title}: {right}/{len(requests)}; first event, median {seconds:.2f} s")

@@ -1,7 +1,8 @@
 """The requests of the local-model benchmark, with what counts as right.
 
-`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `TASKS` are
-run to the end in a directory, and what is on the disk or in the answer is checked.
+`TUNED` was looked at while the prompt was written; `HELD_OUT` was run once, at the end. `UNSEEN`
+came long after: nothing was tuned for it, and nothing is to be. `TASKS` are run to the end in a
+directory, and what is on the disk or in the answer is checked.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ def edit(path: str, old: str, new: str) -> Check:
 
 def says(pattern: str) -> Check:
     return lambda tool, args, text: tool is None and bool(re.search(pattern, text, re.I))
+
+
+def any_of(*checks: Check) -> Check:
+    return lambda tool, args, text: any(check(tool, args, text) for check in checks)
+
+
+def finds(tool: str, pattern: str, path: str = ".*") -> Check:
+    """grep or glob, with this pattern, in this place."""
+    return lambda used, args, text: (
+        used == tool
+        and _full(pattern, args.get("pattern"))
+        and _full(path, args.get("path") or args.get("glob") or "")
+    )
 
 
 def _full(pattern: str, value: object) -> bool:
@@ -151,6 +165,69 @@ HELD_OUT: tuple[tuple[str, Check], ...] = (
         "What is the difference between git merge and git rebase? Two sentences.",
         says(r"commit|history"),
     ),
+)
+
+UNSEEN: tuple[tuple[str, Check], ...] = (
+    ("How much free disk space is there?", bash(r"df( -\w+)*( [./]\S*)?")),
+    ("Which processes use the most memory? Show them.", bash(r"(ps|top) .*")),
+    ("Print the environment variable PATH.", bash(r"echo \"?\$\{?PATH\}?\"?|printenv PATH")),
+    (
+        "Show me what is in the folder src.",
+        any_of(bash(r"ls( -\w+)* (\./)?src/?"), finds("glob", r"(\./)?src/\*.*|\*+(/\*)?")),
+    ),
+    (
+        "Find all files named settings.toml.",
+        any_of(
+            bash(r"find .*-i?name ['\"]?settings\.toml['\"]?.*"),
+            finds("glob", r"(\*\*/)?settings\.toml"),
+        ),
+    ),
+    (
+        "Create a symbolic link called latest that points to build-42.",
+        bash(r"ln -s\w* (\./)?build-42/? (\./)?latest"),
+    ),
+    (
+        "Write a file .gitignore that ignores the directory node_modules.",
+        write(".gitignore", r"/?node_modules/?\s*"),
+    ),
+    (
+        "In app.js replace var count with let count.",
+        edit("app.js", r"var count(.*)", r"let count(.*)"),
+    ),
+    (
+        "Rename the function get_user to fetch_user in api.py.",
+        any_of(
+            edit("api.py", r"(def )?get_user.*", r"(def )?fetch_user.*"),
+            bash(r"sed -i .*get_user.*fetch_user.*api\.py"),
+        ),
+    ),
+    (
+        "Show the last 5 commits, one line each.",
+        bash(r"git log (?=.*--oneline)(?=.*-(n ?)?5\b|.*--max-count=5).*"),
+    ),
+    ("Read pyproject.toml.", shows("pyproject.toml")),
+    (
+        "Compress the folder photos into photos.tar.gz.",
+        bash(r"tar -?\w*c\w* (\./)?photos\.tar\.gz (\./)?photos/?"),
+    ),
+    (
+        "How many lines of server.log contain ERROR?",
+        any_of(
+            bash(r"grep (-\w*c\w*) ['\"]?ERROR['\"]? server\.log"),
+            bash(r".*grep .*ERROR.*\| ?wc -l"),
+            finds("grep", "ERROR", r"(\./)?server\.log"),
+        ),
+    ),
+    ("Which kernel does this machine run?", bash(r"uname( -\w+)*|cat /proc/version")),
+    ("Put the current date into a file called stamp.txt.", bash(r"date.*> ?(\./)?stamp\.txt")),
+    (
+        "Show the differences between old.txt and new.txt.",
+        bash(r"(diff|git diff --no-index)( -\w+)* (\./)?old\.txt (\./)?new\.txt"),
+    ),
+    ("What is 17 times 23?", says(r"\b391\b")),
+    ("Write one sentence about the sea.", says(r"\bsea|ocean|wave")),
+    ("What can you do for me?", says(r"file|code|command|help")),
+    ("What is the difference between TCP and UDP? One sentence.", says(r"connection|reliab")),
 )
 
 

@@ -1,13 +1,14 @@
 """Imports point one way. The order is the architecture; a violation fails here."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"early", "errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "trees"}
-SMALL |= {""}
+SMALL = {"early", "errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
+SMALL |= {"trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -20,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "bugs": {"errors", "text"},
     "files": {"errors"},
     "home": {"early", "errors", "files"},
+    "later": set(),
     "text": set(),
     "ledger": {"errors", "cancel", "files"},
     "trees": set(),
@@ -115,6 +117,49 @@ def violations() -> list[str]:
 
 def test_imports_point_one_way() -> None:
     assert violations() == []
+
+
+def test_the_picture_in_architecture_shows_every_room() -> None:
+    text = (SRC.parent.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    picture = set(re.findall(r"[a-z_]+", text[: text.index("| room |")]))
+    assert {room for room in ALLOWED if room and not room.startswith("__")} <= picture
+
+
+def test_what_is_loaded_later_is_what_type_checkers_see() -> None:
+    wrong = []
+    for path in sorted(SRC.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                shown = seen_by_checkers(node.body)
+                for name, module in loaded_later(node.orelse).items():
+                    if shown.get(name) != module:
+                        wrong.append(f"{path.relative_to(SRC)}: {name} is {module} or another")
+    assert wrong == []
+
+
+def seen_by_checkers(body: list[ast.stmt]) -> dict[str, str]:
+    return {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def loaded_later(body: list[ast.stmt]) -> dict[str, str]:
+    modules = {}
+    for node in body:
+        match node:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name("Later"), [ast.Constant(module)])):
+                modules[name] = str(module)
+            case ast.Assign([ast.Tuple(targets)], ast.Call(ast.Name("later"), [room, *names])):
+                for target, name in zip(targets, names, strict=True):
+                    modules[ast.unparse(target)] = (
+                        f"{ast.literal_eval(room)}.{ast.literal_eval(name)}"
+                    )
+            case _:
+                assert "ater(" not in ast.unparse(node), "written so that this test cannot read it"
+    return modules
 
 
 ROOTS = {"cli", "home.py"}

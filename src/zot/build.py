@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
@@ -13,13 +14,15 @@ from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
+from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
+from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
 from zot.runtime.agents import AgentRequest, Agents
-from zot.runtime.approval import EVERY_TOOL, Approval
+from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
@@ -41,92 +44,96 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot.runtime.durable import Durable
+    from zot import ledger
+    from zot.runtime import durable, spend
+    from zot.sessions import files as session_files
+    from zot.sessions import kept
+    from zot.sessions import open as session_open
     from zot.swarm.tool import SwarmSource
-
+else:
+    ledger = Later("zot.ledger")
+    durable, spend = later("zot.runtime", "durable", "spend")
+    session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 SWARM = "swarm"
 """The tool of the swarm; its room is loaded where it is used."""
 
 
-def build_runtime(
+class Additions(Struct, frozen=True, kw_only=True):
+    """What a door adds to the plan."""
+
+    sessions: Callable[[], Sessions] | None = None
+    """None: zot's own files."""
+    keep: bool = False
+    """Write a session also where no flag asked for it."""
+    approval: Approval | None = None
+    warn: Callable[[str], None] | None = None
+    """Hears what is wrong with extensions, which start with the first prompt or with
+    `runtime.start()`."""
+    tools: Sequence[Tool] = ()
+    """An embedder's own, which come first: such a tool replaces the built-in one of its name."""
+    hooks: Sequence[Hook] = ()
+    owns_process: bool = False
+    """Secrets may be wiped from what the system shows of this process."""
+    check_extensions: bool = True
+    """An extension that was named must be there."""
+    mcp_servers: Mapping[str, Json] | None = None
+    """Entries as in a file of MCP servers, by name, beside those of the files."""
+    tasks: bool = False
+    """The model may open agents, where no setting says otherwise."""
+
+
+NOTHING = Additions()
+
+
+def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
+    """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
+    redactor = redactor_for(plan.setup)
+    supervisor = _supervisor(plan.setup, redactor, owns_process=added.owns_process)
+    common = Common(plan, added, supervisor)
+    return _build(plan, client, added, common, common.depth, redactor, is_first=True)
+
+
+def _build(
     plan: Plan,
     client: RuntimeClient,
+    added: Additions,
+    common: Common,
+    depth: int,
+    redactor: Redactor,
     *,
-    sessions: Callable[[], Sessions] | None = None,
-    keep: bool = False,
-    approval: Approval | None = None,
-    warn: Callable[[str], None] | None = None,
-    own_tools: Sequence[Tool] = (),
-    own_hooks: Sequence[Hook] = (),
-    owns_process: bool = False,
-    check_extensions: bool = True,
-    mcp_servers: Mapping[str, Json] | None = None,
-    tasks: bool = False,
-    common: Common | None = None,
-    depth: int | None = None,
+    is_first: bool,
 ) -> Runtime:
-    """A runtime that is ready for its first prompt. Nothing is sent and no process is started.
-
-    `sessions` are zot's own files by default; `keep` writes one also where no flag asked for it.
-    `warn` hears what is wrong with extensions, which start with the first prompt or with
-    `runtime.start()`; `check_extensions`: one that was named must be there. An embedder's own
-    tools and hooks come first: such a tool replaces the built-in one of its name. `owns_process`:
-    secrets may be wiped from what the system shows of this process. `mcp_servers`: entries as in
-    a file of MCP servers, by name, beside those of the files. `tasks`: the model may open agents,
-    where no setting says otherwise. `common` is there for an agent that another one opens, and
-    `depth`, the levels that it may open below it; without it the runtime is the first.
-    """
-    setup, tape = plan.setup, plan.tape
-    redactor = redactor_for(setup)
+    """One of the runtimes of a process; `depth`: the levels of agents that it may open."""
+    setup, tape, approval = plan.setup, plan.tape, added.approval
     models: Models = RedactingModels(AvailableModels(setup), redactor)
-    if tape is not None:
-        models = tape.models(models)
-    is_first = common is None
-    common = common or Common(
-        plan,
-        _supervisor(setup, redactor, owns_process=owns_process),
-        approval,
-        warn,
-        own_tools,
-        own_hooks,
-        check_extensions,
-        mcp_servers or {},
-        _task_depth(setup.options, tasks),
-    )
-    supervisor = common.supervisor
-    task = _tasks(setup.options, common, common.depth if depth is None else depth)
+    models = models if tape is None else tape.models(models)
+    task = _tasks(setup.options, common, depth)
     swarm = _swarm(setup) if is_first else ()
-    wanted = _extension_options(setup, supervisor, warn, own_tools)
-    if check_extensions:
+    wanted = _extension_options(setup, common.supervisor, added)
+    if added.check_extensions:
         wanted.check()
-    extensions = Extensions(wanted)
-    later = wanted.any() or _has_servers(setup, mcp_servers or {})
-    builtin = _builtin(plan, supervisor, own_tools, later, owns_helper=is_first)
-    servers = McpServers(_mcp_options(setup, supervisor, builtin, mcp_servers or {}))
+    extensions = Extensions(wanted, common.extension_hosts)
+    entries = added.mcp_servers or {}
+    later = wanted.any() or _has_servers(setup, entries)
+    builtin = _builtin(plan, common.supervisor, added.tools, later, owns_helper=is_first)
+    servers = McpServers(_mcp_options(setup, common.supervisor, builtin, entries))
     if approval is not None:
         approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
-    hooks: tuple[Hook, ...] = (*own_hooks, extensions, *_spend_guard(setup, lambda: agent.model))
+    hooks: tuple[Hook, ...] = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model))
     # Last: a person is not asked about a call that another guard refuses.
     hooks = hooks if approval is None else (*hooks, approval)
-    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=keep)
+    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
+    texts = _texts(setup, skills)
     parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
         client=client,
         listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
-        sources=(
-            GivenTools(own_tools),
-            builtin,
-            *task,
-            *swarm,
-            *_texts(setup, skills),
-            extensions,
-            servers,
-        ),
-        sessions=sessions or (lambda: kept_sessions(setup, keep=keep)),
+        sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
+        sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
         shell=builtin,
         files=builtin,
         approval=approval,
@@ -204,68 +211,45 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
-    from zot.ledger import Ledger  # deferred: few runs share a limit
-    from zot.runtime.spend import SpendGuard
-
-    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
+    spent = ledger.Ledger(setup.around.absolute(setup.options.spend_file))
+    return (spend.SpendGuard(spent, model),)
 
 
 class Common:
-    """What the agents of one process share: the helper process, and how one more is made."""
+    """What the agents of one process share: the helper process, the extensions of a directory, and
+    how one more agent is made."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        supervisor: SharedSupervisor,
-        approval: Approval | None,
-        warn: Callable[[str], None] | None,
-        own_tools: Sequence[Tool],
-        own_hooks: Sequence[Hook],
-        check_extensions: bool,
-        mcp_servers: Mapping[str, Json],
-        depth: int,
-    ) -> None:
+    def __init__(self, plan: Plan, added: Additions, supervisor: SharedSupervisor) -> None:
         self._plan = plan
-        self._approval = approval
-        self._warn = warn
-        self._own_tools = own_tools
-        self._own_hooks = own_hooks
-        self._check_extensions = check_extensions
-        self._mcp_servers = mcp_servers
+        # The first one's sessions are not those of the others.
+        self._added = replace(added, sessions=None, keep=False)
         self.supervisor = supervisor
+        self.extension_hosts = SharedHosts()
         self.agents = Agents(self._build)
-        self.depth = depth
+        self.depth = _task_depth(plan.setup.options, added.tasks)
         """Levels of agents that the model may open below the first one."""
 
     def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
-        own, names = self._own_tools, request.tools
+        own, names, first = self._added.tools, request.tools, self._added.approval
         if names is not None:
             own = [tool for tool in own if tool.name in names]
             kept = {tool.name for tool in own}
             request = replace(request, tools=tuple(name for name in names if name not in kept))
         plan = plan_for(self._plan, request)
         approval = None
-        if self._approval is not None:
+        if first is not None:
             asks = request.approve
             if asks is None:  # what the first one asks about is asked about here too
-                asks = self._approval.and_also(plan.setup.options.approve)
-            approval = self._approval.another(asks, client)
+                asks = first.and_also(plan.setup.options.approve)
+            approval = first.another(asks, client)
             if request.approve is None:  # what the person chose meanwhile counts here too
-                approval.mode = self._approval.mode
+                approval.mode = first.mode
         elif request.approve:
             approval = Approval(request.approve, client=client)
-        return build_runtime(
-            plan,
-            client,
-            approval=approval,
-            warn=self._warn,
-            own_tools=own,
-            own_hooks=self._own_hooks,
-            check_extensions=self._check_extensions,
-            mcp_servers=self._mcp_servers,
-            common=self,
-            depth=self.depth if request.depth is None else request.depth,
-        )
+        added = replace(self._added, tools=own, approval=approval)
+        depth = self.depth if request.depth is None else request.depth
+        redactor = redactor_for(plan.setup)
+        return _build(plan, client, added, self, depth, redactor, is_first=False)
 
 
 def plan_for(base: Plan, request: AgentRequest) -> Plan:
@@ -342,22 +326,19 @@ def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
     return runtime
 
 
-def _durable(setup: Setup, agent: Agent) -> Durable | None:
+def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
     options = setup.options
     if not options.durable:
         return None
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
-    from zot.runtime.durable import Durable  # only where runs are to survive
-    from zot.sessions.files import FileStore
-
     store = agent.session.store
-    if isinstance(store, FileStore) and store.format != "zot":
+    if isinstance(store, session_files.FileStore) and store.format != "zot":
         raise ConfigError(
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
-    return Durable(agent, on_crash=options.on_crash or "continue")
+    return durable.Durable(agent, on_crash=options.on_crash or "continue")
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -410,10 +391,7 @@ def _builtin(
 
 
 def _extension_options(
-    setup: Setup,
-    supervisor: SharedSupervisor,
-    warn: Callable[[str], None] | None,
-    own: Sequence[Tool],
+    setup: Setup, supervisor: SharedSupervisor, added: Additions
 ) -> ExtensionOptions:
     options = setup.options
     return ExtensionOptions(
@@ -425,9 +403,9 @@ def _extension_options(
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
         reserved=frozenset(
-            (*(tool.name for tool in own), *NAMES, *BACKGROUND, SkillTool.name, TASK, SWARM)
+            (*(tool.name for tool in added.tools), *NAMES, *BACKGROUND, SkillTool.name, TASK, SWARM)
         ),
-        warn=warn,
+        warn=added.warn,
         hide=supervisor.hide,
     )
 
@@ -455,10 +433,10 @@ def _mcp_options(
     )
 
 
-def _has_servers(setup: Setup, given: Mapping[str, Json]) -> bool:
+def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
     """Whether there can be tools of MCP servers, whose names nobody knows yet."""
     files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
-    return bool(given) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
+    return bool(entries) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
@@ -468,7 +446,7 @@ def _check_approve(options: Options, known: Sequence[str]) -> None:
         ConfigError: a name that is no tool's.
     """
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, TASK, SWARM, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 
@@ -507,21 +485,21 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
         return Session(model=(provider, model))
-    from zot.sessions.open import begin_session, open_session  # only where one is kept
-
     if options.session:
         wait = HOLDER_SECONDS if options.durable else 0.0
-        return open_session(options.session, setup.cwd, provider=provider, model=model, wait=wait)
-    return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
+        return session_open.open_session(
+            options.session, setup.cwd, provider=provider, model=model, wait=wait
+        )
+    return session_open.begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
 def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
-    from zot.sessions.kept import KeptSessions  # only for a client that asks about sessions
-
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
-    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
+    return kept.KeptSessions(
+        setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
+    )
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
@@ -552,8 +530,8 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") ->
 def redactor_for(setup: Setup) -> Redactor:
     """Knows every key that this user has, not only the one in use."""
     environ = setup.around.environ
-    given = given_secrets(setup.key, secret_names(setup), environ)
-    return Redactor(given | setup.known.written_keys(environ), setup.around.home)
+    secrets = given_secrets(setup.key, secret_names(setup), environ)
+    return Redactor(secrets | setup.known.written_keys(environ), setup.around.home)
 
 
 def secret_names(setup: Setup) -> frozenset[str]:

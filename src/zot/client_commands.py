@@ -10,21 +10,6 @@ from msgspec import UNSET
 
 from zot.provider.types import Image, Level
 from zot.wire import frames
-from zot.wire.frames import (
-    ApprovalShape,
-    ChangedFileShape,
-    CheckpointShape,
-    CommandRan,
-    CommandShape,
-    EventsRead,
-    ExtensionShape,
-    MessageShape,
-    ModelShape,
-    Rewound,
-    SessionShape,
-    ShellRan,
-    State,
-)
 from zot.wire.parse import Response
 from zot.wire.zot import ModelSet, ReasoningSet
 
@@ -84,10 +69,10 @@ class ClientCommands:
         """Say how a durable run goes on that is held after a crash."""
         self.request("resume_run", run=run, decision=decision)
 
-    def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
+    def events(self, after: int = 0, limit: int = 1000) -> frames.EventsRead:
         """The events of a durable session behind a `seq`, also those of servers before this one.
         `parse_frame` makes events of them; ask again from `last` while there is `more`."""
-        return self.request("events", **{"from": after, "limit": limit}).data_as(EventsRead)
+        return self.request("events", **{"from": after, "limit": limit}).data_as(frames.EventsRead)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
@@ -125,7 +110,7 @@ class ClientCommands:
         more |= {} if args is None else {"args": args}
         self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
 
-    def approvals(self) -> tuple[ApprovalShape, ...]:
+    def approvals(self) -> tuple[frames.ApprovalShape, ...]:
         """What runs without a question, because it was allowed for the project or this session."""
         return self.request("get_approvals").data_as(frames.Approvals).approvals
 
@@ -135,13 +120,13 @@ class ClientCommands:
 
     # --- questions ---------------------------------------------------------------------------
 
-    def state(self) -> State:
-        return self.request("get_state").data_as(State)
+    def state(self) -> frames.State:
+        return self.request("get_state").data_as(frames.State)
 
-    def messages(self) -> tuple[MessageShape, ...]:
+    def messages(self) -> tuple[frames.MessageShape, ...]:
         return self.request("get_messages").data_as(frames.Messages).messages
 
-    def models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
+    def models(self, *, everywhere: bool = False) -> tuple[frames.ModelShape, ...]:
         """Those of the provider, or of every one with a credential."""
         more = {"all": True} if everywhere else {}
         return self.request("get_models", **more).data_as(frames.Models).models
@@ -163,21 +148,23 @@ class ClientCommands:
 
     # --- sessions ----------------------------------------------------------------------------
 
-    def sessions(self, *, everywhere: bool = False, limit: int = 100) -> tuple[SessionShape, ...]:
+    def sessions(
+        self, *, everywhere: bool = False, limit: int = 100
+    ) -> tuple[frames.SessionShape, ...]:
         answer = self.request("list_sessions", all=everywhere, limit=limit)
         return answer.data_as(frames.Sessions).sessions
 
-    def new_session(self) -> SessionShape:
+    def new_session(self) -> frames.SessionShape:
         return self.request("new_session").data_as(frames.SessionLoaded).session
 
-    def load_session(self, session: str) -> SessionShape:
+    def load_session(self, session: str) -> frames.SessionShape:
         """Go on with a kept session: a path, the beginning of an id, or `latest`."""
         answer = self.request("load_session", session=session)
         return answer.data_as(frames.SessionLoaded).session
 
     def fork_session(
         self, session: str = "", at: str | int | None = None, *, load: bool = True
-    ) -> SessionShape:
+    ) -> frames.SessionShape:
         """Copy a session, up to an entry or so many messages, and go on there."""
         answer = self.request("fork_session", session=session, at=at, load=load)
         return answer.data_as(frames.SessionLoaded).session
@@ -189,7 +176,7 @@ class ClientCommands:
         text = data.path if path else data.content
         return "" if text is UNSET else text
 
-    def checkpoints(self) -> tuple[CheckpointShape, ...]:
+    def checkpoints(self) -> tuple[frames.CheckpointShape, ...]:
         """The prompts of the conversation: where `rewind` can go back to."""
         return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
 
@@ -201,7 +188,7 @@ class ClientCommands:
         files: bool = True,
         preview: bool = False,
         force: bool = False,
-    ) -> Rewound:
+    ) -> frames.Rewound:
         """Go back to before a prompt (the last one), with the conversation, with the files that
         tools changed since, or both; `preview`: only say what would be done."""
         answer = self.request(
@@ -214,22 +201,22 @@ class ClientCommands:
         )
         return answer.data_as(frames.Rewound)
 
-    def changed_files(self) -> tuple[ChangedFileShape, ...]:
+    def changed_files(self) -> tuple[frames.ChangedFileShape, ...]:
         """What tools changed in this session, each file with its diff from before to now."""
         return self.request("get_changes").data_as(frames.Changes).files
 
     # --- commands, questions, the shell ------------------------------------------------------
 
-    def commands(self) -> tuple[CommandShape, ...]:
+    def commands(self) -> tuple[frames.CommandShape, ...]:
         """What a person can type after a slash."""
         return self.request("get_commands").data_as(frames.Commands).commands
 
-    def run_command(self, name: str, args: str = "") -> CommandRan:
+    def run_command(self, name: str, args: str = "") -> frames.CommandRan:
         """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
         answer = self.request("run_command", name=name, args=args, submit=False)
         return answer.data_as(frames.CommandRan)
 
-    def reload_extensions(self) -> tuple[ExtensionShape, ...]:
+    def reload_extensions(self) -> tuple[frames.ExtensionShape, ...]:
         """Stop all extensions and start those that are there now."""
         return self.request("reload_ext").data_as(frames.Reloaded).extensions
 
@@ -245,7 +232,7 @@ class ClientCommands:
     def panel_close(self, extension: str, panel_id: str) -> None:
         self.request("panel_close", extension=extension, panel_id=panel_id)
 
-    def run_shell(self, command: str, *, hidden: bool = False) -> ShellRan:
+    def run_shell(self, command: str, *, hidden: bool = False) -> frames.ShellRan:
         """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
         answer = self.request("run_shell", command=command, hidden=hidden)
         return answer.data_as(frames.ShellRan)

@@ -198,6 +198,8 @@ class Call:
         self.id = id
         self.key = key
         """In a durable run: names the call, the same at every attempt."""
+        self.session_id = ""
+        """The conversation whose call it is: several agents may share this process."""
         self._send = send
         self._cancelled = threading.Event()
 
@@ -336,7 +338,7 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (list, tuple, set, frozenset):
-        items = [each for each in args if each is not Ellipsis]
+        items = [member for member in args if member is not Ellipsis]
         if len(items) != 1:
             raise TypeError(f"{kind!r} has more than one kind of item")
         return {"type": "array", "items": _type_schema(items[0])}
@@ -344,8 +346,8 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
         return {"type": "object", "additionalProperties": _type_schema(args[1])}
     if origin is Union or type(kind).__name__ == "UnionType":
         # `x: str | None = None` may be left out; the model need not learn to say null.
-        kinds = [each for each in args if not (optional and each is type(None))]
-        schemas = [_type_schema(each) for each in kinds]
+        kinds = [member for member in args if not (optional and member is type(None))]
+        schemas = [_type_schema(member) for member in kinds]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     raise TypeError(f"{kind!r} has no JSON form; use str, int, float, bool, list, dict or Literal")
 
@@ -372,6 +374,8 @@ class Extension:
         self._shutdown: list[Handler] = []
         self._calls: dict[str, Call] = {}
         self._answers: dict[str, queue.SimpleQueue[dict[str, Json]]] = {}
+        self._course = threading.local()
+        """What zot asked of the thread that runs: its own questions are for the same agent."""
         self._ids = itertools.count(1)
         self._out: IO[bytes] | None = None
         self._out_lock = threading.Lock()
@@ -419,13 +423,13 @@ class Extension:
             own = handler.__name__ if name is None or callable(name) else name
             call: str | None = None
             if schema is None:
-                found, call = schema_of(handler)
+                parameters, call = schema_of(handler)
             else:
-                found = dict(schema)
+                parameters = dict(schema)
             frame = {
                 "name": own,
                 "description": description or _summary(handler, whole=True),
-                "schema": found,
+                "schema": parameters,
                 "timeout": timeout,
                 "interactive": interactive,
             }
@@ -525,6 +529,8 @@ class Extension:
 
     def _request(self, type: str, seconds: float, /, **fields: Json) -> dict[str, Json]:
         """Ask zot something and wait. Not in `on_hello`: the answer is read after it returns."""
+        if course := getattr(self._course, "id", ""):
+            fields = {"parent_id": course, **fields}
         id = f"{self.name}-{next(self._ids)}"
         answers = self._answers[id] = queue.SimpleQueue()
         self.send(type, id=id, **fields)
@@ -626,6 +632,7 @@ class Extension:
         self.send("ready")
 
     def _run_command(self, frame: dict[str, Json]) -> None:
+        self._course.id = frame["id"]
         try:
             _, handler = self._commands[frame["name"]]
             answer = handler(frame.get("args", ""))
@@ -639,7 +646,9 @@ class Extension:
             self.send("command_response", id=frame["id"], action="noop", error=_said(error))
 
     def _run_tool(self, frame: dict[str, Json]) -> None:
+        self._course.id = frame["id"]
         call = self._calls[frame["id"]] = Call(frame["id"], self.send, frame.get("key", ""))
+        call.session_id = frame.get("session_id", "")
         try:
             _, parameter, handler = self._tools[frame["name"]]
             args = dict(frame.get("args") or {})
@@ -656,17 +665,18 @@ class Extension:
     def _run_reconcile(self, frame: dict[str, Json]) -> None:
         answer: dict[str, Json] = {"state": "unknown"}
         try:
-            given = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
-            if given is False:
+            result = self._reconcile[frame["name"]](dict(frame["args"]), frame["key"])
+            if result is False:
                 answer = {"state": "not_done"}
-            elif given is not None:
-                answer = {"state": "done", **_content(given)}
+            elif result is not None:
+                answer = {"state": "done", **_content(result)}
         except Exception:
             _log_failure()
         self.send("tool_result", id=frame["id"], **answer)
 
     def _intercept(self, event: Event) -> None:
         answer: dict[str, Json] = {}
+        self._course.id = event["id"]
         try:
             for handler in self._interceptors.get(event["event"], ()):
                 reply = handler(event) or {}
@@ -718,10 +728,10 @@ def _content(value: Json) -> dict[str, Json]:
         return {"content": []}
     if isinstance(value, (str, Image)):
         value = [value]
-    elif not isinstance(value, list) or not all(isinstance(each, (str, Image)) for each in value):
+    elif not isinstance(value, list) or not all(isinstance(part, (str, Image)) for part in value):
         text = json.dumps(value, ensure_ascii=False, default=str)
         return {"content": [{"type": "text", "text": text}], "structured_content": value}
-    return {"content": [_block(each) for each in value]}
+    return {"content": [_block(part) for part in value]}
 
 
 def _block(value: str | Image) -> dict[str, Json]:

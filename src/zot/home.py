@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -70,6 +70,8 @@ def own_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "zot", *words]
 
 
-def has_extensions(cwd: str, home: str) -> bool:
-    """Whether the project or the user has a folder for extensions."""
-    return any(map(os.path.isdir, (f"{cwd}/.zot/extensions", f"{home}/extensions")))
+def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:
+    """Whether there can be an extension to start: one was named, or the project or the user has
+    a folder for them."""
+    folders = (f"{cwd}/.zot/extensions", f"{home}/extensions")
+    return bool(named) or (search and any(map(os.path.isdir, folders)))

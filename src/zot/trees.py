@@ -84,7 +84,7 @@ def ignore_polite_signals() -> None:
 
 def spawn(argv: list[str], env: Mapping[str, str]) -> int:
     """Start a program in a session of its own, with signals as a login shell has them."""
-    default = [each for each in range(1, 32) if each not in (signal.SIGKILL, signal.SIGSTOP)]
+    default = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
     if TREES:
         return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
     return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
@@ -242,10 +242,15 @@ def own_process() -> None:
     it, and no other process of the user can look into its memory, where the keys are."""
     global _owned
     if TREES and not _owned:
-        call = prctl()
-        call(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-        call(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+        prctl()(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        hide_memory()
         _owned = True
+
+
+def hide_memory() -> None:
+    """No other process of the user can look into the memory of this one."""
+    if TREES:
+        prctl()(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def end_strays() -> None:

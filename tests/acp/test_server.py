@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.acp import HELLO, Acp, outline, selected, text_block
 from support.extension import write_extension
+from support.mcp import entry
 from support.rpc import PATIENCE, write_script
 
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
@@ -785,6 +786,44 @@ def test_a_server_that_the_client_hands_in_is_used(acp: Start, tmp_path: Path) -
         assert "the other one answers" in done[0]["content"][0]["content"]["text"]
         assert client.requests("session/request_permission")[0]["params"]["toolCall"]["kind"]
         assert any("neither" in notice["title"] for notice in client.updates(None, "notice"))
+
+
+def test_prompts_and_questions_of_a_server_reach_the_client(acp: Start) -> None:
+    ask = tools("go", ("mcp__test__ask", {}))
+    with acp({"match": "first", "text": "hi"}, ask, HELLO, HELLO) as client:
+        session = client.new(mcpServers=[{"name": "test", **entry(era="modern"), "env": []}])
+        names = [
+            each["name"]
+            for each in client.wait_for("available_commands_update")["availableCommands"]
+        ]
+        assert "mcp:test:greet" not in names  # nobody knows it yet
+        client.prompt(session, "first")
+        shown = client.wait(lambda: client.updates(session, "available_commands_update")[1:])[0]
+        assert "mcp:test:greet" in [each["name"] for each in shown["availableCommands"]]
+
+        id = client.start_prompt(session, "go")
+        filled = [
+            {"value": "Ada"},
+            {"value": "36"},
+            {"value": "red"},
+            {"confirmed": True},
+            {"value": "x"},
+        ]
+        for number, content in enumerate(filled):
+            asked = client.wait(lambda: client.requests("elicitation/create")[number:])[0]  # noqa: B023  waited for here
+            client.send(id=asked["id"], result={"action": "accept", "content": content})
+        assert client.answer(id)["result"] == {"stopReason": "end_turn"}
+        (done,) = [u for u in client.updates(session) if u.get("status") == "completed"]
+        answer = json.loads(done["content"][0]["content"]["text"])
+        assert answer["content"] == {
+            "name": "Ada",
+            "age": 36,
+            "colour": "red",
+            "sure": True,
+            "note": "x",
+        }
+
+        assert client.prompt(session, "/mcp:test:greet who=Bob") == {"stopReason": "end_turn"}
 
 
 # --- logging in ------------------------------------------------------------------------------

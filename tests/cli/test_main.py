@@ -2,7 +2,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -22,6 +25,12 @@ def home(tmp_path, monkeypatch):
 
 def zot(*words, **options):
     return subprocess.run([*ZOT, *words], capture_output=True, text=True, **options)
+
+
+@pytest.mark.parametrize("module", sorted(set(SUBCOMMANDS.values())))
+def test_a_subcommand_is_a_function_of_the_words_that_gives_the_exit_code(module):
+    hints = get_type_hints(import_module(module).main)
+    assert hints == {"argv": Sequence[str], "return": int}
 
 
 def test_help_names_every_subcommand():

@@ -38,6 +38,11 @@ def place(tmp_path):
     skill = home / "skills" / "nasty"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(f"---\nname: nasty\ndescription: {NASTY}\n{NASTY}: 1\n---\nx")
+    server = {"command": NASTY, "args": [NASTY], "env": {NASTY: NASTY}}
+    rows = {"mcpServers": {"nasty": server, NASTY: server, "url": {"url": f"http://{NASTY}/"}}}
+    rule = {"tool": NASTY, "pattern": NASTY}
+    (home / "approvals.json").write_text(json.dumps({str(work): [rule], NASTY: [rule]}))
+    (home / "mcp.json").write_text(json.dumps(rows))
     (tmp_path / "script.json").write_text(json.dumps(SCRIPT))
     (tmp_path / "schema.json").write_text(json.dumps({"$defs": {NASTY: {}}, NASTY: NASTY}))
     (work / f"dir{NASTY}".replace("/", "")).mkdir()
@@ -113,6 +118,16 @@ def assert_harmless(said):
         f"skills|show|{NASTY}",
         "skills check",
         "local status",
+        "mcp list",
+        "mcp list --json",
+        "mcp test",
+        f"mcp|test|{NASTY}",
+        f"mcp|add|{NASTY}|--|x",
+        "approvals list",
+        "approvals list --all",
+        "approvals list --all --json",
+        f"approvals|remove|bash|{NASTY}",
+        f"glasspane|--host|{NASTY}",
         f"local|pull|{NASTY}",
         "schema --against ../schema.json",
         f"schema|{NASTY}",
@@ -125,6 +140,40 @@ def assert_harmless(said):
 def test_a_subcommand_prints_what_it_found_as_text(place, words):
     said = on_a_terminal(place, *(words.split("|") if "|" in words else words.split(" ")))
     assert_harmless(said)
+
+
+def test_joined_emoji_and_all_kinds_of_spaces_are_shown_as_they_are(place):
+    text = "\U0001f469\u200d\U0001f467 a\u00a0b\u202fc \u2764\ufe0f"
+    on_a_terminal(place, *scripted(place, "-p", f"say {text}"))
+    assert text in on_a_terminal(place, "sessions", "show", "latest")
+
+
+@pytest.mark.slow
+def test_what_the_swarm_and_streams_hold_is_shown_as_text(place):
+    session = place / "kept.jsonl"
+    (place / "script.json").write_text(json.dumps({"turns": [{"text": NASTY, "repeat": True}]}))
+    command = [sys.executable, "-m", "zot", *scripted(place, "rpc", "--durable")]
+    asked = json.dumps({"type": "prompt", "message": NASTY}) + "\n"
+    done = subprocess.run(
+        [*command, "--session", str(session)],
+        input=asked.encode(),
+        capture_output=True,
+        env=environment(place),
+        cwd=place / "work",
+    )
+    (place / "stream.jsonl").write_bytes(done.stdout)
+    assert_harmless(on_a_terminal(place, "follow", "--once", str(session)))
+    said = on_a_terminal(place, "watch", str(place / "stream.jsonl"))
+    assert_harmless(re.sub(r"\x1b\[K", "", said))  # its own
+    words = [f"--rpc={word}" for word in ("--script", str(place / "script.json"), "--no-ext")]
+    swarm = ["--provider", "scripted", "--model", "scripted", "--here", "--wait", *words]
+    try:
+        assert_harmless(on_a_terminal(place, "swarm", "new", *swarm, NASTY))
+        for word in ("list", "show x", "logs x", "diff x", f"show|{NASTY}"):
+            words = word.split("|") if "|" in word else word.split(" ")
+            assert_harmless(on_a_terminal(place, "swarm", *words) or "x")
+    finally:
+        on_a_terminal(place, "swarm", "stop")
 
 
 def test_sessions_are_shown_as_text(place):

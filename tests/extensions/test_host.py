@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.extension import (
     OBJECT,
+    HostOfOne,
     Seen,
     call,
     hook_context,
@@ -36,7 +37,7 @@ from zot.core.events import (
 from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
-from zot.extensions.host import ExtensionHost, HostSettings
+from zot.extensions.host import HostSettings
 from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
@@ -158,7 +159,7 @@ emit("ready")
 for frame in frames(): pass
 """
     folder = write_extension(tmp_path, "x", body)
-    host = ExtensionHost(
+    host = HostOfOne(
         HostSettings(tmp_path, tmp_path / "home", os.environ, "", (folder,), search=False)
     )
     try:

@@ -23,6 +23,7 @@ from zot.errors import Cancelled, ToolError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import MAX_AT_ONCE, HostCalls
 from zot.extensions.environment import SDK, environment
+from zot.extensions.guest import Guest
 from zot.extensions.question import NoAnswer, Question, TimedOut
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
@@ -140,7 +141,7 @@ def test_every_named_event_has_fields_and_others_have_none():
 
 
 def test_a_question_has_an_answer_a_time_limit_or_an_abort():
-    question = Question("1")
+    question = Question("1", Guest())
     question.put(NoAnswer("dead"))
     assert question.wait(None, Cancel()) == NoAnswer("dead")
     assert question.wait(time.monotonic() + 0.01, Cancel()) == TimedOut()
@@ -154,7 +155,7 @@ def test_a_question_has_an_answer_a_time_limit_or_an_abort():
 
 
 def test_progress_that_waits_is_joined_and_bounded():
-    question = Question("1")
+    question = Question("1", Guest())
     for text in ("a", "b", "c" * 70_000):
         question.put(proto.ToolProgress("1", text))
     question.put(proto.ToolResult("1"))

@@ -25,6 +25,7 @@ def run(tmp_path):
             text=True,
         )
         assert done.returncode == code, (done.stdout, done.stderr)
+        run.stderr = done.stderr
         return done.stdout if code == 0 else done.stderr
 
     run.home, run.work = tmp_path / "zot-home", tmp_path / "work"
@@ -54,7 +55,9 @@ def test_a_server_is_added_listed_tried_and_removed(run):
 def test_a_server_of_the_project_needs_two_words_of_trust(run):
     configure(run.work / ".mcp.json", theirs=entry())
     assert run("list") == ""
+    assert ".mcp.json is not used before you trust the directory" in run.stderr
     assert "zot config trust" in run("trust", "theirs", code=1)
+    assert "zot config trust" in run("test", "theirs", code=1)
     trust(str(run.work), str(run.home))
     assert "theirs [project, untrusted" in run("list")
     assert "zot mcp trust theirs" in run("test", "theirs", code=1)
@@ -89,6 +92,15 @@ def test_changed_tools_are_shown_and_agreed_to(run):
 def test_what_is_wrong_is_said_in_one_line(run):
     assert "either a program" in run("add", "x", code=2)
     assert "give NAME=VALUE" in run("add", "x", "--env", "novalue", "--", "y", code=2)
+    assert "put -- before the program: zot mcp add x -- npx y" in run(
+        "add", "x", "npx", "y", code=2
+    )
+    assert "--env is for a program" in run(
+        "add", "x", "--url", "https://x.test", "--env", "A=b", code=2
+    )
+    assert "--header goes with --url" in run("add", "x", "--header", "A: b", "--", "y", code=2)
+    assert "needs https" in run("add", "x", "--url", "http://x.test/mcp", code=1)
+    assert "must start with http" in run("add", "x", "--url", "x.test", code=1)
     assert "its name must have" in run("add", "a/b", "--", "y", code=1)
     assert "no MCP server 'x'; there is: none" in run("test", "x", code=1)
     configure(run.home / "mcp.json", bad={}, dead=entry(start="die"))

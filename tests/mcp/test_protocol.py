@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zot.cancel import Cancel
 from zot.mcp import protocol
 from zot.mcp.connection import argument_headers, header_value, progress_text
 from zot.mcp.content import output_of, resource_of
+from zot.mcp.dialogs import McpDialogs, PersonAnswer, ServerDialogs
 from zot.mcp.prompts import arguments, text_of
 from zot.mcp.protocol import McpToolInfo, PromptInfo, Unusable, read_prompt, read_tool, tool_name
 from zot.provider.types import Image, Text
@@ -229,3 +231,29 @@ def test_versions_are_chosen_newest_first():
 @given(JSON.map(msgspec.json.encode) | st.binary(max_size=40))
 def test_any_progress_can_be_shown(data):
     assert isinstance(progress_text(msgspec.Raw(data)), str)
+
+
+class Agreeing(McpDialogs):
+    """A person who says yes to everything."""
+
+    def ask(self, *question, **more):
+        return PersonAnswer(confirmed=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "action"),
+    [
+        ("https://x.test/login?for=me#here", "accept"),
+        ("http://localhost:3000/x", "accept"),
+        ("http://127.0.0.1/", "accept"),
+        ("http://localhost.evil.test/", "decline"),
+        ("https://user:password@x.test/", "decline"),
+        ("javascript:alert(1)", "decline"),
+        ("", "decline"),
+    ],
+)
+def test_a_page_that_a_server_wants_opened_is_https_or_on_this_machine(url, action):
+    asker = ServerDialogs(Agreeing(), "s")
+    assert asker.elicit({"mode": "url", "url": url, "message": "go"}, Cancel()) == {
+        "action": action
+    }

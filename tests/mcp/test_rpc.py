@@ -154,6 +154,18 @@ def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(t
         assert third["is_error"] and "did not allow" in said(third)
 
 
+def test_approve_mcp_means_every_tool_of_a_server_that_can_change_something(tmp_path, home):
+    servers = {"mine": {**entry(), "trust": True}, "lazy": {**entry(), "lazy": True}}
+    configure(home / "mcp.json", **servers)
+    search = call("mcp", action="search", query="echo")
+    write = call("mcp", action="call", tool="lazy/write", arguments={})
+    turns = [call("mcp__mine__echo", text="x"), search, call("mcp__mine__write"), write, "bye"]
+    with Zot(tmp_path, turns, args=["--approve", "mcp"]) as zot:
+        echoed, searched, *written = results(zot.prompt())
+    assert said(echoed) == "you said x" and "lazy/echo" in said(searched)
+    assert all("needs an approval and nobody can give it" in said(frame) for frame in written)
+
+
 def test_behind_the_one_tool_each_tool_is_asked_about_by_its_own_name(tmp_path, home):
     configure(home / "mcp.json", test={**entry(), "lazy": True})
     turns = [

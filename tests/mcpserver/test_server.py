@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.jsonrpc import HELLO, Frame, JsonRpcProcess
+from support.mcp import configure, entry
 from support.rpc import PATIENCE
 
 from zot.core.agent import Limits
@@ -220,6 +221,16 @@ def test_a_client_that_cannot_be_asked_is_denied(mcp: Start) -> None:
     with mcp(TOUCH, HELLO) as client:
         client.call("zot", prompt="touch")
     assert not (client.cwd / "made").exists()
+
+
+@pytest.mark.parametrize("decide", [None, "Allow"])
+def test_tools_of_servers_are_asked_about_too(mcp: Start, tmp_path: Path, decide: Decide) -> None:
+    run = {"name": "run", "inputSchema": {"type": "object"}}
+    configure(tmp_path / "zot-home" / "mcp.json", s=entry(tools=[run]))
+    turn = {"match": "go", "tools": [{"name": "mcp__s__run", "args": {"command": "touch made"}}]}
+    with mcp(turn, HELLO, decide=decide) as client:
+        client.call("zot", prompt="go")
+    assert (client.cwd / "made").exists() is (decide == "Allow")
 
 
 def test_with_yolo_nobody_is_asked(mcp: Start) -> None:

@@ -173,6 +173,19 @@ def test_a_shell_command_streams_and_joins_the_next_prompt(servers: PiServers) -
     assert kept == ["bashExecution", "user", "assistant"]
 
 
+def test_a_key_that_a_shell_command_prints_goes_nowhere(servers: PiServers) -> None:
+    key = "sk-canary-0123456789"  # in two pieces, as one that is written slowly
+    with servers.start(HELLO, args=KEEP, env={"ANTHROPIC_API_KEY": key}) as server:
+        text = f"printf {key[:9]}; sleep 0.1; echo {key[9:]}"
+        server.send("bash", command=text, id="1")
+        frames = server.until("response")
+        assert key not in "".join(f.get("delta", "") for f in frames)
+        assert "[secret removed]" in frames[-1]["data"]["output"]
+        assert key not in str(server.data("get_messages"))
+        server.run("what", id="2")
+    assert key not in servers.files()[0].read_text()
+
+
 def test_a_shell_command_can_be_kept_from_the_model(servers: PiServers) -> None:
     with servers.start(HELLO, args=KEEP) as server:
         server.data("bash", command="echo secret", excludeFromContext=True)

@@ -194,3 +194,20 @@ def test_what_waits_for_an_answer_is_listed(tmp_path: Path) -> None:
                 assert it.questions() == (event,)
                 it.approve(event.request_id, "deny")
         assert it.questions() == ()
+
+
+def test_nothing_depends_on_the_directory_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Runtime(provider=ScriptedProvider(["one", "two"]), session="s.jsonl", durable=True) as it:
+        agent = it.open_agent("a", session="a.jsonl", durable=True)
+        monkeypatch.chdir("elsewhere")
+        later = it.open_agent("b", session="b.jsonl", durable=True)
+        for runtime in (it, agent, later):
+            assert isinstance(list(runtime.prompt("x"))[-1], events.Done)
+            assert runtime.events().events[-1]["type"] == "done"
+    kept = {path.name for path in tmp_path.iterdir()}
+    assert {"s.jsonl", "a.jsonl", "b.jsonl", "s.jsonl.events", "b.jsonl.events"} <= kept
+    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -160,6 +160,20 @@ def test_each_has_its_directory_tools_model_and_limits(start: Start, tmp_path: P
     assert "limit" in [frame.get("code") for frame in frames]
 
 
+def test_each_may_be_jailed_or_not(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("from outside")
+    look = {"tools": [{"name": "read", "args": {"path": str(tmp_path / "outside.txt")}}]}
+    zot = start(turns=[{"match": "look", **look}, QUICK])
+    said = {}
+    for name, jail in (("in", True), ("out", False)):
+        zot.data("open_agent", agent=name, jail=jail)
+        zot.send("prompt", message="look", agent=name)
+        (result,) = [f for f in done(zot, name) if f["type"] == "tool_result"]
+        said[name] = result["content"][0]["text"]
+    assert "from outside" in said["out"]
+    assert "from outside" not in said["in"]
+
+
 def test_questions_are_asked_and_answered_by_agent(start: Start) -> None:
     zot = start(features=["agents", "approvals", "codes"])
     for name in ("a", "b"):
@@ -312,6 +326,13 @@ def test_a_durable_agent_goes_on_in_the_next_process(start: Start, tmp_path: Pat
     frames = done(zot, "a")
     assert frames[0]["type"] == "run_resumed"
     assert text_of(frames) == "gone on"
+    (row,) = zot.data("list_agents")["agents"]
+    assert row["seq"] == frames[-1]["seq"]
+    events = zot.data("events", agent="a")["events"]
+    assert [event["seq"] for event in events][-1] == frames[-1]["seq"]
+    zot.data("close_agent", agent="a")
+    descriptors = Path(f"/proc/{zot.process.pid}/fd")
+    assert not [link for link in descriptors.iterdir() if "kept.jsonl" in str(link.readlink())]
     assert zot.ask("open_agent", agent="b", durable=True)["code"] == "config"
 
 

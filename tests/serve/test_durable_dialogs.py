@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from serve.test_durable import Durable, durable, results, server, tool
 from support.extension import write_extension
+from support.mcp import configure, entry
 from support.rpc import types
 
 __all__ = ["durable", "server"]
@@ -128,6 +129,20 @@ def test_extensions_are_told_that_a_run_was_resumed(durable, asker):
     assert resumed["away"] >= 0
     (call,) = resumed["open_calls"]
     assert (call["tool_name"], call["started"], call["replay"]) == ("deploy", True, "safe")
+
+
+def test_a_question_of_an_mcp_server_is_gone_with_it_and_the_model_is_told(durable, tmp_path):
+    """A call of a server is `never` run again: what it may have done nobody knows."""
+    configure(tmp_path / "zot-home" / "mcp.json", test=entry())
+    zot = durable.start(features=FEATURES)
+    zot.send("prompt", message="tool:mcp__test__ask:{}\nthen\nsay:ok", run="a")
+    question = zot.until("ext_ask")[-1]
+    assert zot.data("get_state")["dialogs"] == [without_seq(question)]
+    zot.kill()
+    with durable.start(features=FEATURES) as zot:
+        zot.until("done")
+        assert "may have taken effect" in results(zot)[0]
+        assert zot.data("get_state")["dialogs"] == []
 
 
 # --- a second process in spite of the lock ---------------------------------------------------

@@ -351,6 +351,42 @@ def test_a_command_cannot_look_into_the_memory_of_zot(tmp_path):
         assert "read" not in said
 
 
+def with_processes(number, folder):
+    """Words that start a program whose user may have so many processes. Root may have any number:
+    another user, who may yet read all of ours."""
+    limit = ["prlimit", f"--nproc={number}"]
+    if os.getuid() != 0:
+        return limit
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 61234, 61234)
+    rights = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    return ["setpriv", "--reuid=61234", "--clear-groups", *rights, *limit]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("setpriv") and shutil.which("prlimit")), reason="needs setpriv and prlimit"
+)
+@pytest.mark.parametrize("number", [1, 2, 4, 5] if os.getuid() == 0 else [1])
+def test_where_no_process_can_be_started_a_run_still_ends(tmp_path, number):
+    make_folder(tmp_path)
+    (tmp_path / "zot-home").mkdir()
+    write = {"name": "write", "args": {"path": "made", "content": "x"}}
+    command = {"name": "bash", "args": {"command": "echo hi"}}
+    wrapper = with_processes(number, tmp_path)
+    with Zot(tmp_path, [{"tools": [command, write]}, QUICK], wrapper=wrapper) as zot:
+        if not zot.ask("prompt", message="go")["success"]:
+            assert number == 1  # not even a thread
+            assert "can't start new thread" in zot.answers()[0]["error"]
+            assert zot.ask("ping")["success"]
+            return
+        first, second = [f for f in zot.until("done") if f["type"] == "tool_result"]
+        said = first["content"][0]["text"]
+        assert "Resource temporarily unavailable" in said or "\nhi\n" in said
+        assert first["is_error"] is ("\nhi\n" not in said)
+        assert second["is_error"] is False
+        assert zot.ask("ping")["success"]
+
+
 def test_stopped_and_continued_it_carries_on(tmp_path):
     slow = {"text": ["a"] * 100, "delay_ms": 5}
     with Zot(tmp_path, [slow]) as zot:

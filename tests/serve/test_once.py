@@ -22,6 +22,8 @@ from support.rpc import (
 )
 from support.tools import eventually
 
+from zot.testing.fakeserver import FakeServer
+
 TOOL = {"text": "looking", "tools": [{"name": "bash", "args": {"command": "echo out"}}]}
 SLOW = {"text": ["a"] * 4000, "delay_ms": 5}
 
@@ -49,6 +51,18 @@ def test_json_shows_every_event_and_ends_with_done(tmp_path):
     assert types(frames)[-1] == "done"
     assert types(frames).count("tool_result") == 1
     assert "response" not in types(frames)
+
+
+@pytest.mark.parametrize("api", ["anthropic", "openai", "openai-responses", "google"])
+def test_a_first_request_with_all_tools_is_below_five_kilobytes(tmp_path, api):
+    with FakeServer() as server:
+        place = ["--provider", api, "--base-url", server.url, "--api-key", "sk-size-0123456789"]
+        ran = run_zot(tmp_path, ["-p", "--tasks", *place, "say:hi"])
+        assert ran.stdout == b"hi\n", ran.stderr
+        [request] = server.requests
+    body = json.dumps(request.body, separators=(",", ":"), ensure_ascii=False)
+    assert all(f'"{name}"' in body for name in ("bash", "edit", "task"))
+    assert len(body.encode()) < 5 * 1024
 
 
 def test_what_is_piped_in_comes_before_the_words(tmp_path):

@@ -2,9 +2,13 @@ import errno
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -638,3 +642,57 @@ def test_a_fault_at_each_write_loses_nothing_that_was_acknowledged(tmp_path, str
         acknowledged = child.stdout.split()
         assert len(acknowledged) == (when - 2 if "KILL" in fault else 7), child.stderr
         assert [text.strip() for text in read_back(path)][: len(acknowledged)] == acknowledged
+
+
+# --- a witness -------------------------------------------------------------------------------
+
+
+@contextmanager
+def witness_that_says(answer):
+    """A program at a socket, and what it was asked."""
+    with tempfile.TemporaryDirectory(prefix="zot-") as folder, socket.socket(socket.AF_UNIX) as at:
+        name = f"{folder}/w"
+        at.bind(name)
+        at.listen()
+        asked = []
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = at.accept()
+                except OSError:
+                    return
+                with connection:
+                    asked.append(connection.makefile().readline())
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield name, asked
+        finally:
+            at.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_witness_is_asked_at_every_sync(tmp_path, monkeypatch):
+    path = tmp_path / "s.jsonl"
+    with witness_that_says(b"ok\n") as (name, asked):
+        monkeypatch.setenv("ZOT_WITNESS", name)
+        session = open_session(str(path), "/w")
+        session.append(said("hello"))
+        session.sync()
+        session.close()
+    assert asked
+    assert set(asked) == {f"{path}\n"}
+
+
+@pytest.mark.parametrize("answer", [b"", b"no\n"])
+def test_a_witness_that_does_not_agree_is_a_write_that_failed(tmp_path, monkeypatch, answer):
+    with witness_that_says(answer) as (name, _):
+        monkeypatch.setenv("ZOT_WITNESS", name)
+        with pytest.raises(SessionError, match="does not let this session go on"):
+            open_session(str(tmp_path / "s.jsonl"), "/w").append(said("x"))
+    monkeypatch.setenv("ZOT_WITNESS", "/no/such/socket")
+    with pytest.raises(SessionError, match="is gone"):
+        open_session(str(tmp_path / "t.jsonl"), "/w").append(said("x"))

@@ -14,11 +14,15 @@ from typing import Any
 
 from zot.cancel import Cancel
 from zot.core.events import Event
-from zot.core.hook import HookContext
+from zot.core.hook import Hook, HookContext, Permission
+from zot.core.source import CommandResult
 from zot.core.tool import ToolContext, ToolOutput
 from zot.extensions.extension import HostedExtension
+from zot.extensions.guest import Guest
 from zot.extensions.host import ExtensionHost, HostSettings
 from zot.extensions.limits import ExtensionLimits
+from zot.extensions.tool import ExtensionTool
+from zot.provider.types import ToolCall
 
 PRELUDE = """
 import json, os, signal, subprocess, sys, threading, time
@@ -59,6 +63,42 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
     raise AssertionError("timed out waiting")
 
 
+class HostOfOne:
+    """A host of extensions with one guest, which is meant by every call."""
+
+    def __init__(self, settings: HostSettings, **more: Any) -> None:
+        own = ("provider", "model", "warn")
+        self.host = ExtensionHost(settings, **{key: more.pop(key) for key in own if key in more})
+        self.guest = Guest(**more)
+        self.host.join(self.guest)
+        self.attach = self.guest.attach
+        self.dialogs = self.guest.dialogs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.host, name)
+
+    def tools(self) -> list[ExtensionTool]:
+        return self.host.tools(self.guest)
+
+    def hook(self) -> Hook:
+        return self.host.hook(self.guest)
+
+    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+        return self.host.run_command(name, args, self.guest, cancel)
+
+    def listen(self, event: Event, session_id: str) -> None:
+        self.host.listen(event, session_id, self.guest)
+
+    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+        self.host.tool_decided(call, permission, self.guest)
+
+    def session_started(self, session_id: str) -> None:
+        self.host.session_started(session_id, self.guest)
+
+    def session_ended(self, reason: Any) -> None:
+        self.host.session_ended(reason, self.guest)
+
+
 class Seen:
     """The events a host emitted, in order."""
 
@@ -94,7 +134,7 @@ def running_host(
     limits: ExtensionLimits | None = None,
     ready: bool = True,
     **more: Any,
-) -> Iterator[tuple[ExtensionHost, Seen]]:
+) -> Iterator[tuple[HostOfOne, Seen]]:
     settings_names = HostSettings.__struct_fields__
     settings = {key: more.pop(key) for key in list(more) if key in settings_names}
     base: dict[str, Any] = {
@@ -107,7 +147,7 @@ def running_host(
         "limits": limits or ExtensionLimits(),
     }
     (tmp_path / "work").mkdir(exist_ok=True)
-    host = ExtensionHost(HostSettings(**(base | settings)), **more)
+    host = HostOfOne(HostSettings(**(base | settings)), **more)
     seen = Seen()
     try:
         host.attach(seen)
@@ -120,7 +160,7 @@ def running_host(
 
 
 def call(
-    host: ExtensionHost, name: str, args: dict[str, Any] | None = None, cancel: Cancel | None = None
+    host: HostOfOne, name: str, args: dict[str, Any] | None = None, cancel: Cancel | None = None
 ) -> ToolOutput:
     tool = next(tool for tool in host.tools() if tool.name == name)
     return tool.run(args or {}, ToolContext("call-1", cancel or Cancel(), lambda text: None))
@@ -134,7 +174,7 @@ def hook_context(cancel: Cancel | None = None) -> HookContext:
     return HookContext(cancel or Cancel(), lambda event: None)
 
 
-def only(host: ExtensionHost) -> HostedExtension:
+def only(host: HostOfOne) -> HostedExtension:
     (extension,) = host.extensions()
     return extension
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -75,17 +77,13 @@ class Place:
 
     def supervisor(self):
         """Its process id; None: there is none."""
-        done = subprocess.run(
-            ["pgrep", "-f", "zot swarm supervise"], capture_output=True, text=True
-        )
-        for word in done.stdout.split():
+        with socket.socket(socket.AF_UNIX) as asked:
             try:
-                environment = Path(f"/proc/{word}/environ").read_bytes()
+                asked.connect(str(self.home / "swarm" / "socket"))
             except OSError:
-                continue
-            if f"ZOT_HOME={self.home}".encode() in environment.split(b"\0"):
-                return int(word)
-        return None
+                return None
+            peer = asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return struct.unpack("3i", peer)[0]
 
     def kill_supervisor(self):
         pid = self.supervisor()

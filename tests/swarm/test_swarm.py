@@ -2,12 +2,15 @@ import json
 import os
 import signal
 import stat
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from support.bwrap import needs_bwrap
 
 from swarm.support import Place, bash, says
+from zot.swarm.local import socket_path
 from zot.swarm.task import NoSuchAgent, SwarmError
 from zot.testing.fakeserver import FakeServer
 
@@ -36,6 +39,30 @@ def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
     assert place.git("branch", "--list", "zot/*") == ""
     socket = place.home / "swarm" / "socket"
     assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+
+
+def test_the_keys_are_not_to_be_found_in_the_supervisor(place):
+    id = place.submit("Look", bash("cat /proc/$PPID/environ"), says("Done."))
+    assert place.wait(id).outcome == "answered"
+    pid = place.supervisor()
+    try:
+        shown = Path(f"/proc/{pid}/environ").read_bytes()
+    except PermissionError:
+        return  # nobody but root may look
+    assert b"ZOT_HOME=" in shown
+    assert place.environment["ANTHROPIC_API_KEY"].encode() not in shown
+    # Whoever may not be looked into belongs to root in /proc, whatever its user is.
+    wrong = os.getuid() != 0 and Path(f"/proc/{pid}/mem").stat().st_uid != 0
+    assert not wrong
+
+
+def test_a_socket_in_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    long = tmp_path / ("long" * 40)
+    assert socket_path(long).parent == tmp_path / f"zot-{os.getuid()}"
+    (tmp_path / f"zot-{os.getuid()}").chmod(0o777)
+    with pytest.raises(SwarmError, match="not yours alone"):
+        socket_path(long)
 
 
 @pytest.mark.slow

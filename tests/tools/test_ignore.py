@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zot.tools.disk import Disk
-from zot.tools.ignore import Rules
+from zot.tools.ignore import IgnoreRules
 from zot.tools.walk import Tree
 
 GIT = shutil.which("git")
@@ -102,13 +102,13 @@ def test_an_ignored_directory_can_be_asked_for_by_name(tmp_path: Path) -> None:
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4))
 @pytest.mark.slow
 def test_no_file_of_rules_is_too_strange(text: str, path: list[str]) -> None:
-    Rules(text).verdict(path, False)
+    IgnoreRules(text).verdict(path, False)
 
 
 def test_an_exception_leaves_the_other_rules_together() -> None:
     lines = [f"*.x{n}" for n in range(200)]
-    rules = Rules("\n".join([*lines, "!keep.x7", *lines[:100]]))
+    rules = IgnoreRules("\n".join([*lines, "!keep.x7", *lines[:100]]))
     assert len(rules._runs) == 3
     assert rules.verdict(("a", "keep.x150"), False) is True
     assert rules.verdict(("a", "keep.y"), False) is None
-    assert Rules("*.x7\n!keep.x7").verdict(("a", "keep.x7"), False) is False
+    assert IgnoreRules("*.x7\n!keep.x7").verdict(("a", "keep.x7"), False) is False

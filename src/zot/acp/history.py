@@ -55,7 +55,10 @@ def _said(entries: Iterable[Entry]) -> tuple[list[Said], dict[str, ToolResult]]:
             case Cleared():
                 said = []
             case Replaced(messages):
-                said = [(f"{entry.id}.{number}", each) for number, each in enumerate(messages)]
+                said = [
+                    (f"{entry.id}.{number}", said_message)
+                    for number, said_message in enumerate(messages)
+                ]
             case ResultNote(result):
                 results[result.call_id] = result
             case _:

@@ -26,7 +26,7 @@ from zot.acp.updates import (
     outcome,
 )
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -96,20 +96,22 @@ class AcpSession(RuntimeClient):
         """The requests that ask them; each is resolved once, by the client or otherwise."""
         self._ticking = False
         self._begun = False
+        self._commands: list[shapes.AvailableCommand] = []
+        """As they were shown last."""
+        self._servers_changed = False
         self._early: list[str] = []
         """Warnings that came before the client knew the session."""
         self._closed = Cancel()
         setup_options = plan.setup.options
         approval = Approval(setup_options.approve, client=self)
-        self.runtime: Runtime = build_runtime(
-            plan,
-            self,
+        added = Additions(
             keep=True,
             approval=approval,
             warn=self.warn,
             owns_process=True,
             mcp_servers=servers,
         )
+        self.runtime: Runtime = build_runtime(plan, self, added)
         if setup_options.yolo:
             self.runtime.set_approval_mode("yolo")
         session = self.runtime.session
@@ -158,7 +160,9 @@ class AcpSession(RuntimeClient):
         for info in infos:
             hint = shapes.CommandHint("arguments")
             shown.append(shapes.AvailableCommand(info.name, info.description, hint))
-        self._put([shapes.CommandsShown(tuple(shown))])
+        if shown != self._commands:
+            self._commands = shown
+            self._put([shapes.CommandsShown(tuple(shown))])
 
     def warn(self, text: str) -> None:
         """What is wrong with an extension or an MCP server."""
@@ -304,7 +308,7 @@ class AcpSession(RuntimeClient):
 
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
-            self._encoder.window = self.runtime.agent.model.context_window
+            self._encoder.window = self.runtime.model_in_use.context_window
             self._look_at_change(event)
             self._put(self._encoder.encode(event, time.monotonic()))
             if self._encoder.holds_back:
@@ -319,11 +323,16 @@ class AcpSession(RuntimeClient):
                 self._ask_person(event)
             case events.FellBack():
                 self._put([shapes.ConfigChanged(self.options())])
+            case events.ServerChanged():
+                self._servers_changed = True  # it may have brought prompts, which are commands
             case events.RunSuspended() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, RunOutcome("cancelled"))
             case events.Done() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, outcome(run.stop, run.error, cut=self._encoder.cut))
                 self._encoder.cut = False
+                if self._servers_changed:
+                    self._servers_changed = False
+                    self.show_commands()
             case _:
                 pass
 

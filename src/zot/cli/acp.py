@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zot.errors import UsageError
 from zot.home import of_process
+from zot.later import Later
 from zot.settings.flags import Options, parse
+
+if TYPE_CHECKING:
+    from zot.acp import server
+    from zot.cli import auth
+else:
+    server = Later("zot.acp.server")
+    auth = Later("zot.cli.auth")
 
 USAGE = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
 
@@ -34,17 +43,13 @@ def main(argv: Sequence[str]) -> int:
     words = list(argv[1:])
     if "--login" in words:
         words.remove("--login")
-        from zot.cli.auth import main as log_in  # deferred: not for serving
-
-        return log_in(["login", *words])
+        return auth.main(["login", *words])
     options = parse(words)
     if options.help:
         sys.stdout.write(USAGE)
         return 0
     _check(options)
-    from zot.acp.server import serve  # after the flags: what is wrong with them is known first
-
-    return serve(options, of_process())
+    return server.serve(options, of_process())
 
 
 def _check(options: Options) -> None:

@@ -7,8 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
+from zot.cli.output import say, say_json
 from zot.core.rule import Rule
 from zot.home import of_process
 from zot.settings.approvals import ProjectRules, approvals_path, read_rules
@@ -47,8 +46,10 @@ def _list(project: str, as_json: bool) -> int:
         for rule in rules if project in ("", place) else ():
             row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}
             text = f"{rule.tool:<8} {rule.pattern}" + ("" if project else f"    ({place})")
-            line = msgspec.json.encode(row).decode() if as_json else for_terminal(text)
-            sys.stdout.write(line + "\n")
+            if as_json:
+                say_json(row)
+            else:
+                say(text)
     return 0
 
 
@@ -58,6 +59,7 @@ def _remove(rules: ProjectRules, tool: str, pattern: str | None) -> int:
     removed = [rule for rule in wanted if rules.remove(rule)]
     if not removed:
         what = tool if pattern is None else f"{pattern!r} for {tool}"
-        sys.stderr.write(f"zot: there is no approval of {what} here; `zot approvals list`\n")
+        text = f"zot: there is no approval of {what} here; `zot approvals list`\n"
+        sys.stderr.write(for_terminal(text, 2))
         return 1
     return 0

@@ -25,8 +25,7 @@ from zot.local.models import (
     pulled_path,
 )
 from zot.local.pull import pull, remove
-from zot.local.serve import ServerAddress
-from zot.local.server import running_server
+from zot.local.server import running_servers
 
 
 def main(argv: Sequence[str]) -> int:
@@ -167,10 +166,3 @@ def _status(options: argparse.Namespace) -> int:
     free = size_text(memory) if memory is not None else "unknown"
     say(f"memory free: {free}; threads for the model: {server_threads()}")
     return 0
-
-
-def running_servers(folder: Path) -> list[ServerAddress]:
-    if not folder.is_dir():
-        return []
-    addresses = (running_server(path) for path in sorted(folder.iterdir()) if path.is_dir())
-    return [address for address in addresses if address is not None]

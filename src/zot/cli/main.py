@@ -6,20 +6,42 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from zot import __version__
 from zot.bugs import complain
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN, Surroundings, of_process
+from zot.later import Later, later
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
 
 if TYPE_CHECKING:
-    from zot.settings.plan import Plan
+    from zot.cli import help, models, resume
+    from zot.pi import export as pi_export
+    from zot.pi import flags as pi_flags
+    from zot.pi import models as pi_models
+    from zot.pi import once as pi_once
+    from zot.pi import rpc as pi_rpc
+    from zot.serve import once, rpc
+    from zot.serve.interactive import start
+    from zot.settings import plan as plans
+    from zot.testing import record
+    from zot.wire import standard
+else:
+    help, models, resume = later("zot.cli", "help", "models", "resume")
+    pi_export, pi_flags, pi_models, pi_once, pi_rpc = later(
+        "zot.pi", "export", "flags", "models", "once", "rpc"
+    )
+    once, rpc = later("zot.serve", "once", "rpc")
+    start = Later("zot.serve.interactive.start")
+    plans = Later("zot.settings.plan")
+    record = Later("zot.testing.record")
+    standard = Later("zot.wire.standard")
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -88,17 +110,15 @@ def _drop_output() -> None:
 def _run(argv: list[str], *, as_pi: bool) -> int:
     if argv and argv[0] in SUBCOMMANDS:
         _make_files_usable()
-        subcommand = _subcommand(argv[0])
+        main: Callable[[Sequence[str]], int] = Later(SUBCOMMANDS[argv[0]]).main
         _loaded()
-        return subcommand.main(argv)
+        return main(argv)
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
     elif argv == ["help"]:
         argv = ["--help"]
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
-        from zot.pi.flags import parse_pi
-
-        options = parse_pi(argv)
+        options = pi_flags.parse_pi(argv)
     else:
         options = parse(argv)
         if options.words == ("rpc",) and not (options.print or options.json):
@@ -107,13 +127,9 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
     if options.help or options.version or options.list_models:
         _make_files_usable()
     if options.help:
-        from zot.cli.help import help_text
-
-        sys.stdout.write(help_text())
+        sys.stdout.write(help.help_text())
         return EXIT_OK
     if options.version:
-        from zot import __version__
-
         sys.stdout.write(f"zot {__version__}\n")
         return EXIT_OK
     return _run_mode(options)
@@ -130,9 +146,7 @@ def _make_files_usable() -> None:
     """Let every print succeed: Python has None for a standard file that the parent closed, and
     refuses letters that the terminal does not have."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
-        from zot.wire.standard import open_missing
-
-        open_missing()
+        standard.open_missing()
         sys.stdin = sys.stdin or os.fdopen(0)
         sys.stdout = sys.stdout or os.fdopen(1, "w")
         sys.stderr = sys.stderr or os.fdopen(2, "w")
@@ -166,36 +180,25 @@ def _run_mode(options: Options) -> int:
     if not options.rpc:
         _loaded()
     if options.list_models:
-        from zot.cli.models import list_models
-
-        return list_models(options)
+        return models.list_models(options)
     if options.durable and not options.rpc:
         raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
-        from zot.cli.resume import choose_session
-
-        options = choose_session(options)
+        options = resume.choose_session(options)
     if options.rpc:
-        from zot.serve.rpc import serve
-
         plan = _planned(options)
         if os.isatty(0):
             complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
         _loaded()
-        return serve(plan, token)
+        return rpc.serve(plan, token)
     if options.export:
-        from zot.pi.export import export_file
-
-        sys.stdout.write(for_terminal(export_file(options.export, options.words)) + "\n")
+        sys.stdout.write(for_terminal(pi_export.export_file(options.export, options.words)) + "\n")
         return EXIT_OK
     if options.mode == "rpc":
-        from zot.pi.rpc import serve as serve_pi
-
-        return serve_pi(_planned(options))
+        return pi_rpc.serve(_planned(options))
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
-        from zot.serve.interactive import start
 
-        def find_plan(**changes: str) -> Plan:
+        def find_plan(**changes: str) -> plans.Plan:
             return _plan(replace(options, **changes))
 
         words = " ".join(options.words)
@@ -204,8 +207,6 @@ def _run_mode(options: Options) -> int:
 
 
 def _answer_once(options: Options) -> int:
-    from zot.serve import once
-
     prompt = once.prompt_text(options.words)
     if not prompt:
         raise UsageError(
@@ -213,13 +214,11 @@ def _answer_once(options: Options) -> int:
             "`zot --help` shows all modes"
         )
     if options.mode == "json":
-        from zot.pi.once import run as run_pi
-
-        return run_pi(_planned(options), prompt, options.pi_protocol)
+        return pi_once.run(_planned(options), prompt, options.pi_protocol)
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 
-def _planned(options: Options) -> Plan:
+def _planned(options: Options) -> plans.Plan:
     plan = _plan(options)
     for warning in plan.setup.warnings:
         complain(f"warning: {warning}")
@@ -228,11 +227,9 @@ def _planned(options: Options) -> Plan:
     return plan
 
 
-def _plan(options: Options) -> Plan:
+def _plan(options: Options) -> plans.Plan:
     around = of_process()
     if options.replay or options.record:
-        from zot.testing import record
-
         return (
             record.replayed(options, around)
             if options.replay
@@ -241,22 +238,7 @@ def _plan(options: Options) -> Plan:
     return _fresh(options, around)
 
 
-def _fresh(options: Options, around: Surroundings) -> Plan:
+def _fresh(options: Options, around: Surroundings) -> plans.Plan:
     if options.mode:
-        from zot.pi.models import plan_pi
-
-        return plan_pi(options, around)
-    from zot.settings.plan import plan
-
-    return plan(options, around)
-
-
-class Subcommand(Protocol):
-    def main(self, argv: Sequence[str]) -> int: ...
-
-
-def _subcommand(word: str) -> Subcommand:
-    from importlib import import_module  # not on the way of `zot rpc` to its first answer
-
-    module: Subcommand = import_module(SUBCOMMANDS[word])
-    return module
+        return pi_models.plan_pi(options, around)
+    return plans.plan(options, around)

@@ -12,6 +12,7 @@ from textwrap import indent
 
 import msgspec
 
+from zot.cli.output import say, say_json
 from zot.errors import ConfigError, UsageError, ZotError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
@@ -57,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         return action
 
     action = add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...")
+    action.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     action.add_argument("--url", default="", help="a server that is reached by HTTP")
     action.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"
@@ -91,10 +93,18 @@ def _servers(arguments: argparse.Namespace) -> ConfiguredServers:
 
 
 def _add(arguments: argparse.Namespace) -> int:
+    if words := arguments.words:
+        raise UsageError(
+            f"put -- before the program: zot mcp add {arguments.name} -- {' '.join(words)}"
+        )
     if bool(arguments.url) == bool(arguments.program):
         raise UsageError(
-            "give either a program (zot mcp add NAME -- COMMAND ARGS...) or --url, not both"
+            "give either a program (zot mcp add NAME -- COMMAND ARGS...) or an address (--url URL)"
         )
+    if arguments.env and arguments.url:
+        raise UsageError("--env is for a program; what is sent to an address is --header")
+    if arguments.header and arguments.program:
+        raise UsageError("--header goes with --url; the variables of a program are --env")
     entry: dict[str, Json] = {}
     if arguments.url:
         entry = {"type": "http", "url": arguments.url}
@@ -112,7 +122,7 @@ def _add(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
     server = servers.add(arguments.name, entry, project=arguments.project)
     path = servers.path(project=arguments.project)
-    _say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
+    say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
     return 0
 
 
@@ -136,42 +146,44 @@ def _list(arguments: argparse.Namespace) -> int:
                 "command": [config.command, *config.args] if config.command else [],
                 "url": config.url,
             }
-            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            say_json(row)
             continue
         known = f"{state.tools} tools" if server.listed is not None else "not tried yet"
         where = config.url or " ".join([config.command, *config.args])
-        _say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
+        say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
         if state.changed:
-            _say(f"    changed, and off: {', '.join(state.changed)}")
-    for problem in servers.problems:
-        sys.stderr.write(f"zot mcp: {for_terminal(problem, 2)}\n")
+            say(f"    changed, and off: {', '.join(state.changed)}")
+    for text in (*servers.problems, servers.hint):
+        if text:
+            sys.stderr.write(f"zot mcp: {for_terminal(text, 2)}\n")
     return 1 if servers.problems else 0
 
 
 def _test(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
+    _check_directory(servers, arguments)
     seen = servers.examine(arguments.name)
     listed = seen.listed
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(seen).decode() + "\n")
+        say_json(seen)
         return 0
-    _say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
+    say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
     changed = {tool.name for tool in seen.changed}
     for tool in listed.tools:
         marks = [mark for mark, on in (("reads only", tool.reads_only),) if on]
         marks += ["changed, and off until you agree"] if tool.name in changed else []
         note = f" ({', '.join(marks)})" if marks else ""
         text = tool.description if tool.name in changed else first_line(tool.description)
-        _say(f"  {tool.name}{note}: {text}")
+        say(f"  {tool.name}{note}: {text}")
     for problem in listed.dropped:
-        _say(f"  left out: {problem}")
+        say(f"  left out: {problem}")
     if listed.prompts:
-        _say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
+        say(f"  prompts: {', '.join(prompt.name for prompt in listed.prompts)}")
     if listed.has_resources:
-        _say("  has resources")
+        say("  has resources")
     if listed.instructions:
         note = " (changed, and off until you agree)" if seen.instructions_changed else ""
-        _say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
+        say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
     return 0
 
 
@@ -180,22 +192,17 @@ def _trust(arguments: argparse.Namespace) -> int:
     _check_directory(servers, arguments)
     before = servers.find(arguments.name).state.changed
     server = servers.trust(arguments.name, hints=arguments.hints)
-    _say(f"trusted: {server.name}: {server.config.shown}")
+    say(f"trusted: {server.name}: {server.config.shown}")
     if before:
-        _say(f"agreed to: {', '.join(before)}")
+        say(f"agreed to: {', '.join(before)}")
     return 0
 
 
 def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) -> None:
     """A server of a project that is not trusted cannot be found: say why."""
-    if any(server.name == arguments.name for server in servers.servers):
-        return
-    around = of_process()
-    if not is_trusted(around.absolute(arguments.cwd), around.home):
-        raise ConfigError(
-            f"there is no MCP server {arguments.name!r} of yours, and this project's "
-            f"{PROJECT_FILE} is not used before you trust the directory: zot config trust"
-        )
+    known = any(server.name == arguments.name for server in servers.servers)
+    if servers.hint and not known:
+        raise ConfigError(f"there is no MCP server {arguments.name!r} of yours, and {servers.hint}")
 
 
 def _login(arguments: argparse.Namespace) -> int:
@@ -203,29 +210,25 @@ def _login(arguments: argparse.Namespace) -> int:
 
     def show(url: str) -> None:
         shown.append(url)
-        _say(f"open this address if your browser does not:\n\n  {url}\n")
+        say(f"open this address if your browser does not:\n\n  {url}\n")
         sys.stdout.flush()
         webbrowser.open(url)
 
     seen = _servers(arguments).log_in(arguments.name, show)
     said = f"logged in to {arguments.name}" if shown else f"{arguments.name} wants no login"
-    _say(f"{said}: {len(seen.listed.tools)} tools")
+    say(f"{said}: {len(seen.listed.tools)} tools")
     return 0
 
 
 def _logout(arguments: argparse.Namespace) -> int:
     if not _servers(arguments).log_out(arguments.name):
         raise ConfigError(f"there is no login to {arguments.name!r}")
-    _say(f"logged out of {arguments.name}")
+    say(f"logged out of {arguments.name}")
     return 0
 
 
 def _remove(arguments: argparse.Namespace) -> int:
     servers = _servers(arguments)
     servers.remove(arguments.name, project=arguments.project)
-    _say(f"removed {arguments.name}")
+    say(f"removed {arguments.name}")
     return 0
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(for_terminal(text) + "\n")

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zot.errors import UsageError
 from zot.home import of_process
+from zot.later import Later
 from zot.settings.flags import Options, parse
+
+if TYPE_CHECKING:
+    from zot.mcpserver import server
+else:
+    server = Later("zot.mcpserver.server")
 
 USAGE = """zot mcp-server [flags]: an MCP server on stdin and stdout.
 
@@ -25,11 +32,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(USAGE)
         return 0
     _check(options)
-    from zot.mcpserver.server import (
-        serve,
-    )  # after the flags: what is wrong with them is known first
-
-    return serve(options, of_process())
+    return server.serve(options, of_process())
 
 
 def _check(options: Options) -> None:

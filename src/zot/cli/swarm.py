@@ -13,19 +13,12 @@ from typing import Any
 import msgspec
 
 from zot.cli.output import say, say_json
+from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
-from zot.observe.facts import (
-    Asked,
-    Fact,
-    Failed,
-    MessageEnded,
-    Noted,
-    ToolEnded,
-    ToolWritten,
-    UserSaid,
-)
+from zot.observe import facts
 from zot.observe.observer import facts_of
+from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
@@ -49,6 +42,8 @@ SHOWN_RESULT = 400
 def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv[1:] or ["list"])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
+    if arguments.address or arguments.namespace:
+        change_config(address=arguments.address, namespace=arguments.namespace)
     try:
         code: int = arguments.run(swarm, arguments)
     except ZotError as error:
@@ -65,6 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--engine", choices=("local", "temporal"), default="local")
+    parser.add_argument("--address", help="of Temporal; it is remembered")
+    parser.add_argument("--namespace", help="in Temporal; it is remembered")
     actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
 
     def action(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
@@ -102,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--max-minutes", type=_amount, metavar="N", help="of all agents, added up")
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
+    add_temporal_actions(action)
     own = action("supervise", _supervise, argparse.SUPPRESS)
     own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
@@ -185,6 +184,7 @@ def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         "priority": arguments.priority,
         "after": arguments.after,
         "words": arguments.rpc,
+        "engine": "" if arguments.engine == "local" else arguments.engine,
     }
     tasks = [{"prompt": " ".join(arguments.task)}] if arguments.task else []
     if arguments.file:
@@ -286,22 +286,22 @@ def _lines_of(row: LogRow) -> list[str]:
     return [line for fact in facts_of(row.frame) for line in _fact(fact)]
 
 
-def _fact(fact: Fact) -> list[str]:
+def _fact(fact: facts.Fact) -> list[str]:
     match fact:
-        case UserSaid(text):
+        case facts.UserSaid(text):
             return [f"> {line}" for line in text.splitlines()]
-        case MessageEnded(text):
+        case facts.MessageEnded(text):
             return (text or "").splitlines()
-        case ToolWritten(name=name, args=args) if args is not None:
+        case facts.ToolWritten(name=name, args=args) if args is not None:
             return [f"$ {name} {msgspec.json.encode(args).decode()[:SHOWN_RESULT]}"]
-        case ToolEnded(failed=failed, text=text):
+        case facts.ToolEnded(failed=failed, text=text):
             shown = text[:SHOWN_RESULT] + ("..." if len(text) > SHOWN_RESULT else "")
             return [f"  {'! ' if failed else ''}{line}" for line in shown.splitlines()]
-        case Asked(title=title, preview=preview):
+        case facts.Asked(title=title, preview=preview):
             return [f"? {title} {preview}"]
-        case Failed(message):
+        case facts.Failed(message):
             return [f"! {message}"]
-        case Noted(text):
+        case facts.Noted(text):
             return [f"* {line}" for line in text.splitlines()]
     return []
 
@@ -420,6 +420,7 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
+    hide_keys(home_dir(os.environ), os.environ)
     return supervise(folder, socket_path(folder), os.environ, arguments.slots)
 
 

@@ -85,9 +85,9 @@ def check_wire(
     Raises:
         ConfigError: there is no such command.
     """
-    found = placed(command)
+    program = placed(command)
     with FakeServer() as server:
-        kit = Kit(found, server, seconds, tell)
+        kit = Kit(program, server, seconds, tell)
         for scenario in SCENARIOS:
             if not only or scenario.__name__ in only:
                 kit.run(scenario)

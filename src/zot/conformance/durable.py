@@ -42,4 +42,30 @@ def killed(kit: Kit) -> None:
         kit.equal("events", text, events[: len(before)], before, "should")
 
 
-DURABLE = (killed,)
+def held(kit: Kit) -> None:
+    """With `--on-crash hold` a run that was cut off waits for somebody to say how it goes on."""
+    flags = ("--session", f"{kit.cwd}/held.jsonl", "--durable")
+    hello = {"id": "h", "type": "hello", "features": ["seq", "codes"]}
+    with kit.peer(flags=flags) as peer:
+        peer.send(hello, {"id": "p", "type": "prompt", "message": COMMAND, "run": "job"})
+        try:
+            peer.wait("output of the tool", lambda frames: count_of(frames, "tool_progress") > 0)
+        except Unfinished:
+            return  # said already: it knows no durable runs
+        peer.signal(signal.SIGKILL)
+    with kit.peer(flags=(*flags, "--on-crash", "hold")) as peer:
+        peer.send(hello)
+        peer.wait("run_held", lambda frames: count_of(frames, "run_held") > 0)
+        peer.send({"id": "o", "type": "prompt", "message": "say:other", "run": "other"})
+        code = peer.response("o").get("code")
+        kit.equal("waits", "nothing else runs meanwhile", code, "held", "should")
+        peer.send({"id": "r", "type": "resume_run", "run": "job", "decision": "fail"})
+        frames = peer.events_until_done()
+        ends = [frame.get("run") for frame in of_type(frames, "done")]
+        kit.equal("ended", "resume_run ends it", ends, ["job"], "should")
+        peer.send({"id": "again", "type": "prompt", "message": "x", "run": "job"})
+        end = (peer.response("again").get("data") or {}).get("end") or {}
+        kit.equal("code", "as interrupted", end.get("code"), "interrupted", "should")
+
+
+DURABLE = (killed, held)

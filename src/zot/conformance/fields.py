@@ -51,9 +51,9 @@ def _point(kind: str, problem: str, known: bool) -> Point:
 
 def _events(schema: Schema) -> dict[str, str]:
     """The word on the wire of each event, and the name of its definition."""
-    found = {}
+    names = {}
     for ref in schema["$defs"]["Event"]["anyOf"]:
         name = ref["$ref"].removeprefix("#/$defs/")
         (word,) = schema["$defs"][name]["properties"]["type"]["enum"]
-        found[word] = name
-    return found
+        names[word] = name
+    return names

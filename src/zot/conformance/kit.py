@@ -97,9 +97,9 @@ class Kit:
                 yield peer
             except (LookupError, TypeError, AttributeError, ValueError) as error:
                 # Its frames are not of the shape that the scenario goes by: say so, and go on.
-                found = f"{type(error).__name__}: {error}"
+                reason = f"{type(error).__name__}: {error}"
                 raise Unfinished(
-                    f"a frame is missing or not as documented ({found}); {peer.last_words()}"
+                    f"a frame is missing or not as documented ({reason}); {peer.last_words()}"
                 ) from error
             finally:
                 self.seen += peer.frames

@@ -141,6 +141,10 @@ def agents(kit: Kit) -> None:
             numbers = [frame["seq"] for frame in peer.frames if frame.get("agent") == name]
             ascending = list(range(1, len(numbers) + 1))
             kit.equal(f"seq_{name}", "seq counts for each agent", numbers, ascending)
+        peer.send({"id": "s", "type": "list_agents"})
+        agents = (peer.response("s").get("data") or {}).get("agents") or []
+        states = [(shape.get("agent"), shape.get("state")) for shape in agents]
+        kit.equal("list", "list_agents names them", states, [("a", "idle"), ("b", "idle")])
         peer.send({"id": "c", "type": "close_agent", "agent": "a"}, {"id": "l", "type": "ping"})
         kit.check("close", "close_agent closes it", peer.response("c")["success"])
         peer.send({**prompt("say:hi", "3"), "agent": "a"})

@@ -14,6 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot import errors
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import ModelAnswer
@@ -26,40 +27,17 @@ from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Toolbox
-from zot.errors import (
-    BadResponse,
-    Blocked,
-    Cancelled,
-    CommandError,
-    ContextTooLong,
-    LimitError,
-    ProviderError,
-    ZotError,
-)
+from zot.provider import types
 from zot.provider.failure import ImageRefused
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
-from zot.provider.types import (
-    Finished,
-    Image,
-    Level,
-    Message,
-    Model,
-    Provider,
-    Request,
-    Stop,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 
 
 class UserInput(Struct, frozen=True):
     text: str
-    images: tuple[Image, ...] = ()
+    images: tuple[types.Image, ...] = ()
     extra: dict[str, object] | None = None
-    documents: tuple[Text, ...] = ()
+    documents: tuple[types.Text, ...] = ()
     """Texts that came with it, each a block of its own."""
 
 
@@ -82,18 +60,18 @@ class Progress(Struct, frozen=True):
 
     steps: int = 0
     seconds: float = 0.0
-    before: Usage | None = None
+    before: types.Usage | None = None
     """What was used up before it began; None: what is used up now."""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[types.ToolCall, ...] = ()
     """Tool calls of the last answer that have to be seen to first."""
-    results: Mapping[str, ToolResult] = {}
+    results: Mapping[str, types.ToolResult] = {}
     """Results that some of these calls have already."""
     answered: bool = False
     """The model has stopped: it is asked again only when there is more to hear."""
 
 
 class AgentSettings(Struct, frozen=True):
-    reasoning: Level = "off"
+    reasoning: types.Level = "off"
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
     compact_at: float | None = 0.85
@@ -101,7 +79,7 @@ class AgentSettings(Struct, frozen=True):
     compact_reserve: int | None = None
     """Tokens to leave free in the window; decides in the place of `compact_at` when set."""
     keep: Keep = Keep()
-    fallbacks: tuple[tuple[Provider, Model], ...] = ()
+    fallbacks: tuple[tuple[types.Provider, types.Model], ...] = ()
 
 
 class RunIO(Protocol):
@@ -118,11 +96,11 @@ class RunIO(Protocol):
         """Add to the transcript. Raises Cancelled when the run was given up."""
         ...
 
-    def begin(self, call: ToolCall, replay: Replay) -> str:
+    def begin(self, call: types.ToolCall, replay: Replay) -> str:
         """A tool is about to run; the key of its call. Raises JournalError: it must not."""
         ...
 
-    def spend(self, usage: Usage) -> None:
+    def spend(self, usage: types.Usage) -> None:
         """A tool asked a model itself. Raises Cancelled when the run was given up."""
         ...
 
@@ -147,8 +125,8 @@ class Agent:
     def __init__(
         self,
         *,
-        provider: Provider,
-        model: Model,
+        provider: types.Provider,
+        model: types.Model,
         session: Session,
         tools: Iterable[Tool] = (),
         hooks: Iterable[Hook] = (),
@@ -164,7 +142,7 @@ class Agent:
         self._wrap_tool = wrap_tool
         """Puts itself before every tool, also those that come later: to record, to replay."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
-        self.cumulative = Usage()
+        self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
         self._repair = Repair()
         self._make_system = system
@@ -172,14 +150,14 @@ class Agent:
         self._context_tokens = 0
         """Size of the context as the provider last reported it, plus what came since."""
         self._paying = threading.Lock()
-        self._budget: tuple[Limits, float, Usage] | None = None
+        self._budget: tuple[Limits, float, types.Usage] | None = None
         """What the run may use, when it began, and what was used up before it."""
         self._may_compact = False
         """False once an automatic compaction failed in this run: trying again would cost again."""
 
     # --- state that outlives a run -----------------------------------------------------------
 
-    def set_model(self, provider: Provider, model: Model) -> None:
+    def set_model(self, provider: types.Provider, model: types.Model) -> None:
         self.provider, self.model = provider, model
         self._system = None  # guards may want another prompt for another model
 
@@ -228,7 +206,7 @@ class Agent:
         user: UserInput,
         io: RunIO,
         limits: Limits | None = None,
-        call: ToolCall | None = None,
+        call: types.ToolCall | None = None,
     ) -> None:
         """Answer one prompt; `call`: as if the model had begun with this tool.
 
@@ -246,9 +224,9 @@ class Agent:
                 progress = Progress(before=before, steps=1, calls=(call,))
             self._loop(io, limits, progress)
 
-    def _begin_with(self, call: ToolCall, io: RunIO) -> None:
+    def _begin_with(self, call: types.ToolCall, io: RunIO) -> None:
         """A turn of the model that never was, for all who see one."""
-        message = Message("assistant", (call,), time.time())
+        message = types.Message("assistant", (call,), time.time())
         io.emit(events.TurnStart(1))
         io.append(message)
         io.emit(events.AssistantMessage(message))
@@ -264,7 +242,7 @@ class Agent:
         limits = limits or self.settings.limits
         most = limits.max_seconds
         if most is not None and progress.seconds >= most:
-            raise LimitError(f"max seconds ({most:g}) exceeded")
+            raise errors.LimitError(f"max seconds ({most:g}) exceeded")
         with Deadline(None if most is None else most - progress.seconds, io.cancel):
             self._loop(io, limits, progress)
 
@@ -288,7 +266,7 @@ class Agent:
             calls, results, answered = self._turn(step, io), {}, True
 
     def _run_tools(
-        self, calls: Sequence[ToolCall], io: RunIO, results: Mapping[str, ToolResult]
+        self, calls: Sequence[types.ToolCall], io: RunIO, results: Mapping[str, types.ToolResult]
     ) -> None:
         # After a power cut there must be no effect of a tool that the session knows nothing of,
         # nor a result the model will ask for again.
@@ -315,12 +293,12 @@ class Agent:
         try:
             plan = compactor.plan(self.session.context(), reason)
             summary, usage = compactor.summarise(plan, instructions, io.cancel)
-        except ZotError as error:
+        except errors.ZotError as error:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
             io.emit(events.CompactFailed(reason, str(error), False, count, tokens))
             raise
-        except Cancelled:
+        except errors.Cancelled:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
             io.emit(events.CompactFailed(reason, "aborted", True, count, tokens))
@@ -343,18 +321,18 @@ class Agent:
 
     # --- one model call ----------------------------------------------------------------------
 
-    def _turn(self, step: int, io: RunIO) -> tuple[ToolCall, ...]:
+    def _turn(self, step: int, io: RunIO) -> tuple[types.ToolCall, ...]:
         """One model call, up to its TurnEnd; the tool calls it asked for."""
         context = HookContext(io.cancel, io.emit)
         io.emit(events.TurnStart(step))
         for hook in self.hooks:
             verdict = asked(partial(hook.before_turn, step, context))
             if isinstance(verdict, Block):
-                raise Blocked(verdict.reason or "the turn was blocked by a guard")
+                raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
         system = self._system_prompt(context)
         try:
             finished, message = self._call(system, io)
-        except ContextTooLong as error:
+        except errors.ContextTooLong as error:
             if self.settings.compact_at is None:
                 raise
             self._compact_for_room(error, io)
@@ -362,22 +340,22 @@ class Agent:
         except ImageRefused as error:
             finished, message = self._call_without_images(system, error, io)
         io.emit(events.AssistantMessage(message))
-        calls = tuple(block for block in message.content if isinstance(block, ToolCall))
+        calls = tuple(block for block in message.content if isinstance(block, types.ToolCall))
         for call in calls:
             io.emit(events.ToolCalled(call))
         io.emit(events.TurnEnd(finished.stop))
         return calls
 
-    def _compact_for_room(self, overflow: ContextTooLong, io: RunIO) -> None:
+    def _compact_for_room(self, overflow: errors.ContextTooLong, io: RunIO) -> None:
         try:
             self.compact(io, reason="overflow")
-        except (CommandError, ProviderError) as error:
+        except (errors.CommandError, errors.ProviderError) as error:
             # What the user must hear is that the context is full, not why that was not helped.
-            raise ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
+            raise errors.ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
     def _call_without_images(
         self, system: str, error: ImageRefused, io: RunIO
-    ) -> tuple[Finished, Message]:
+    ) -> tuple[types.Finished, types.Message]:
         """Ask again with a note in the place of the images that were refused."""
         while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
@@ -387,15 +365,15 @@ class Agent:
                 error = again
         raise error
 
-    def messages(self) -> tuple[Message, ...]:
+    def messages(self) -> tuple[types.Message, ...]:
         """The transcript as the model is sent it."""
         messages = self._repair.of(self.session.messages(), self.model.images)
         return self._refused_images.left_out(messages)
 
-    def _call(self, system: str, io: RunIO) -> tuple[Finished, Message]:
+    def _call(self, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
         answer = ModelAnswer(self.model, self.provider.name)
-        request = Request(
+        request = types.Request(
             model=self.model,
             system=system,
             messages=self.messages(),
@@ -412,8 +390,8 @@ class Agent:
                     io.cancel.check()
                     answer.take(event, io.emit)
             if answer.finished is None:
-                raise BadResponse(f"{answer.provider}: the stream ended without an end")
-        except (ProviderError, Cancelled) as error:
+                raise errors.BadResponse(f"{answer.provider}: the stream ended without an end")
+        except (errors.ProviderError, errors.Cancelled) as error:
             self._keep_partial(answer, error, io)
             raise
         finished = _consistent(answer.finished)
@@ -426,9 +404,11 @@ class Agent:
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
 
-    def _reply(self, answer: ModelAnswer, finished: Finished, usage: Usage, io: RunIO) -> Message:
+    def _reply(
+        self, answer: ModelAnswer, finished: types.Finished, usage: types.Usage, io: RunIO
+    ) -> types.Message:
         origin = answer.origin(finished.stop, usage)
-        message = Message("assistant", finished.content, time.time(), origin)
+        message = types.Message("assistant", finished.content, time.time(), origin)
         context = HookContext(io.cancel, io.emit)
         for hook in self.hooks:
             verdict = asked(partial(hook.before_reply, message, context))
@@ -441,13 +421,13 @@ class Agent:
     def _keep_partial(self, answer: ModelAnswer, error: BaseException, io: RunIO) -> None:
         """Keep what the client saw. Tool calls are dropped: they may be cut, and must not run."""
         usage = priced(answer.usage, answer.model.price)
-        stop: Stop = "aborted" if isinstance(error, Cancelled) else "error"
+        stop: types.Stop = "aborted" if isinstance(error, errors.Cancelled) else "error"
         text = "".join(answer.text)
         message = None
         if text.strip():
-            note = None if isinstance(error, Cancelled) else str(error)
+            note = None if isinstance(error, errors.Cancelled) else str(error)
             origin = answer.origin(stop, usage, note)
-            message = Message("assistant", (Text(text),), time.time(), origin)
+            message = types.Message("assistant", (types.Text(text),), time.time(), origin)
             io.append(message)
         if usage.total:
             self._pay(usage, io)
@@ -457,8 +437,8 @@ class Agent:
     # --- bookkeeping -------------------------------------------------------------------------
 
     def _add_user(self, user: UserInput, io: RunIO, *, queued: bool = False) -> None:
-        text = (Text(user.text),) if user.text else ()
-        message = Message(
+        text = (types.Text(user.text),) if user.text else ()
+        message = types.Message(
             "user", (*text, *user.images, *user.documents), time.time(), extra=user.extra
         )
         io.append(message)
@@ -472,7 +452,9 @@ class Agent:
             for hook in self.hooks:
                 verdict = asked(partial(hook.before_start, system, context))
                 if isinstance(verdict, Block):
-                    raise Blocked(verdict.reason or "the conversation was blocked by a guard")
+                    raise errors.Blocked(
+                        verdict.reason or "the conversation was blocked by a guard"
+                    )
                 if isinstance(verdict, ReplaceText):
                     system = verdict.text
             self._system = system
@@ -485,14 +467,14 @@ class Agent:
     def pay_unknown(self, io: RunIO) -> None:
         """Count a model call that was cut off: it may have been paid for. Nobody knows what it
         cost, but not nothing: at least its request."""
-        usage = Usage(input=self._context_tokens)
+        usage = types.Usage(input=self._context_tokens)
         self._pay(replace(priced(usage, self.model.price), cost_known=False), io)
 
-    def _pay(self, usage: Usage, io: RunIO) -> None:
+    def _pay(self, usage: types.Usage, io: RunIO) -> None:
         self.cumulative = add(self.cumulative, usage)
         self._report(usage, io)
 
-    def pay_for_tool(self, usage: Usage, io: RunIO) -> None:
+    def pay_for_tool(self, usage: types.Usage, io: RunIO) -> None:
         """Add what a tool spent; from the thread of any tool that runs."""
         with self._paying:
             self._pay(usage, io)
@@ -510,11 +492,11 @@ class Agent:
             None if limits.max_seconds is None else max(NO_TIME, limits.max_seconds - seconds),
         )
 
-    def _report(self, usage: Usage, io: RunIO) -> None:
+    def _report(self, usage: types.Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))
         io.emit(events.UsageReport(usage, self.cumulative))
 
-    def _grow(self, messages: Iterable[Message]) -> None:
+    def _grow(self, messages: Iterable[types.Message]) -> None:
         self._context_tokens += estimate(messages)
 
     def _compact_if_full(self, io: RunIO) -> None:
@@ -522,20 +504,22 @@ class Agent:
             return
         try:
             self.compact(io, reason="threshold")
-        except (CommandError, ProviderError) as error:
+        except (errors.CommandError, errors.ProviderError) as error:
             # The prompt may still fit; if it does not, the provider will say so.
             self._may_compact = False
             io.emit(events.ErrorRaised(f"automatic compaction failed: {error}", error.code))
 
-    def _check_limits(self, limits: Limits, step: int, started: float, before: Usage) -> None:
+    def _check_limits(self, limits: Limits, step: int, started: float, before: types.Usage) -> None:
         if limits.max_steps is not None and step > limits.max_steps:
-            raise LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
+            raise errors.LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
         seconds = time.monotonic() - started
         if limits.max_seconds is not None and seconds >= limits.max_seconds:
-            raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds")
+            raise errors.LimitError(
+                f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds"
+            )
         used = self.cumulative.total - before.total
         if limits.max_tokens is not None and used + self._context_tokens > limits.max_tokens:
-            raise LimitError(
+            raise errors.LimitError(
                 f"max tokens ({limits.max_tokens}) would be exceeded: {used} used, and the next "
                 f"request needs about {self._context_tokens}",
                 limit="tokens",
@@ -543,10 +527,10 @@ class Agent:
         if limits.max_cost is not None:
             self._check_cost(limits.max_cost, before)
 
-    def _check_cost(self, max_cost: float, before: Usage) -> None:
+    def _check_cost(self, max_cost: float, before: types.Usage) -> None:
         price = usable(self.model.price)
         if price is None:
-            raise LimitError(
+            raise errors.LimitError(
                 f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
                 "not known; add it to models.json or leave out the limit",
                 limit="cost",
@@ -554,27 +538,27 @@ class Agent:
         spent = self.cumulative.cost.total - before.cost.total
         reserve = self._context_tokens * price.input / 1_000_000
         if spent + reserve > max_cost:
-            raise LimitError(
+            raise errors.LimitError(
                 f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
                 f"request needs about {reserve:.4f}",
                 limit="cost",
             )
 
 
-def _consistent(finished: Finished) -> Finished:
+def _consistent(finished: types.Finished) -> types.Finished:
     """The answer with a stop that agrees with its content.
 
     Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
     cut at the length limit may have cut its calls too; those must not.
     """
-    calls = any(isinstance(block, ToolCall) for block in finished.content)
+    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
     if finished.stop == "length":
-        kept = tuple(block for block in finished.content if not isinstance(block, ToolCall))
+        kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
         return replace(finished, content=kept)
     return replace(finished, stop="tool_use" if calls else "end")
 
 
-def _with_text(message: Message, text: str) -> Message:
+def _with_text(message: types.Message, text: str) -> types.Message:
     """The message with its text replaced; calls and reasoning stay."""
-    others = [block for block in message.content if not isinstance(block, Text)]
-    return replace(message, content=(Text(text), *others))
+    others = [block for block in message.content if not isinstance(block, types.Text)]
+    return replace(message, content=(types.Text(text), *others))

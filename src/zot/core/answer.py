@@ -7,23 +7,7 @@ from typing import assert_never
 
 from zot.core import events
 from zot.core.events import Event
-from zot.provider.types import (
-    FellBack,
-    Finished,
-    Model,
-    Origin,
-    ReasoningDelta,
-    Retrying,
-    Started,
-    Stop,
-    StreamEvent,
-    TextDelta,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    UsageSeen,
-)
+from zot.provider import types
 
 Emit = Callable[[Event], None]
 
@@ -34,44 +18,52 @@ DELTA_LIMIT = 256 * 1024
 class ModelAnswer:
     """What one model call has said so far."""
 
-    def __init__(self, model: Model, provider: str) -> None:
+    def __init__(self, model: types.Model, provider: str) -> None:
         self.model = model
         self.provider = provider
         self.text: list[str] = []
-        self.usage = Usage()
-        self.finished: Finished | None = None
+        self.usage = types.Usage()
+        self.finished: types.Finished | None = None
         self._started = False
 
-    def origin(self, stop: Stop, usage: Usage, error: str | None = None) -> Origin:
-        return Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
+    def origin(
+        self, stop: types.Stop, usage: types.Usage, error: str | None = None
+    ) -> types.Origin:
+        return types.Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
 
-    def take(self, event: StreamEvent, emit: Emit) -> None:  # noqa: C901  one flat match
+    def take(self, event: types.StreamEvent, emit: Emit) -> None:  # noqa: C901  one flat match
         # By far the most common one, and a match takes four times as long.
-        if type(event) is TextDelta and len(event.text) <= DELTA_LIMIT:
+        if type(event) is types.TextDelta and len(event.text) <= DELTA_LIMIT:
             self.text.append(event.text)
             emit(event)
             return
         match event:
-            case TextDelta(text):
+            case types.TextDelta(text):
                 self.text.append(text)
                 for piece in _pieces(text):
-                    emit(TextDelta(piece))
-            case ReasoningDelta(text) if len(text) > DELTA_LIMIT:
+                    emit(types.TextDelta(piece))
+            case types.ReasoningDelta(text) if len(text) > DELTA_LIMIT:
                 for piece in _pieces(text):
-                    emit(ReasoningDelta(piece))
-            case ToolCallArgs(id, delta) if len(delta) > DELTA_LIMIT:
+                    emit(types.ReasoningDelta(piece))
+            case types.ToolCallArgs(id, delta) if len(delta) > DELTA_LIMIT:
                 for piece in _pieces(delta):
-                    emit(ToolCallArgs(id, piece))
-            case ReasoningDelta() | ToolCallArgs() | ToolCallStart() | ToolCallEnd() | Retrying():
+                    emit(types.ToolCallArgs(id, piece))
+            case (
+                types.ReasoningDelta()
+                | types.ToolCallArgs()
+                | types.ToolCallStart()
+                | types.ToolCallEnd()
+                | types.Retrying()
+            ):
                 emit(event)
-            case Started():
+            case types.Started():
                 self._start(emit)
-            case UsageSeen(usage):
+            case types.UsageSeen(usage):
                 self.usage = usage
-            case FellBack():
+            case types.FellBack():
                 self.provider, self.model = event.provider, event.model
                 emit(event)
-            case Finished():
+            case types.Finished():
                 self.finished = event
             case _:
                 assert_never(event)

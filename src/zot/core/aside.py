@@ -1,50 +1,132 @@
-"""A question on the side: answered from the conversation as it is, and not added to it."""
+"""A chat on the side: answered from the conversation as it is, and not added to it. The model may
+look at files; nothing else is run.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+
+from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent
-from zot.core.cost import priced
-from zot.errors import BadResponse
+from zot.core.cost import add, priced
+from zot.errors import BadResponse, ToolError
 from zot.provider.retry import stream_with_retry
-from zot.provider.types import Finished, Message, Provider, Request, Text, TextDelta, Usage
+from zot.provider.types import (
+    Finished,
+    Message,
+    Origin,
+    Provider,
+    Request,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 
 NOTE = (
     "[This is a question on the side. Answer it from what you know and from the conversation, "
-    "briefly and without using tools. Neither it nor your answer becomes part of the conversation.]"
+    "briefly; you may read files, and nothing else. Neither it nor your answer becomes part of "
+    "the conversation.]"
 )
+READING = ("read", "glob", "grep")
+"""Tools that change nothing, and are never asked about."""
+MAX_CALLS = 8
+"""Model calls for one question."""
 
 
-def ask_aside(
-    agent: Agent, provider: Provider, question: str, show: Callable[[str], None], cancel: Cancel
-) -> tuple[str, Usage]:
-    """The answer, told piece by piece, and what it cost.
+class Aside(Struct, frozen=True):
+    """A question on the side, answered."""
 
-    Raises:
-        ProviderError: the model failed.
-        Cancelled: it was given up.
-    """
-    message = Message("user", (Text(f"{question}\n\n{NOTE}"),), time.time())
-    request = Request(
-        model=agent.model,
-        system=agent.system(),
-        messages=(*agent.messages(), message),
-        # A transcript with calls in it is refused without their tools.
-        tools=agent.toolbox.specs,
-        cache_key=agent.session.id,
-    )
-    said: list[str] = []
-    stream = stream_with_retry(provider, request, cancel, agent.settings.retry, ())
-    with closing(stream):
-        for event in stream:
-            cancel.check()
-            if isinstance(event, TextDelta):
-                said.append(event.text)
-                show(event.text)
-            elif isinstance(event, Finished):
-                return "".join(said), priced(event.usage, agent.model.price)
-    raise BadResponse(f"{provider.name}: the stream ended without an end")
+    answer: str
+    messages: tuple[Message, ...]
+    """What was said on the side so far: the beginning of the next question."""
+    usage: Usage
+
+
+class SideQuestion:
+    """One question. `show` gets the answer as it comes, `reads` hears of the files it looks at."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        provider: Provider,
+        cancel: Cancel,
+        *,
+        show: Callable[[str], None],
+        reads: Callable[[ToolCall], None],
+    ) -> None:
+        self._agent = agent
+        self._provider = provider
+        self._cancel = cancel
+        self._show = show
+        self._reads = reads
+        self._context = agent.messages()
+        """The conversation as it is now; what is said there meanwhile comes with the next one."""
+        self._usage = Usage()
+
+    def ask(self, question: str, earlier: Sequence[Message]) -> Aside:
+        """The answer; `earlier` is what was said on the side before.
+
+        Raises:
+            ProviderError: the model failed.
+            Cancelled: it was given up.
+        """
+        text = question if earlier else f"{question}\n\n{NOTE}"
+        said = [*earlier, Message("user", (Text(text),), time.time())]
+        answers: list[str] = []
+        for step in range(MAX_CALLS):
+            end = self._call(said)
+            answers += [block.text for block in end.content if isinstance(block, Text)]
+            calls = [block for block in end.content if isinstance(block, ToolCall)]
+            said.append(self._answered(end))
+            if not calls:
+                break
+            last = step + 2 >= MAX_CALLS
+            results = tuple(self._result(call, refused=last) for call in calls)
+            said.append(Message("tool", results, time.time()))
+        return Aside("\n\n".join(answers), tuple(said), self._usage)
+
+    def _call(self, said: Sequence[Message]) -> Finished:
+        agent = self._agent
+        request = Request(
+            model=agent.model,
+            system=agent.system(),
+            messages=(*self._context, *said),
+            # A transcript with calls in it is refused without their tools.
+            tools=agent.toolbox.specs,
+            cache_key=agent.session.id,
+        )
+        stream = stream_with_retry(self._provider, request, self._cancel, agent.settings.retry, ())
+        with closing(stream):
+            for event in stream:
+                self._cancel.check()
+                if isinstance(event, TextDelta):
+                    self._show(event.text)
+                elif isinstance(event, Finished):
+                    self._usage = add(self._usage, priced(event.usage, agent.model.price))
+                    return event
+        raise BadResponse(f"{self._provider.name}: the stream ended without an end")
+
+    def _answered(self, end: Finished) -> Message:
+        model = self._agent.model
+        origin = Origin(model.provider, model.id, model.api, end.stop)
+        return Message("assistant", end.content, time.time(), origin)
+
+    def _result(self, call: ToolCall, *, refused: bool) -> ToolResult:
+        if refused or call.name not in READING:
+            reason = "answer now" if refused else f"only {', '.join(READING)} can be used"
+            text = f"not run: this is a question on the side; {reason}"
+            return ToolResult(call.id, (Text(text),), True, call.name)
+        self._reads(call)
+        try:
+            output = self._agent.toolbox.call(
+                call, self._cancel, lambda event: None, lambda *_: None
+            )
+        except ToolError as error:
+            return ToolResult(call.id, (Text(str(error)),), True, call.name)
+        return ToolResult(call.id, output.content, output.is_error, call.name)

@@ -16,22 +16,8 @@ from zot.cancel import Cancel
 from zot.core.cost import priced
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
+from zot.provider import types
 from zot.provider.retry import RetryPolicy, stream_with_retry
-from zot.provider.types import (
-    Block,
-    Finished,
-    Image,
-    Message,
-    Model,
-    Provider,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-    UsageSeen,
-)
 
 Reason = Literal["manual", "threshold", "overflow"]
 
@@ -71,31 +57,31 @@ class Keep(Struct, frozen=True):
 
 
 class CompactPlan(Struct, frozen=True):
-    old: tuple[Message, ...]
+    old: tuple[types.Message, ...]
     first_kept: str | None
     tokens: int
     """Estimate of the whole context before."""
     reason: Reason
 
-    def entry(self, summary: str, tokens_before: int, usage: Usage) -> Compaction:
+    def entry(self, summary: str, tokens_before: int, usage: types.Usage) -> Compaction:
         return Compaction(summary, self.first_kept, tokens_before, self.reason, usage)
 
 
 class Compactor:
     def __init__(
-        self, provider: Provider, model: Model, retry: RetryPolicy, keep: Keep = Keep()
+        self, provider: types.Provider, model: types.Model, retry: RetryPolicy, keep: Keep = Keep()
     ) -> None:
         self._keep = keep
         self._provider = provider
         self._model = model
         self._retry = retry
-        self.spent = Usage()
+        self.spent = types.Usage()
         """What the last summary cost so far, also when it failed."""
 
-    def can_shrink(self, context: Sequence[tuple[str, Message]]) -> bool:
+    def can_shrink(self, context: Sequence[tuple[str, types.Message]]) -> bool:
         return self._cut(context) > 1
 
-    def plan(self, context: Sequence[tuple[str, Message]], reason: Reason) -> CompactPlan:
+    def plan(self, context: Sequence[tuple[str, types.Message]], reason: Reason) -> CompactPlan:
         """What to summarise and what to keep.
 
         Raises:
@@ -118,35 +104,37 @@ class Compactor:
             reason=reason,
         )
 
-    def summarise(self, plan: CompactPlan, instructions: str, cancel: Cancel) -> tuple[str, Usage]:
+    def summarise(
+        self, plan: CompactPlan, instructions: str, cancel: Cancel
+    ) -> tuple[str, types.Usage]:
         """Ask the model for the summary; the cost of asking comes with it."""
         ask = _ASK if not instructions else f"{_ASK}\n\nAbove all: {instructions}"
         text = self._fitting(serialised(plan.old))
         content = f"<conversation>\n{text}\n</conversation>\n\n{ask}"
-        request = Request(
+        request = types.Request(
             model=self._model,
             system=_SYSTEM,
-            messages=(Message("user", (Text(content),), time.time()),),
+            messages=(types.Message("user", (types.Text(content),), time.time()),),
             max_output=min(SUMMARY_TOKENS, self._model.max_output),
         )
-        finished: Finished | None = None
-        self.spent = Usage()
+        finished: types.Finished | None = None
+        self.spent = types.Usage()
         with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
             for event in stream:
-                if isinstance(event, UsageSeen | Finished):
+                if isinstance(event, types.UsageSeen | types.Finished):
                     self.spent = priced(event.usage, self._model.price)
                 cancel.check()
-                if isinstance(event, Finished):
+                if isinstance(event, types.Finished):
                     finished = event
         if finished is None:
             raise ProviderError(f"{self._provider.name}: the stream ended without an end")
-        parts = [block.text for block in finished.content if isinstance(block, Text)]
+        parts = [block.text for block in finished.content if isinstance(block, types.Text)]
         summary = "".join(parts).strip()
         if not summary:
             raise ProviderError("empty summary from model")
         return summary, self.spent
 
-    def _cut(self, context: Sequence[tuple[str, Message]]) -> int:
+    def _cut(self, context: Sequence[tuple[str, types.Message]]) -> int:
         """Index of the first message to keep: few enough, small enough, never a tool's result."""
         keep = self._keep
         room = self._model.context_window * KEEP_SHARE
@@ -173,12 +161,12 @@ class Compactor:
         return "[the beginning was left out]\n" + text[-limit:]
 
 
-def _is_summary(context: Sequence[tuple[str, Message]]) -> bool:
+def _is_summary(context: Sequence[tuple[str, types.Message]]) -> bool:
     """Nothing was said since the last compaction."""
     return len(context) == 1 and bool((context[0][1].extra or {}).get("compaction"))
 
 
-def serialised(messages: Iterable[Message]) -> str:
+def serialised(messages: Iterable[types.Message]) -> str:
     """A conversation as plain text, for a model that must not take it for its own."""
     parts: list[str] = []
     for message in messages:
@@ -187,18 +175,18 @@ def serialised(messages: Iterable[Message]) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _line(block: Block) -> str:
+def _line(block: types.Block) -> str:
     match block:
-        case Text(text):
+        case types.Text(text):
             return text
-        case Image(mime_type, data):
+        case types.Image(mime_type, data):
             return f"[image: {mime_type}, {len(data)} bytes]"
-        case ToolCall():
+        case types.ToolCall():
             args = block.raw if block.args is None else msgspec.json.encode(block.args).decode()
             return f"[tool_call {block.name} {args}]"
-        case ToolResult():
+        case types.ToolResult():
             return "[tool_result] " + _shortened("\n".join(map(_line, block.content)))
-        case Reasoning():
+        case types.Reasoning():
             return ""
         case _:
             assert_never(block)
@@ -211,22 +199,22 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[{len(text) - RESULT_CHARS} characters left out]\n{text[-half:]}"
 
 
-def estimate(messages: Iterable[Message]) -> int:
+def estimate(messages: Iterable[types.Message]) -> int:
     """Tokens, as bytes / 4, where no provider has counted them."""
     return sum(_tokens(block) for message in messages for block in message.content)
 
 
-def _tokens(block: Block) -> int:
+def _tokens(block: types.Block) -> int:
     match block:
-        case Text(text):
+        case types.Text(text):
             return len(text) // 4 + 1
-        case Image():
+        case types.Image():
             return IMAGE_TOKENS
-        case ToolCall():
+        case types.ToolCall():
             return 10 + (len(block.raw) or len(str(block.args))) // 4
-        case ToolResult():
+        case types.ToolResult():
             return 10 + sum(map(_tokens, block.content))
-        case Reasoning(text):
+        case types.Reasoning(text):
             return len(text) // 4
         case _:
             assert_never(block)

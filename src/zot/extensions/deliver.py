@@ -6,20 +6,7 @@ import binascii
 
 from msgspec.structs import replace
 
-from zot.core.events import (
-    ApprovalRequest,
-    AssistantMessage,
-    CompactDone,
-    CompactFailed,
-    CompactStart,
-    Event,
-    RunResumed,
-    ToolCalled,
-    ToolReturned,
-    TurnEnd,
-    TurnStart,
-    UserMessage,
-)
+from zot.core import events
 from zot.core.hook import Permission, Subagent
 from zot.extensions.proto import Content, OpenToolCall, Result
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
@@ -28,53 +15,53 @@ MAX_RESULT_BYTES = 256 * 1024
 MAX_RESULT_BLOCKS = 128
 
 NAMES: dict[type, str] = {
-    RunResumed: "run_resumed",
-    UserMessage: "user_prompt_submit",
-    TurnStart: "turn_start",
-    TurnEnd: "turn_end",
-    ToolCalled: "tool_call",
-    ApprovalRequest: "tool_confirmation_requested",
-    ToolReturned: "tool_result",
-    AssistantMessage: "assistant_message",
-    CompactStart: "pre_compact",
-    CompactDone: "post_compact",
-    CompactFailed: "post_compact",
+    events.RunResumed: "run_resumed",
+    events.UserMessage: "user_prompt_submit",
+    events.TurnStart: "turn_start",
+    events.TurnEnd: "turn_end",
+    events.ToolCalled: "tool_call",
+    events.ApprovalRequest: "tool_confirmation_requested",
+    events.ToolReturned: "tool_result",
+    events.AssistantMessage: "assistant_message",
+    events.CompactStart: "pre_compact",
+    events.CompactDone: "post_compact",
+    events.CompactFailed: "post_compact",
 }
 
 
-def fields(event: Event, compaction_id: str) -> dict[str, Json]:
+def fields(event: events.Event, compaction_id: str) -> dict[str, Json]:
     """The fields of the event's frame. Only for events that have a name in NAMES."""
     match event:
-        case UserMessage(message=message, queued=queued):
+        case events.UserMessage(message=message, queued=queued):
             images = sum(isinstance(block, Image) for block in message.content)
             waited = {"queued": True} if queued else {}
             return {"text": text_of(message), "image_count": images, **waited}
-        case RunResumed(run, attempt, away, open):
+        case events.RunResumed(run, attempt, away, open):
             calls = [OpenToolCall(call.id, call.name, call.started, call.replay) for call in open]
             return {"run": run, "attempt": attempt, "away": away, "open_calls": tuple(calls)}
-        case TurnStart(step=step):
+        case events.TurnStart(step=step):
             return {"step": step}
-        case TurnEnd(stop=stop, error=error):
+        case events.TurnEnd(stop=stop, error=error):
             return {"stop": stop} if error is None else {"stop": stop, "error": error}
-        case ToolCalled(call=call):
+        case events.ToolCalled(call=call):
             return call_fields(call)
-        case ToolReturned(call=call, result=result):
+        case events.ToolReturned(call=call, result=result):
             return {
                 **call_fields(call if event.args is None else replace(call, args=event.args)),
                 "status": event.status,
                 "executed": event.executed,
                 "result": _result(result),
             }
-        case ApprovalRequest(call=call, preview=preview):
+        case events.ApprovalRequest(call=call, preview=preview):
             return {"tool_id": call.id, "tool_name": call.name, "tool_preview": preview}
-        case AssistantMessage(message=message):
+        case events.AssistantMessage(message=message):
             return {"text": text_of(message)}
-        case CompactStart():
+        case events.CompactStart():
             return _compaction(event, compaction_id, event.tokens)
-        case CompactDone():
+        case events.CompactDone():
             base = _compaction(event, compaction_id, event.tokens_after)
             return {**base, "status": "completed"}
-        case CompactFailed():
+        case events.CompactFailed():
             base = _compaction(event, compaction_id, event.tokens)
             status = "cancelled" if event.aborted else "failed"
             return {**base, "status": status, "error": event.error}
@@ -83,7 +70,7 @@ def fields(event: Event, compaction_id: str) -> dict[str, Json]:
 
 
 def _compaction(
-    event: CompactStart | CompactDone | CompactFailed, id: str, tokens: int
+    event: events.CompactStart | events.CompactDone | events.CompactFailed, id: str, tokens: int
 ) -> dict[str, Json]:
     return {
         "compaction_id": id,

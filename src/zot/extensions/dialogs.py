@@ -45,7 +45,7 @@ class Dialogs:
 
     def _opened(self, asker: Asker, ask: proto.Ask) -> ExtensionAsk | None:
         with self._lock:
-            busy = sum(each is asker for each, _, _ in self._open.values()) >= MAX_OPEN
+            busy = sum(owner is asker for owner, _, _ in self._open.values()) >= MAX_OPEN
             if busy or ask.method not in METHODS or not self._can_answer():
                 return None
             id = f"ask-{next(self._ids)}"
@@ -80,10 +80,10 @@ class Dialogs:
     ) -> bool:
         """Hand an answer to whoever asked; False if that question is not open."""
         with self._lock:
-            found = self._open.pop(id, None)
-        if found is None:
+            question = self._open.pop(id, None)
+        if question is None:
             return False
-        asker, ask_id, timer = found
+        asker, ask_id, timer = question
         timer.cancel()
         asker.send(proto.Answer(ask_id, value, confirmed, cancelled))
         return True
@@ -91,7 +91,7 @@ class Dialogs:
     def drop(self, asker: Asker | None = None) -> None:
         """Forget the questions of one that has ended, or of all."""
         with self._lock:
-            gone = [id for id, (each, _, _) in self._open.items() if asker in (None, each)]
+            gone = [id for id, (owner, _, _) in self._open.items() if asker in (None, owner)]
             timers = [self._open.pop(id)[2] for id in gone]
         for timer in timers:
             timer.cancel()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from zot.core.events import Event, ExtensionNotify
 from zot.extensions import proto
 from zot.extensions.extension import HostedExtension
+from zot.extensions.guest import Guest
 from zot.extensions.host import ExtensionHost, HostSettings
 
 
@@ -46,7 +47,9 @@ def examine(settings: HostSettings) -> list[Finding]:
 
     limits = settings.limits
     host = ExtensionHost(replace(settings, limits=replace(limits, grace=limits.late)))
-    host.attach(listen)
+    guest = Guest()
+    guest.attach(listen)
+    host.join(guest)
     try:
         host.start()
         host.wait_ready()
@@ -107,7 +110,7 @@ def _slow(extension: HostedExtension, grace: float) -> Iterator[str]:
 def _hints(extension: HostedExtension, host: ExtensionHost) -> list[str]:
     """What works, but perhaps not as its author thinks."""
     registered, hello = extension.registered, extension.hello
-    owned = {tool.name for tool in host.tools() if tool.extension == extension.name}
+    owned = {tool.name for tool in host.tools(host.guests()[0]) if tool.extension == extension.name}
     hints = []
     if "Permission denied" in extension.reason:
         hints.append(f"make it executable: chmod +x {extension.installed.manifest.exec}")

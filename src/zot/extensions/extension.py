@@ -24,6 +24,7 @@ from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
 from zot.extensions.environment import environment
+from zot.extensions.guest import Guest
 from zot.extensions.limits import ExtensionLimits
 from zot.extensions.manifest import Installed
 from zot.extensions.peer import ExtensionProcess
@@ -35,8 +36,6 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
-MAX_PANEL_LINES = 500
-MAX_PANEL_LINE = 1_000
 MAX_DESCRIPTION = 16 * 1024
 """Characters; a tool's description is sent with every request to the model."""
 _ids = count(1)
@@ -69,14 +68,14 @@ class Registered:
 class Owner(Protocol):
     """What an extension needs of the host around it."""
 
-    def emit(self, event: Event) -> None: ...
+    def emit(self, extension: HostedExtension, event: Event) -> None: ...
     def problem(self, name: str, message: str) -> None: ...
     def changed(self, extension: HostedExtension) -> None: ...
     def hello_ack(self, extension: HostedExtension) -> proto.HelloAck: ...
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None: ...
     def cancel_tool(self, extension: HostedExtension, id: str) -> None: ...
     def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None: ...
-    def tools_changed(self) -> None: ...
+    def tools_changed(self, extension: HostedExtension) -> None: ...
     def ask(self, extension: HostedExtension, ask: proto.Ask) -> None: ...
     def ended(self, extension: HostedExtension) -> None: ...
 
@@ -110,7 +109,8 @@ class HostedExtension:
         """What an earlier run saw it guard, or its manifest says; none once it has started."""
         self.is_new = False
         """No earlier run saw it: that it is quiet after its hello says nothing about it."""
-        self.session_announced = False
+        self.announced: set[Guest] = set()
+        """Those whose conversation it has heard of."""
         self._owner = owner
         self._environ = environ
         self._secrets = secrets
@@ -138,7 +138,7 @@ class HostedExtension:
                 self._decides_by = self._started + self.limits.undecided
         self._set_state("starting")
         self.hello = None
-        self.session_announced = False
+        self.announced.clear()
         self._new_buckets()
         self.log.note(f"starting {self.installed.manifest.exec!r} in {self.installed.directory}")
         try:
@@ -189,7 +189,7 @@ class HostedExtension:
             self._become_ready()
         if self.live:
             text = f"is ready after {time.monotonic() - self._started:.1f} s, for the next prompt"
-            self._owner.emit(ExtensionNotify(self.name, "info", text))
+            self._owner.emit(self, ExtensionNotify(self.name, "info", text))
 
     def _await_start(self, seconds: float) -> Literal["settled", "quiet", "busy", "silent"]:
         """Wait for the start of this life, at most so long after it began; how it looks then."""
@@ -393,9 +393,9 @@ class HostedExtension:
         return peer is not None and peer.send_line(line)
 
     @contextmanager
-    def question(self) -> Iterator[Question]:
+    def question(self, guest: Guest) -> Iterator[Question]:
         """A new question; answers with its id arrive there until the block is left."""
-        question = Question(str(next(_ids)))
+        question = Question(str(next(_ids)), guest)
         with self._changed:
             self._questions[question.id] = question
         try:
@@ -403,6 +403,14 @@ class HostedExtension:
         finally:
             with self._changed:
                 self._questions.pop(question.id, None)
+
+    def asking(self, id: str = "") -> list[Guest]:
+        """Who waits for answers of it, the latest last; only who asked the question of this id,
+        where one is given that is open."""
+        with self._changed:
+            if id in self._questions:
+                return [self._questions[id].guest]
+            return [question.guest for question in self._questions.values()]
 
     # --- frames ------------------------------------------------------------------------------
 
@@ -528,7 +536,7 @@ class HostedExtension:
         new = {name for name in names if name in registered.tools} - registered.active
         if new:
             registered.active |= new
-            self._owner.tools_changed()
+            self._owner.tools_changed(self)
 
     def _answer(self, id: str, answer: proto.FromExtension | NoAnswer) -> None:
         with self._changed:
@@ -547,18 +555,20 @@ class HostedExtension:
                 self._peer.fail("flooded zot with notifications")
             return
         level = frame.level if frame.level in LEVELS else "info"
-        self._owner.emit(ExtensionNotify(self.name, level, frame.message[:MAX_NOTE]))
+        self._owner.emit(self, ExtensionNotify(self.name, level, frame.message[:MAX_NOTE]))
 
     def _on_panel(self, frame: proto.PanelRender | proto.PanelClose | proto.OpenPanel) -> None:
         self._slow_down()
         match frame:
             case proto.PanelClose():
-                self._owner.emit(ExtensionPanel(self.name, "close", {"id": frame.panel_id}))
+                self._owner.emit(self, ExtensionPanel(self.name, "close", {"id": frame.panel_id}))
             case proto.OpenPanel():
-                self._owner.emit(ExtensionPanel(self.name, "open", panel_dict(frame.panel)))
+                self._owner.emit(
+                    self, ExtensionPanel(self.name, "open", proto.panel_dict(frame.panel))
+                )
             case proto.PanelRender(id, title, lines, footer):
-                panel = panel_dict(proto.Panel(id, title, lines, footer))
-                self._owner.emit(ExtensionPanel(self.name, "render", panel))
+                panel = proto.panel_dict(proto.Panel(id, title, lines, footer))
+                self._owner.emit(self, ExtensionPanel(self.name, "render", panel))
 
     def _on_unknown(self, frame: proto.Unknown) -> None:
         kind = frame.type[:80]
@@ -581,13 +591,3 @@ class HostedExtension:
     def _report(self, message: str) -> None:
         self.log.note(message)
         self._owner.problem(self.name, message)
-
-
-def panel_dict(panel: proto.Panel) -> dict[str, Json]:
-    """A panel as an event carries it, cut to what a window can show."""
-    return {
-        "id": panel.id[:MAX_PANEL_LINE],
-        "title": panel.title[:MAX_PANEL_LINE],
-        "lines": [line[:MAX_PANEL_LINE] for line in panel.lines[:MAX_PANEL_LINES]],
-        "footer": panel.footer[:MAX_PANEL_LINE],
-    }

@@ -11,6 +11,7 @@ from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, R
 from zot.extensions import proto
 from zot.extensions.deliver import call_fields, text_of
 from zot.extensions.extension import HostedExtension
+from zot.extensions.guest import Guest
 from zot.extensions.manifest import Installed
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.files import write_atomic
@@ -54,15 +55,16 @@ class GuardMemory:
 class Interceptors(Protocol):
     def interceptors(self, event: str) -> list[HostedExtension]: ...
     def intercept_frame(
-        self, id: str, event: str, fields: dict[str, Json]
+        self, id: str, event: str, fields: dict[str, Json], guest: Guest
     ) -> proto.EventIntercept: ...
 
 
 class ExtensionHook(Hook):
     """Each extension has 5 s. No answer allows, or blocks where the extension asked for that."""
 
-    def __init__(self, host: Interceptors) -> None:
+    def __init__(self, host: Interceptors, guest: Guest) -> None:
         self._host = host
+        self._guest = guest
 
     def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
         fields: dict[str, Json] = {"system_prompt": system}
@@ -129,8 +131,8 @@ class ExtensionHook(Hook):
             return self._missing(extension, event, extension.unavailable())
         if event not in extension.registered.intercepts:
             return proto.EventInterceptResponse("")  # it runs, and does not care for this event
-        with extension.question() as question, question.woken_by(context.cancel):
-            frame = self._host.intercept_frame(question.id, event, fields)
+        with extension.question(self._guest) as question, question.woken_by(context.cancel):
+            frame = self._host.intercept_frame(question.id, event, fields, self._guest)
             if not extension.send(frame):
                 return self._missing(extension, event, "it could not be asked")
             answer = question.wait(deadline, context.cancel)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
@@ -29,10 +28,10 @@ from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import CommandError
 from zot.extensions import deliver, proto
-from zot.extensions.calls import HostCalls, RunTool
-from zot.extensions.dialogs import Dialogs
-from zot.extensions.extension import HostedExtension, panel_dict
+from zot.extensions.calls import refuse
+from zot.extensions.extension import HostedExtension
 from zot.extensions.guard import GUARDED, ExtensionHook, GuardMemory
+from zot.extensions.guest import Guest
 from zot.extensions.limits import ExtensionLimits
 from zot.extensions.manifest import Discovery, Installed, discover, log_path
 from zot.extensions.question import NoAnswer, TimedOut
@@ -40,7 +39,6 @@ from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
 
-MAX_BUFFERED = 10_000
 EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
 
 
@@ -72,23 +70,15 @@ class ExtensionHost:
         provider: str = "",
         model: str = "",
         warn: Callable[[str], None] | None = None,
-        run_tool: RunTool | None = None,
-        submit: Callable[[str, bool], bool] | None = None,
-        on_tools: Callable[[], None] = lambda: None,
-        can_answer: Callable[[], bool] = lambda: False,
-        questions_before: int = 0,
     ) -> None:
-        """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
-        slash commands where the client takes such, `on_tools` hears that a tool was activated,
-        `can_answer` says whether somebody sees their questions."""
         self.settings = settings
         self._provider = provider
         self._model = model
         self._warn = warn
-        self._submit = submit
-        self.tools_changed = on_tools
-        self._calls = HostCalls(run_tool)
-        self.dialogs = Dialogs(self.emit, can_answer, questions_before)
+        self._guests: list[Guest] = []
+        """Those it serves, in the order in which they came."""
+        self._panels: dict[tuple[str, str], Guest] = {}
+        """Whose window it is, by extension and panel."""
         self._extensions: list[HostedExtension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()
@@ -97,12 +87,9 @@ class ExtensionHost:
         self._settled = False
         self._starter: threading.Thread | None = None
         self._closed = False
-        self._emit_lock = threading.RLock()
-        self._emit: Callable[[Event], None] | None = None
-        self._buffered: deque[Event] = deque(maxlen=MAX_BUFFERED)
         self._sequence = 0
-        self._session_id: str | None = None
-        self._compactions = 0
+        self.generation = 0
+        """How often they were all stopped and started anew."""
         self._wanted: frozenset[str] = frozenset()
         self._noted: set[tuple[str, str, str]] = set()
         self._guards = GuardMemory(settings.home)
@@ -114,12 +101,22 @@ class ExtensionHost:
         self._starter = threading.Thread(target=self._start_all, name="ext-start", daemon=True)
         self._starter.start()
 
-    def attach(self, emit: Callable[[Event], None]) -> None:
-        """From now on events go to `emit`; what was said before comes first."""
-        with self._emit_lock:
-            self._emit = emit
-            while self._buffered:
-                emit(self._buffered.popleft())
+    def join(self, guest: Guest) -> None:
+        """Serve one more."""
+        with self._lock:
+            self._guests.append(guest)
+
+    def leave(self, guest: Guest) -> bool:
+        """Serve it no longer; whether it was the last one, for which `close` is to be called."""
+        with self._lock:
+            last = self._guests == [guest]
+            if not last:
+                self._guests.remove(guest)
+                self._panels = {key: own for key, own in self._panels.items() if own is not guest}
+        if not last:
+            guest.close()
+            self.session_ended("shutdown", guest)
+        return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
         """Wait until every extension is ready, or was given up: the grace, at most.
@@ -152,12 +149,13 @@ class ExtensionHost:
         self._set_settled(False)
         with self._life:
             self._stop_all("reload")
+            self.generation += 1
         self._start_all()
 
     def close(self) -> None:
         self._closed = True
-        self._calls.close()
-        self.dialogs.drop()
+        for guest in self.guests():
+            guest.close()
         with self._life:
             self._stop_all("shutdown")
         self._set_settled(True)
@@ -200,9 +198,9 @@ class ExtensionHost:
     def _stop_all(self, reason: EndReason) -> None:
         with self._lock:
             extensions, self._extensions = self._extensions, []
-            session = self._session_id
-        if session is not None:
-            self._deliver("session_end", {"reason": reason}, extensions)
+        for guest in self.guests():
+            if guest.session_id is not None:
+                self._deliver("session_end", {"reason": reason}, extensions, guest)
         for extension in extensions:
             extension.begin_close()
         deadline = time.monotonic() + self.settings.limits.shutdown
@@ -228,6 +226,10 @@ class ExtensionHost:
             trusted=settings.trusted,
         )
 
+    def guests(self) -> list[Guest]:
+        with self._lock:
+            return list(self._guests)
+
     # --- what extensions bring ---------------------------------------------------------------
 
     def extensions(self) -> list[HostedExtension]:
@@ -235,7 +237,7 @@ class ExtensionHost:
         with self._lock:
             return list(self._extensions)
 
-    def tools(self) -> list[ExtensionTool]:
+    def tools(self, guest: Guest) -> list[ExtensionTool]:
         """Each name once: zot's own tools win, then the extension that was loaded first."""
         tools: dict[str, ExtensionTool] = {}
         for extension in self.extensions():
@@ -245,7 +247,7 @@ class ExtensionHost:
                     continue
                 if self._is_free("tool", name, extension, tools, self.settings.reserved_tools):
                     tools[name] = ExtensionTool(
-                        extension, info, interactive=self.settings.interactive
+                        extension, info, guest, interactive=self.settings.interactive
                     )
         return list(tools.values())
 
@@ -278,10 +280,12 @@ class ExtensionHost:
             extension.log.note(f"{kind} {name!r} is shadowed: the name belongs to {winner}")
         return False
 
-    def hook(self) -> Hook:
-        return ExtensionHook(self)
+    def hook(self, guest: Guest) -> Hook:
+        return ExtensionHook(self, guest)
 
-    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
+    def run_command(
+        self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
+    ) -> CommandResult:
         """Run an extension's command and wait for its answer.
 
         Raises:
@@ -296,15 +300,17 @@ class ExtensionHost:
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit
-        with extension.question() as question, question.woken_by(cancel):
+        with extension.question(guest) as question, question.woken_by(cancel):
             if not (extension.wait_live(time.monotonic() + 5, cancel)) or not extension.send(
-                proto.CommandInvoked(question.id, command.name, args.strip())
+                proto.CommandInvoked(
+                    question.id, command.name, args.strip(), guest.session_id or UNSET
+                )
             ):
                 return self._command_failed(command, extension.unavailable())
             answer = question.wait(deadline, cancel)
         match answer:
             case proto.CommandResponse():
-                return self._outcome(command, answer)
+                return self._outcome(command, answer, guest)
             case TimedOut():
                 return self._command_failed(command, f"no answer within {limit:g} s")
             case NoAnswer(reason=reason):
@@ -316,7 +322,9 @@ class ExtensionHost:
         text = f"extension {command.source}/{command.name} failed: {reason}"
         return CommandResult(command.source, "error", text)
 
-    def _outcome(self, command: CommandInfo, answer: proto.CommandResponse) -> CommandResult:
+    def _outcome(
+        self, command: CommandInfo, answer: proto.CommandResponse, guest: Guest
+    ) -> CommandResult:
         name = command.source
         if answer.error:
             return CommandResult(name, "error", answer.error)
@@ -330,11 +338,12 @@ class ExtensionHost:
             case "insert":
                 return CommandResult(name, "insert", answer.insert)
             case "display":
-                self.emit(ExtensionDisplay(name, answer.display))
+                guest.emit(ExtensionDisplay(name, answer.display))
                 return CommandResult(name, "display", answer.display)
             case "open_panel" if answer.open_panel is not None:
-                panel = panel_dict(answer.open_panel)
-                self.emit(ExtensionPanel(name, "open", panel))
+                panel = proto.panel_dict(answer.open_panel)
+                self._panels[name, str(panel["id"])] = guest
+                guest.emit(ExtensionPanel(name, "open", panel))
                 return CommandResult(name, "open_panel", panel=panel)
             case "noop" | "":
                 return CommandResult(name, "noop")
@@ -359,60 +368,68 @@ class ExtensionHost:
 
     # --- events to extensions ----------------------------------------------------------------
 
-    def listen(self, event: Event, session_id: str) -> None:
+    def listen(self, event: Event, session_id: str, guest: Guest) -> None:
         """Tell the extensions that subscribed. Never blocks; called for every event of a run."""
         name = deliver.NAMES.get(type(event))
         if name is None:
             return
         if isinstance(event, CompactStart):
-            self._compactions += 1
+            guest.compactions += 1
         if name in self._wanted:
-            self._session_id = session_id
-            fields = deliver.fields(event, f"{session_id}-{self._compactions}")
-            self._deliver(name, fields, self.extensions())
+            guest.session_id = session_id
+            fields = deliver.fields(event, f"{session_id}-{guest.compactions}")
+            self._deliver(name, fields, self.extensions(), guest)
 
-    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+    def tool_decided(self, call: ToolCall, permission: Permission, guest: Guest) -> None:
         if "permission_decision" in self._wanted:
             fields = deliver.permission_fields(call, permission)
-            self._deliver("permission_decision", fields, self.extensions())
+            self._deliver("permission_decision", fields, self.extensions(), guest)
 
-    def subagent_changed(self, subagent: Subagent) -> None:
+    def subagent_changed(self, subagent: Subagent, guest: Guest) -> None:
         name = "subagent_start" if subagent.status == "running" else "subagent_stop"
         if name in self._wanted:
-            self._deliver(name, deliver.subagent_fields(subagent), self.extensions())
+            fields = deliver.subagent_fields(subagent)
+            self._deliver(name, fields, self.extensions(), guest)
 
-    def session_started(self, session_id: str) -> None:
+    def session_started(self, session_id: str, guest: Guest) -> None:
         """A conversation begins (or another one goes on): `session_start` to those that ask."""
         with self._lock:
-            self._session_id = session_id
+            guest.session_id = session_id
         for extension in self.extensions():
-            extension.session_announced = False
-            self._announce_session(extension)
+            extension.announced.discard(guest)
+            self._announce_session(extension, guest)
 
-    def session_ended(self, reason: EndReason) -> None:
-        if self._session_id is not None:
-            self._deliver("session_end", {"reason": reason}, self.extensions())
-        self._session_id = None
+    def session_ended(self, reason: EndReason, guest: Guest) -> None:
+        if guest.session_id is not None:
+            self._deliver("session_end", {"reason": reason}, self.extensions(), guest)
+        guest.session_id = None
+        for extension in self.extensions():
+            extension.announced.discard(guest)
 
     def model_changed(self, provider: str, model: str) -> None:
         """What extensions that start later are told."""
         self._provider, self._model = provider, model
 
-    def _announce_session(self, extension: HostedExtension) -> None:
+    def _announce_session(self, extension: HostedExtension, guest: Guest) -> None:
         """Late subscribers, and those that were restarted, hear of the session as well."""
         with self._lock:
             due = (
-                self._session_id is not None
-                and not extension.session_announced
+                guest.session_id is not None
+                and guest not in extension.announced
                 and extension.live
                 and "session_start" in extension.registered.events
             )
-            extension.session_announced = extension.session_announced or due
+            if due:
+                extension.announced.add(guest)
         if due:
-            self._deliver("session_start", {}, [extension])
+            self._deliver("session_start", {}, [extension], guest)
 
     def _deliver(
-        self, name: str, fields: dict[str, Json], extensions: Sequence[HostedExtension]
+        self,
+        name: str,
+        fields: dict[str, Json],
+        extensions: Sequence[HostedExtension],
+        guest: Guest,
     ) -> None:
         # The lock keeps the order of the numbers and the order of delivery the same.
         with self._lock:
@@ -420,7 +437,7 @@ class ExtensionHost:
             line = proto.encode(
                 proto.Event(
                     event=name,
-                    session_id=self._session_id or "",
+                    session_id=guest.session_id or "",
                     cwd=str(self.settings.cwd),
                     sequence=self._sequence,
                     **fields,
@@ -434,13 +451,15 @@ class ExtensionHost:
         """Whom to ask, in load order. A guard that does not run still counts: it says no."""
         return [extension for extension in self.extensions() if _may_stop(extension, event)]
 
-    def intercept_frame(self, id: str, event: str, fields: dict[str, Json]) -> proto.EventIntercept:
+    def intercept_frame(
+        self, id: str, event: str, fields: dict[str, Json], guest: Guest
+    ) -> proto.EventIntercept:
         with self._lock:
             self._sequence += 1
             return proto.EventIntercept(
                 id=id,
                 event=event,
-                session_id=self._session_id or "",
+                session_id=guest.session_id or "",
                 cwd=str(self.settings.cwd),
                 sequence=self._sequence,
                 **fields,
@@ -448,16 +467,34 @@ class ExtensionHost:
 
     # --- what extensions ask of the host (Owner) ---------------------------------------------
 
-    def emit(self, event: Event) -> None:
-        with self._emit_lock:
-            if self._emit is None:
-                self._buffered.append(event)
-            else:
-                self._emit(event)
+    def emit(self, extension: HostedExtension, event: Event) -> None:
+        """To the one it works for; a window stays with the one who saw it open."""
+        guest = self._works_for(extension)
+        if isinstance(event, ExtensionPanel):
+            key = (extension.name, str(event.panel["id"]))
+            guest = self._panels.setdefault(key, guest) if guest is not None else None
+            if event.action == "close":
+                self._panels.pop(key, None)
+        if guest is not None:
+            guest.emit(event)
+
+    def _works_for(self, extension: HostedExtension) -> Guest | None:
+        """Whose call it is at: the latest one; else the one that has been here longest. None: they
+        all have left."""
+        asking = extension.asking()
+        if asking:
+            return asking[-1]
+        guests = self.guests()
+        return guests[0] if guests else None
+
+    def tools_changed(self, extension: HostedExtension) -> None:
+        if (guest := self._works_for(extension)) is not None:
+            guest.tools_changed()
 
     def problem(self, name: str, message: str) -> None:
         """Something the user should know about an extension."""
-        self.emit(ExtensionNotify(name, "warn", message))
+        for guest in self.guests()[:1]:
+            guest.emit(ExtensionNotify(name, "warn", message))
         if self._warn is not None:
             self._warn(f"extension {name}: {message}")
 
@@ -465,7 +502,8 @@ class ExtensionHost:
         with self._lock:
             subscribed = (running.registered.events for running in self._extensions)
             self._wanted = frozenset().union(*subscribed)
-        self._announce_session(extension)
+        for guest in self.guests():
+            self._announce_session(extension, guest)
         if extension.live and not extension.undecided:
             self._guards.remember(extension)
 
@@ -493,21 +531,41 @@ class ExtensionHost:
         return apart
 
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
-        self._calls.start(extension, call)
+        """With the tools and the guards of the one it works for. Where that is not certain nothing
+        runs: another one may not allow it."""
+        asking = extension.asking(call.parent_id)
+        guest = asking[-1] if asking else self._works_for(extension)
+        if guest is None or any(other is not guest for other in asking):
+            refuse(
+                extension,
+                call,
+                "several agents have calls open here: say in `parent_id` for which tool call it is",
+            )
+        else:
+            guest.calls.start(extension, call)
 
     def cancel_tool(self, extension: HostedExtension, id: str) -> None:
-        self._calls.cancel(extension, id)
+        for guest in self.guests():
+            guest.calls.cancel(extension, id)
 
     def ask(self, extension: HostedExtension, ask: proto.Ask) -> None:
-        self.dialogs.ask(extension, ask)
+        asking = extension.asking(ask.parent_id)
+        guest = asking[-1] if asking else self._works_for(extension)
+        if guest is None:
+            extension.send(proto.Answer(ask.id, cancelled=True))
+        else:
+            guest.dialogs.ask(extension, ask)
 
     def ended(self, extension: HostedExtension) -> None:
-        self.dialogs.drop(extension)
+        for guest in self.guests():
+            guest.dialogs.drop(extension)
 
     def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None:
+        guest = self._works_for(extension)
+        submit = None if guest is None else guest.submit
         if slash and not text.startswith("/"):
             extension.log.note(f"submit_slash was ignored: {text!r:.80} does not begin with a /")
-        elif self._submit is None or not self._submit(text, slash):
+        elif submit is None or not submit(text, slash):
             extension.log.note("submit was ignored: this host does not start runs for extensions")
 
 

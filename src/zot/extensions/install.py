@@ -89,10 +89,10 @@ def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
     """The author's own text with one word changed; written anew only if that is not enough."""
     changed = re.sub(r'("enabled"\s*:\s*)(true|false)', rf"\g<1>{word}", text, count=1)
     if changed == text and text.rstrip().endswith("}"):
-        found = re.search(r"\n([ \t]+)\"", text)
-        space = f"\n{found[1]}" if found else " "
+        indent = re.search(r"\n([ \t]+)\"", text)
+        space = f"\n{indent[1]}" if indent else " "
         head = text.rstrip()[:-1].rstrip()
-        changed = f'{head},{space}"enabled": {word}' + ("\n}\n" if found else "}\n")
+        changed = f'{head},{space}"enabled": {word}' + ("\n}\n" if indent else "}\n")
     try:
         if json.loads(changed) == fields:
             return changed
@@ -109,7 +109,7 @@ def find(name: str, cwd: Path, home: Path) -> Path:
     """
     for parent in (project_dir(cwd), global_dir(home)):
         try:
-            folders = sorted(each for each in parent.iterdir() if (each / FILE).is_file())
+            folders = sorted(place for place in parent.iterdir() if (place / FILE).is_file())
         except OSError:
             continue
         for folder in folders:

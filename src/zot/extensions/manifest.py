@@ -73,13 +73,13 @@ class Installed(Struct, frozen=True):
             return [str(path), *self.manifest.args]
         from shutil import which  # deferred: loads compression, on the way to the first delta
 
-        found = which(program)
-        if found is None:
+        executable = which(program)
+        if executable is None:
             raise ExtensionError(f"exec {program!r} is not on the PATH; write './{program}'?")
-        return [found, *self.manifest.args]
+        return [executable, *self.manifest.args]
 
     def skill_paths(self) -> list[Path]:
-        return [self.directory / each for each in self.manifest.skills]
+        return [self.directory / path for path in self.manifest.skills]
 
 
 class Problem(Struct, frozen=True):
@@ -170,9 +170,9 @@ def discover(
     Those of a project that is not trusted do not count: they could run a program of somebody
     else's, or take the name of one of the user's guards.
     """
-    found: dict[str, Installed] = {}
+    extensions: dict[str, Installed] = {}
     problems: list[Problem] = []
-    folders: list[tuple[Path, Scope]] = [(each, "explicit") for each in explicit]
+    folders: list[tuple[Path, Scope]] = [(path, "explicit") for path in explicit]
     if search:
         project = _subfolders(project_dir(cwd))
         if project and not trusted:
@@ -180,8 +180,8 @@ def discover(
             project = []
         folders += _unique_names(
             [
-                *((each, "project") for each in project),
-                *((each, "global") for each in _subfolders(global_dir(home))),
+                *((path, "project") for path in project),
+                *((path, "global") for path in _subfolders(global_dir(home))),
             ]
         )
     for folder, scope in folders:
@@ -190,17 +190,17 @@ def discover(
         except ExtensionError as error:
             problems.append(Problem(folder.name, str(error)))
             continue
-        if extension.name not in found:
-            found[extension.name] = extension
-        elif scope == found[extension.name].scope:
-            other = found[extension.name].directory
+        if extension.name not in extensions:
+            extensions[extension.name] = extension
+        elif scope == extensions[extension.name].scope:
+            other = extensions[extension.name].directory
             message = f"{folder / FILE}: the name {extension.name!r} is taken by {other}"
             problems.append(Problem(extension.name, message))
-    return Discovery(tuple(found.values()), tuple(problems))
+    return Discovery(tuple(extensions.values()), tuple(problems))
 
 
 def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
-    names = ", ".join(repr(each.name) for each in folders)
+    names = ", ".join(repr(folder.name) for folder in folders)
     return Problem(
         folders[0].name,
         f"{project_dir(cwd)} has extensions ({names}) that were not started, because the directory "
@@ -221,7 +221,7 @@ def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
 def _subfolders(directory: Path) -> list[Path]:
     """Folders with a manifest, in a stable order. Anything else lying there is not ours."""
     try:
-        return sorted(each for each in directory.iterdir() if (each / FILE).is_file())
+        return sorted(folder for folder in directory.iterdir() if (folder / FILE).is_file())
     except OSError:
         return []
 

@@ -7,19 +7,11 @@ from collections.abc import Callable
 from zot.children.lineprocess import LineProcess
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
+from zot.extensions import proto
 from zot.extensions.limits import ExtensionLimits
-from zot.extensions.proto import (
-    BadFrame,
-    FromExtension,
-    Shutdown,
-    ToExtension,
-    Unknown,
-    decode,
-    encode,
-)
 from zot.lines import LineTooLong
 
-TakeFrame = Callable[[FromExtension | Unknown | LineTooLong], None]
+TakeFrame = Callable[[proto.FromExtension | proto.Unknown | LineTooLong], None]
 
 
 class ExtensionProcess(LineProcess):
@@ -42,8 +34,8 @@ class ExtensionProcess(LineProcess):
                 on_frame(line)
                 return False
             try:
-                frame = decode(line)
-            except BadFrame as error:
+                frame = proto.decode(line)
+            except proto.BadFrame as error:
                 log.note(f"a line was dropped: {error}: {line[:200]!r}")
                 return False
             on_frame(frame)
@@ -51,10 +43,10 @@ class ExtensionProcess(LineProcess):
 
         super().__init__(f"ext-{name}", process, log, limits, on_line=take, on_end=on_end)
 
-    def send(self, frame: ToExtension) -> bool:
+    def send(self, frame: proto.ToExtension) -> bool:
         """Hand over a frame; False if the extension no longer listens."""
-        return self.send_line(encode(frame))
+        return self.send_line(proto.encode(frame))
 
     def shut_down(self) -> None:
         """Send `shutdown`, then close its stdin. Nothing can be sent afterwards."""
-        self.ask_to_stop(encode(Shutdown()))
+        self.ask_to_stop(proto.encode(proto.Shutdown()))

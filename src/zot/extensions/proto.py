@@ -40,6 +40,9 @@ EVENTS = (
 INTERCEPTS = ("tool_call", "turn_start", "assistant_message", "before_agent_start")
 """What an extension can stop or change before it happens."""
 
+MAX_PANEL_LINES = 500
+MAX_PANEL_LINE = 1_000
+
 CAPABILITIES = ("ask", "call_tool", "fail_closed", "tool_cancel", "tool_progress")
 """What this host offers beyond the frames every host knows; sent in `hello_ack`."""
 
@@ -62,6 +65,16 @@ class Panel(Struct, frozen=True):
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
+
+
+def panel_dict(panel: Panel) -> dict[str, Json]:
+    """A panel as an event carries it, cut to what a window can show."""
+    return {
+        "id": panel.id[:MAX_PANEL_LINE],
+        "title": panel.title[:MAX_PANEL_LINE],
+        "lines": [line[:MAX_PANEL_LINE] for line in panel.lines[:MAX_PANEL_LINES]],
+        "footer": panel.footer[:MAX_PANEL_LINE],
+    }
 
 
 # --- extension to zot ------------------------------------------------------------------------
@@ -192,6 +205,9 @@ class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
     prefill: str = ""
     timeout: float = 300.0
     """Seconds; then the question counts as cancelled."""
+    parent_id: str = ""
+    """The `tool_call` in whose course it is asked: where several agents share the extension, the
+    person in front of that one is asked."""
 
 
 class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
@@ -277,6 +293,8 @@ class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked
     id: str
     name: str
     args: str = ""
+    session_id: str | UnsetType = UNSET
+    """The conversation in which it was typed."""
 
 
 class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
@@ -285,6 +303,8 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     args: dict[str, Json] = {}
     key: str | UnsetType = UNSET
     """In a durable run: names the call, the same at every attempt."""
+    session_id: str | UnsetType = UNSET
+    """The conversation whose call it is: agents of one directory share their extensions."""
 
 
 class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 
 from zot.cancel import Cancel
+from zot.extensions.guest import Guest
 from zot.extensions.proto import (
     CommandResponse,
     EventInterceptResponse,
@@ -40,8 +41,10 @@ Answer = ToolResult | ToolProgress | CommandResponse | EventInterceptResponse | 
 class Question:
     """Waited for by one thread, answered by the extension's reading thread."""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, guest: Guest) -> None:
         self.id = id
+        self.guest = guest
+        """Who asks."""
         self._answers: deque[Answer] = deque()
         self._arrived = threading.Condition()
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from zot import __version__
 from zot.cancel import Cancel
@@ -28,12 +28,14 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHo
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.limits import ExtensionLimits
-from zot.home import Surroundings, has_extensions
+from zot.extensions.shared import SharedHosts
+from zot.home import Surroundings, may_have_extensions
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
     from zot.extensions.extension import HostedExtension
-    from zot.extensions.host import ExtensionHost
+    from zot.extensions.guest import Guest
+    from zot.extensions.host import ExtensionHost, HostSettings
 
 
 BUILTIN_COMMANDS = frozenset(
@@ -89,7 +91,14 @@ class ExtensionOptions:
 
     def any(self) -> bool:
         """Whether there can be an extension to start."""
-        return bool(self.explicit) or (self.search and has_extensions(self.cwd, self.home))
+        return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
+
+
+class ServedBy(NamedTuple):
+    """The host of a runtime's extensions, and who the runtime is there."""
+
+    host: ExtensionHost
+    guest: Guest
 
 
 class Extensions(Hook):
@@ -100,15 +109,19 @@ class Extensions(Hook):
     instant = False
     prefix = ""
 
-    def __init__(self, options: ExtensionOptions) -> None:
+    def __init__(self, options: ExtensionOptions, hosts: SharedHosts) -> None:
         self._options = options
+        self._hosts = hosts
+        self._key: Hashable = None
+        self._served: ServedBy | None = None
+        """None: nothing was started."""
         self._lock = threading.RLock()
         self._runtime: SourceHost | None = None
-        self._host: ExtensionHost | None = None
         self._hook: Hook | None = None
         self._tools: tuple[Tool, ...] = ()
         self._session = ""
-        self._stale = False
+        self._generation = 0
+        """Of the host, when the tools were taken: a reload makes new ones."""
         self._closed = False
 
     # --- life --------------------------------------------------------------------------------
@@ -117,11 +130,10 @@ class Extensions(Hook):
         """Start them, if there are any; returns at once."""
         with self._lock:
             self._runtime = host
-            if self._host is None and not self._closed and self._options.any():
+            if self._served is None and not self._closed and self._options.any():
                 self._options.hide()
-                self._host = self._make_host(host)
-                self._announce_session(self._host, host)
-                self._host.start()
+                self._served = self._join(host)
+                self._announce_session(self._served, host)
 
     def prepare(self, cancel: Cancel) -> None:
         """Before a run: wait until they are ready, and take the tools they bring.
@@ -129,52 +141,56 @@ class Extensions(Hook):
         Raises:
             Cancelled: the run was aborted meanwhile.
         """
-        host, runtime = self._host, self._runtime
-        if host is None or runtime is None:
+        served, runtime = self._served, self._runtime
+        if served is None or runtime is None:
             return
-        host.wait_ready(cancel)
-        host.model_changed(runtime.model.provider, runtime.model.id)
-        self._announce_session(host, runtime)
-        self._take_tools(host)
+        served.host.wait_ready(cancel)
+        served.host.model_changed(runtime.model.provider, runtime.model.id)
+        self._announce_session(served, runtime)
+        self._take_tools(served)
 
-    def _take_tools(self, host: ExtensionHost) -> None:
-        names = self._options.names
-        tools = tuple(tool for tool in host.tools() if names is None or tool.name in names)
-        if self._stale or list(map(_face, tools)) != list(map(_face, self._tools)):
-            self._tools, self._stale = tools, False
+    def _take_tools(self, served: ServedBy) -> None:
+        names, generation = self._options.names, served.host.generation
+        every = served.host.tools(served.guest)
+        tools = tuple(tool for tool in every if names is None or tool.name in names)
+        reloaded = generation != self._generation
+        if reloaded or list(map(_face, tools)) != list(map(_face, self._tools)):
+            self._tools, self._generation = tools, generation
 
     def _tools_changed(self) -> None:
         """A tool was activated, in the midst of a run."""
-        if self._host is not None and self._runtime is not None:
-            self._take_tools(self._host)
+        if self._served is not None and self._runtime is not None:
+            self._take_tools(self._served)
             self._runtime.tools_changed()
 
     def tools(self) -> Sequence[Tool]:
         return self._tools
 
     def reload(self) -> list[ExtensionState]:
-        """Stop all and start those that are there now; between runs only."""
-        host = self._host
-        if host is None:
+        """Stop all and start those that are there now; between runs only. Also for the other
+        runtimes that share them: what those have asked fails, and they take the new ones up."""
+        if self._served is None:
             return []
-        self._stale = True
+        host = self._served.host
         host.reload()
         return [_state(extension) for extension in host.extensions()]
 
     def close(self) -> None:
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            host = self._host
-        if host is not None:
-            host.close()
+            served = self._served
+        if served is not None:
+            self._hosts.leave(self._key, served.guest)
 
     # --- commands and panels -----------------------------------------------------------------
 
     def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        if self._host is None:
+        if self._served is None:
             return []
-        self._host.wait_ready(cancel)
-        return self._host.commands()
+        self._served.host.wait_ready(cancel)
+        return self._served.host.commands()
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         """Run a command and wait for its answer.
@@ -182,34 +198,35 @@ class Extensions(Hook):
         Raises:
             CommandError: there is no such command.
         """
-        if self._host is None:
+        if (served := self._served) is None:
             raise CommandError(f"unknown extension command {name!r}", code="not_found")
-        return self._host.run_command(name, args, cancel)
+        return served.host.run_command(name, args, served.guest, cancel)
 
     def open_questions(self) -> Sequence[str]:
-        return () if self._host is None else self._host.dialogs.open_questions()
+        return () if self._served is None else self._served.guest.dialogs.open_questions()
 
     def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
         """Answer an ExtensionAsk; False if it is not open."""
-        return self._host is not None and self._host.dialogs.answer(
+        return self._served is not None and self._served.guest.dialogs.answer(
             id, value=value, confirmed=confirmed, cancelled=cancelled
         )
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
-        return self._host is not None and self._host.panel_key(extension, panel_id, key, text)
+        served = self._served
+        return served is not None and served.host.panel_key(extension, panel_id, key, text)
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
-        host = self._host
-        return host is not None and host.panel_resize(extension, panel_id, width, height)
+        served = self._served
+        return served is not None and served.host.panel_resize(extension, panel_id, width, height)
 
     def panel_close(self, extension: str, panel_id: str) -> bool:
-        return self._host is not None and self._host.panel_close(extension, panel_id)
+        return self._served is not None and self._served.host.panel_close(extension, panel_id)
 
     # --- listener and guard ------------------------------------------------------------------
 
     def listen(self, event: Event, run: object = None) -> None:
-        if self._host is not None:
-            self._host.listen(event, self._session)
+        if (served := self._served) is not None:
+            served.host.listen(event, self._session, served.guest)
 
     def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
         return ALLOW if self._hook is None else self._hook.before_start(system, context)
@@ -224,23 +241,54 @@ class Extensions(Hook):
         return ALLOW if self._hook is None else self._hook.before_reply(message, context)
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
-        if self._host is not None:
-            self._host.tool_decided(call, permission)
+        if (served := self._served) is not None:
+            served.host.tool_decided(call, permission, served.guest)
 
     def subagent_changed(self, subagent: Subagent) -> None:
-        if self._host is not None:
-            self._host.subagent_changed(subagent)
+        if (served := self._served) is not None:
+            served.host.subagent_changed(subagent, served.guest)
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _make_host(self, runtime: SourceHost) -> ExtensionHost:
+    def _join(self, runtime: SourceHost) -> ServedBy:
+        """Share the host of those whose extensions are the same, or make one."""
         # Deferred: subprocess and the rest are loaded only where there are extensions.
-        from pathlib import Path
+        from zot.extensions.guest import Guest
+        from zot.extensions.host import ExtensionHost
 
-        from zot.extensions.host import ExtensionHost, HostSettings
+        guest = Guest(
+            run_tool=self._run_tool,
+            submit=runtime.submit,
+            on_tools=self._tools_changed,
+            can_answer=lambda: runtime.can_answer("dialog"),
+            questions_before=runtime.questions_before,
+        )
+        guest.attach(runtime.show)
+        settings = self._settings()
+        self._key = (
+            settings.cwd,
+            settings.explicit,
+            settings.search,
+            settings.trusted,
+            settings.secrets,
+            settings.reserved_tools,
+        )
+        model, warn = runtime.model, self._options.warn
+
+        def make() -> ExtensionHost:
+            return ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
+
+        host = self._hosts.join(self._key, guest, make)
+        self._hook = host.hook(guest)
+        return ServedBy(host, guest)
+
+    def _settings(self) -> HostSettings:
+        from pathlib import Path  # deferred, as above
+
+        from zot.extensions.host import HostSettings
 
         options = self._options
-        settings = HostSettings(
+        return HostSettings(
             cwd=Path(options.cwd),
             home=Path(options.home),
             zot_version=__version__,
@@ -253,28 +301,14 @@ class Extensions(Hook):
             reserved_commands=BUILTIN_COMMANDS,
             limits=ExtensionLimits(grace=_grace(options.around.environ)),
         )
-        host = ExtensionHost(
-            settings,
-            provider=runtime.model.provider,
-            model=runtime.model.id,
-            warn=self._options.warn,
-            run_tool=self._run_tool,
-            submit=runtime.submit,
-            on_tools=self._tools_changed,
-            can_answer=lambda: runtime.can_answer("dialog"),
-            questions_before=runtime.questions_before,
-        )
-        host.attach(runtime.show)
-        self._hook = host.hook()
-        return host
 
-    def _announce_session(self, host: ExtensionHost, runtime: SourceHost) -> None:
+    def _announce_session(self, served: ServedBy, runtime: SourceHost) -> None:
         """Tell which conversation it is, when it is another one than before."""
         if self._session != runtime.session_id:
             if self._session:
-                host.session_ended("session_switch")
+                served.host.session_ended("session_switch", served.guest)
             self._session = runtime.session_id
-            host.session_started(self._session)
+            served.host.session_started(self._session, served.guest)
 
     def _run_tool(self, name: str, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         """A tool of another source for an extension, with the guards of every other call."""

@@ -13,6 +13,7 @@ from zot.core.tool import Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import Cancelled, CommandError, ToolError, ToolTimedOut
 from zot.extensions import proto
 from zot.extensions.extension import HostedExtension, ToolInfo
+from zot.extensions.guest import Guest
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.provider.types import Image, Json, Text
 
@@ -20,8 +21,11 @@ NO_CONTENT = "(extension returned no content)"
 
 
 class ExtensionTool:
-    def __init__(self, extension: HostedExtension, info: ToolInfo, *, interactive: bool) -> None:
+    def __init__(
+        self, extension: HostedExtension, info: ToolInfo, guest: Guest, *, interactive: bool
+    ) -> None:
         self._extension = extension
+        self._guest = guest
         self._info = info
         self._interactive = interactive
         """A person sits in front of this host."""
@@ -49,9 +53,9 @@ class ExtensionTool:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         if self._info.interactive and not self._interactive:
             raise self._failed("interactive extension tools require an interactive host")
-        key = context.key or UNSET
+        key, session = context.key or UNSET, self._guest.session_id or UNSET
         return self._output(
-            self._asked(lambda id: proto.ToolCall(id, self.name, args, key), context)
+            self._asked(lambda id: proto.ToolCall(id, self.name, args, key, session), context)
         )
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
@@ -74,7 +78,7 @@ class ExtensionTool:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
             raise self._failed(self._extension.unavailable())
-        with self._extension.question() as question, question.woken_by(context.cancel):
+        with self._extension.question(self._guest) as question, question.woken_by(context.cancel):
             line = proto.encode(frame(question.id))
             if not self._extension.send_line(line):
                 raise self._failed(self._not_sent(len(line)))

@@ -17,22 +17,7 @@ from zot.local.examples import Example, nearest
 from zot.local.form import Form, flat_call, grammar
 from zot.local.prompt import EXAMPLES, system_text, turns
 from zot.local.speech import Speech
-from zot.provider.types import (
-    Finished,
-    Json,
-    Message,
-    Provider,
-    Request,
-    StreamEvent,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    UsageSeen,
-)
+from zot.provider import types
 
 MAX_OUTPUT = 1024
 TINY_BYTES, TINY_OUTPUT = 300_000_000, 200
@@ -56,16 +41,16 @@ class _Answer(Struct):
     """What one request to the server brought."""
 
     text: str = ""
-    call: ToolCall | None = None
+    call: types.ToolCall | None = None
     told: _Told | None = None
     stop: Literal["end", "tool_use", "length"] = "end"
-    usage: Usage = Usage()
+    usage: types.Usage = types.Usage()
 
 
 class LocalCall:
     """One call of `stream`: one request to the server, or two when the first one looped."""
 
-    def __init__(self, request: Request, forms: Mapping[str, Form], *, tiny: bool) -> None:
+    def __init__(self, request: types.Request, forms: Mapping[str, Form], *, tiny: bool) -> None:
         self._request = request
         self._limit = TINY_OUTPUT if tiny else MAX_OUTPUT
         self._max_calls = TINY_CALLS if tiny else MAX_CALLS
@@ -77,11 +62,11 @@ class LocalCall:
         kept = () if tiny else turns((), forms, shown)
         self.prefix = [
             {"role": "system", "content": self.system},
-            *({"role": each.role, "content": text_of(each)} for each in kept),
+            *({"role": message.role, "content": text_of(message)} for message in kept),
         ]
         """What every conversation with these tools begins with."""
 
-    def run(self, client: Provider, cancel: Cancel) -> Iterator[StreamEvent]:
+    def run(self, client: types.Provider, cancel: Cancel) -> Iterator[types.StreamEvent]:
         choice = self._request.tool_choice
         if len(self._earlier) >= self._max_calls:
             choice = "none"
@@ -94,88 +79,92 @@ class LocalCall:
             answer.usage = _sum(spent, answer.usage)
             if not answer.text:
                 answer.text = LOOPED
-                yield TextDelta(LOOPED)
+                yield types.TextDelta(LOOPED)
         elif answer.call is not None:
             yield from _rest_of_call(answer.call, answer.told)
         yield from self._end(answer)
 
-    def _end(self, answer: _Answer) -> Iterator[StreamEvent]:
-        content: tuple[Text | ToolCall, ...] = (Text(answer.text),) if answer.text else ()
+    def _end(self, answer: _Answer) -> Iterator[types.StreamEvent]:
+        content: tuple[types.Text | types.ToolCall, ...] = (
+            (types.Text(answer.text),) if answer.text else ()
+        )
         if answer.call is not None:
             content = (*content, answer.call)
             if answer.stop == "end":
                 answer.stop = "tool_use"
-        yield Finished(content, answer.stop, answer.usage)
+        yield types.Finished(content, answer.stop, answer.usage)
 
-    def _repeats(self, call: ToolCall) -> bool:
+    def _repeats(self, call: types.ToolCall) -> bool:
         return flat_call(call, self._forms) in self._worn_out
 
     @property
     def _worn_out(self) -> list[str]:
         """The same call twice in a row, or three times in all, will not bring anything new."""
         return self._earlier[-1:] + [
-            each for each in self._earlier if self._earlier.count(each) > 1
+            start for start in self._earlier if self._earlier.count(start) > 1
         ]
 
     def _ask(
-        self, client: Provider, cancel: Cancel, choice: Choice, answer: _Answer
-    ) -> Iterator[StreamEvent]:
+        self, client: types.Provider, cancel: Cancel, choice: Choice, answer: _Answer
+    ) -> Iterator[types.StreamEvent]:
         """Ask the server once; text is yielded as it comes, the rest is left in `answer`."""
         speech = Speech(self._forms)
         with closing(client.stream(self._wire_request(choice), cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
             for event in stream:
                 match event:
-                    case TextDelta(delta):
+                    case types.TextDelta(delta):
                         if shown := speech.feed(delta):
                             answer.text += shown
-                            yield TextDelta(shown)
+                            yield types.TextDelta(shown)
                         elif choice != "none" and speech.is_call:
                             yield from self._tell_call(speech.held.lstrip(), answer)
-                    case Finished():
+                    case types.Finished():
                         answer.usage, answer.stop = event.usage, event.stop
-                    case UsageSeen():
+                    case types.UsageSeen():
                         answer.usage = event.usage
                         yield event
                     case _:
                         yield event
         yield from self._take_rest(speech, choice, answer)
 
-    def _tell_call(self, held: str, answer: _Answer) -> Iterator[StreamEvent]:
+    def _tell_call(self, held: str, answer: _Answer) -> Iterator[types.StreamEvent]:
         """Show a call as it grows, once it cannot become one that will be refused."""
         if answer.told is None:
             form = next((f for f in self._forms.values() if held.startswith(f"{f.start},")), None)
-            if form is None or any(each.startswith(held) for each in self._worn_out):
+            if form is None or any(start.startswith(held) for start in self._worn_out):
                 return
             answer.told = _Told(self._call_id(form.name), form)
-            yield ToolCallStart(answer.told.id, form.name)
+            yield types.ToolCallStart(answer.told.id, form.name)
         told = answer.told
         if not told.form.is_edit:  # the arguments of edit are rearranged when they are whole
             args = _args_text(held, told.form)
-            yield ToolCallArgs(told.id, args[told.sent :])
+            yield types.ToolCallArgs(told.id, args[told.sent :])
             told.sent = len(args)
 
-    def _take_rest(self, speech: Speech, choice: Choice, answer: _Answer) -> Iterator[StreamEvent]:
+    def _take_rest(
+        self, speech: Speech, choice: Choice, answer: _Answer
+    ) -> Iterator[types.StreamEvent]:
         was_call = speech.is_call
-        rest, found = speech.finish()
-        if found is not None:
+        rest, call = speech.finish()
+        if call is not None:
             if choice != "none":
-                answer.call = ToolCall(self._call_id(found.name), found.name, found.args)
+                answer.call = types.ToolCall(self._call_id(call.name), call.name, call.args)
         elif was_call and choice != "none" and self._forms:
             # Cut by the length limit, or not JSON after all: the loop says so to the model.
             form = answer.told.form if answer.told else None
             name = form.name if form else "unknown"
             raw = _args_text(rest.lstrip(), form) if form else rest
-            answer.call = ToolCall(self._call_id(name), name, None, raw)
+            answer.call = types.ToolCall(self._call_id(name), name, None, raw)
         elif rest.strip():
             answer.text += rest
-            yield TextDelta(rest)
+            yield types.TextDelta(rest)
 
     def _call_id(self, name: str) -> str:
         """Unique in the conversation, and the same when the conversation is."""
         return f"call_{len(self._request.messages)}_{name}"
 
-    def _wire_request(self, choice: Choice) -> Request:
-        extra: dict[str, Json] = {"temperature": 0, "cache_prompt": True, "id_slot": 0}
+    def _wire_request(self, choice: Choice) -> types.Request:
+        extra: dict[str, types.Json] = {"temperature": 0, "cache_prompt": True, "id_slot": 0}
         if self._forms:
             extra["grammar"] = grammar(self._forms.values(), choice)
         model = self._request.model
@@ -192,7 +181,7 @@ class LocalCall:
         )
 
 
-def examples_for(request: Request, *, tiny: bool) -> tuple[Example, ...]:
+def examples_for(request: types.Request, *, tiny: bool) -> tuple[Example, ...]:
     """Fixed ones, which the saved prefix covers; or those most like what was asked."""
     if not tiny:
         return EXAMPLES
@@ -200,22 +189,24 @@ def examples_for(request: Request, *, tiny: bool) -> tuple[Example, ...]:
     return nearest(text_of(asked[-1]) if asked else "")
 
 
-def text_of(message: Message) -> str:
-    return " ".join(block.text for block in message.content if isinstance(block, Text))
+def text_of(message: types.Message) -> str:
+    return " ".join(block.text for block in message.content if isinstance(block, types.Text))
 
 
-def calls_since_user(request: Request) -> list[ToolCall]:
+def calls_since_user(request: types.Request) -> list[types.ToolCall]:
     """The calls made for the request that is being answered."""
-    calls: list[ToolCall] = []
+    calls: list[types.ToolCall] = []
     for message in request.messages:
         if _is_from_user(message):
             calls = []
-        calls += [block for block in message.content if isinstance(block, ToolCall)]
+        calls += [block for block in message.content if isinstance(block, types.ToolCall)]
     return calls
 
 
-def _is_from_user(message: Message) -> bool:
-    return message.role == "user" and any(isinstance(block, Text) for block in message.content)
+def _is_from_user(message: types.Message) -> bool:
+    return message.role == "user" and any(
+        isinstance(block, types.Text) for block in message.content
+    )
 
 
 def _args_text(held: str, form: Form) -> str:
@@ -223,18 +214,18 @@ def _args_text(held: str, form: Form) -> str:
     return "{" + held[len(form.start) + 1 :]
 
 
-def _rest_of_call(call: ToolCall, told: _Told | None) -> Iterator[StreamEvent]:
+def _rest_of_call(call: types.ToolCall, told: _Told | None) -> Iterator[types.StreamEvent]:
     """What of a call was not shown yet."""
     if told is None:
-        yield ToolCallStart(call.id, call.name)
+        yield types.ToolCallStart(call.id, call.name)
     if told is None or told.form.is_edit:
         raw = call.raw if call.args is None else msgspec.json.encode(call.args).decode()
-        yield ToolCallArgs(call.id, raw)
-    yield ToolCallEnd(call.id)
+        yield types.ToolCallArgs(call.id, raw)
+    yield types.ToolCallEnd(call.id)
 
 
-def _sum(first: Usage, second: Usage) -> Usage:
-    return Usage(
+def _sum(first: types.Usage, second: types.Usage) -> types.Usage:
+    return types.Usage(
         input=first.input + second.input,
         output=first.output + second.output,
         cache_read=first.cache_read + second.cache_read,

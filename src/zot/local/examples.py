@@ -126,8 +126,8 @@ _FILE = re.compile(r"(?<![\w/-])[\w/-]++(?=\.\w)")
 
 def _words(text: str) -> Counter[str]:
     """Words without their endings; a file name counts by its kind."""
-    found = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", _FILE.sub("file", text.lower()))
-    return Counter("9" if word.isdigit() else word[:5] for word in found)
+    words = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", _FILE.sub("file", text.lower()))
+    return Counter("9" if word.isdigit() else word[:5] for word in words)
 
 
 _SEEN: Counter[str] = Counter(word for request, _, _ in BANK for word in _words(request))

@@ -60,7 +60,7 @@ class Form(Struct, frozen=True):
 
     def line(self) -> str:
         """The tool as the prompt shows it."""
-        shown = "".join(f",{_compact(each.name)}:{_shape(each)}" for each in self.fields)
+        shown = "".join(f",{_compact(field.name)}:{_shape(field)}" for field in self.fields)
         return f"{self.start}{shown}}} {self.help}".rstrip()
 
     def args(self, flat: dict[str, Json]) -> dict[str, Json]:
@@ -120,7 +120,9 @@ def _form(spec: ToolSpec) -> Form:
         flat = tuple(Field(name, "string") for name in ("path", "old", "new"))
         return Form("edit", flat, HELP["edit"], is_edit=True)
     if known:
-        return Form(spec.name, tuple(each for each in fields if each.required), HELP[spec.name])
+        return Form(
+            spec.name, tuple(needed for needed in fields if needed.required), HELP[spec.name]
+        )
     first = spec.description.strip().split("\n", 1)[0].split(". ", 1)[0]
     return Form(spec.name, fields, first[:MAX_HELP])
 
@@ -139,7 +141,7 @@ def _field(name: str, shape: Json, required: bool) -> Field:
     if not isinstance(shape, dict):
         return Field(name, "json", required)
     choices = shape.get("enum")
-    if isinstance(choices, list) and choices and all(isinstance(each, str) for each in choices):
+    if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         return Field(name, "string", required, tuple(choices))
     match shape.get("type"):
         case "string":
@@ -157,14 +159,14 @@ def _field(name: str, shape: Json, required: bool) -> Field:
 def _shape(field: Field) -> str:
     """What stands for a value in the prompt."""
     if field.choices:
-        return "|".join(_compact(each) for each in field.choices)
+        return "|".join(_compact(choice) for choice in field.choices)
     shown = {"string": '"..."', "integer": "0", "number": "0.0", "boolean": "true", "json": "..."}
     return shown[field.kind] + ("" if field.required else "?")
 
 
 def _value_rule(field: Field) -> str:
     if field.choices:
-        return "( " + " | ".join(_literal(_compact(each)) for each in field.choices) + " )"
+        return "( " + " | ".join(_literal(_compact(choice)) for choice in field.choices) + " )"
     rules = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "json": "json"}
     return rules[field.kind]
 

@@ -12,7 +12,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def free_disk(path: Path) -> int:
     """Bytes free where `path` is, or where it would be made."""
-    existing = next(each for each in (path, *path.parents) if each.exists())
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
     return shutil.disk_usage(existing).free
 
 
@@ -20,8 +20,8 @@ def free_memory() -> int | None:
     """Bytes a new process could use; None where the system does not say."""
     if forced := os.environ.get(MEMORY_VARIABLE, "").strip():
         return int(forced) * 1_000_000 if forced.isdigit() else None
-    found = [each for each in (_meminfo_available(), _cgroup_available()) if each is not None]
-    return min(found) if found else None
+    limits = [limit for limit in (_meminfo_available(), _cgroup_available()) if limit is not None]
+    return min(limits) if limits else None
 
 
 def _meminfo_available() -> int | None:

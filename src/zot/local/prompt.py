@@ -11,15 +11,7 @@ from msgspec.structs import replace
 from zot.core.identity import IDENTITY
 from zot.local.examples import Example
 from zot.local.form import Form, flat_call
-from zot.provider.types import (
-    Block,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from zot.provider import types
 
 WHO = """\
 You are zot, a coding agent that runs on this computer. You work in the user's current directory."""
@@ -70,8 +62,8 @@ def users_part(system: str) -> str:
 
 
 def turns(
-    messages: Iterable[Message], forms: Mapping[str, Form], examples: Iterable[Example] = ()
-) -> tuple[Message, ...]:
+    messages: Iterable[types.Message], forms: Mapping[str, Form], examples: Iterable[Example] = ()
+) -> tuple[types.Message, ...]:
     """Examples and conversation as user and assistant turns of plain text, taking turns."""
     joined = _example_turns(examples, forms)
     plain = _Plain(forms)
@@ -87,19 +79,19 @@ def turns(
             request = text
         if joined and joined[-1].role == role:
             before = joined[-1].content[0]
-            assert isinstance(before, Text)
-            joined[-1] = replace(joined[-1], content=(Text(f"{before.text}\n\n{text}"),))
+            assert isinstance(before, types.Text)
+            joined[-1] = replace(joined[-1], content=(types.Text(f"{before.text}\n\n{text}"),))
         else:
             joined.append(_plain(role, text))
     return tuple(joined)
 
 
-def _example_turns(examples: Iterable[Example], forms: Mapping[str, Form]) -> list[Message]:
-    shown: list[Message] = []
+def _example_turns(examples: Iterable[Example], forms: Mapping[str, Form]) -> list[types.Message]:
+    shown: list[types.Message] = []
     for request, tool, answer in examples:
         if not tool or tool in forms:
-            before = shown[-2].content[0] if len(shown) > 1 else Text("")
-            assert isinstance(before, Text)
+            before = shown[-2].content[0] if len(shown) > 1 else types.Text("")
+            assert isinstance(before, types.Text)
             asked = request.replace("{reminder}", _reminder(before.text))
             shown += [_plain("user", asked), _plain("assistant", answer)]
     return shown
@@ -115,27 +107,27 @@ class _Plain:
     def __init__(self, forms: Mapping[str, Form]) -> None:
         self._forms = dict(forms)
 
-    def __call__(self, block: Block) -> str:
+    def __call__(self, block: types.Block) -> str:
         match block:
-            case Text():
+            case types.Text():
                 return block.text
-            case Image():
+            case types.Image():
                 return "[an image; this model cannot see it]"
-            case Reasoning():
+            case types.Reasoning():
                 return ""
-            case ToolCall():
+            case types.ToolCall():
                 return flat_call(block, self._forms)
-            case ToolResult():
+            case types.ToolResult():
                 return self._result(block)
 
-    def _result(self, block: ToolResult) -> str:
+    def _result(self, block: types.ToolResult) -> str:
         shown = "\n".join(part for part in map(self, block.content) if part)
         word = "failed" if block.is_error else "result"
         return f"[{block.name or 'tool'} {word}]\n{shorten(shown, MAX_RESULT) or '(no output)'}"
 
 
-def _plain(role: str, text: str) -> Message:
-    return Message("assistant" if role == "assistant" else "user", (Text(text),), 0.0)
+def _plain(role: str, text: str) -> types.Message:
+    return types.Message("assistant" if role == "assistant" else "user", (types.Text(text),), 0.0)
 
 
 def shorten(text: str, limit: int) -> str:

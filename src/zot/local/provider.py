@@ -19,15 +19,8 @@ from zot.local.models import DEFAULT, find_weights, looks_like_path, pulled_mode
 from zot.local.prefix import PrefixStore
 from zot.local.serve import ServerAddress
 from zot.local.server import CONTEXT, LocalServer
+from zot.provider import types
 from zot.provider.providers import PROVIDERS, connect
-from zot.provider.types import (
-    Finished,
-    Model,
-    Price,
-    Provider,
-    Request,
-    StreamEvent,
-)
 
 IDLE_SECONDS = 900.0
 """A small machine may read a full context for minutes before the first word."""
@@ -37,7 +30,7 @@ IDLE_RELEASE_SECONDS = 300.0
 """A process that has asked nothing for so long lets go of the server's memory."""
 
 
-def find_local(name: str, home: str) -> Model:
+def find_local(name: str, home: str) -> types.Model:
     """The model behind `--provider local --model NAME|PATH.gguf`; the best one here for no name.
 
     Raises:
@@ -46,7 +39,7 @@ def find_local(name: str, home: str) -> Model:
     name = name or next((model.name for model in pulled_models(home)), DEFAULT)
     weights = find_weights(name, home)
     title = weights.known.title if weights.known else weights.path.name
-    return Model(
+    return types.Model(
         id=str(weights.path) if looks_like_path(name) else weights.name,
         provider="local",
         api="openai-chat",
@@ -54,18 +47,18 @@ def find_local(name: str, home: str) -> Model:
         context_window=CONTEXT,
         max_output=MAX_OUTPUT,
         images=False,
-        price=Price(0.0, 0.0),
+        price=types.Price(0.0, 0.0),
         source="local",
         ask=weights.known.ask if weights.known else "person",
     )
 
 
-def local_models(home: str) -> tuple[Model, ...]:
+def local_models(home: str) -> tuple[types.Model, ...]:
     """Those that can be used now."""
     return tuple(find_local(model.name, home) for model in pulled_models(home))
 
 
-def open_local(model: Model, around: Surroundings) -> LocalProvider:
+def open_local(model: types.Model, around: Surroundings) -> LocalProvider:
     """A provider whose server starts now, while the prompt is being prepared."""
     server = LocalServer(find_weights(model.id, around.home), around, progress=StderrProgress())
     provider = LocalProvider(server)
@@ -106,7 +99,7 @@ class LocalProvider:
         self._server = server
         self._tiny = server.weights.bytes < TINY_BYTES
         self._prefixes = PrefixStore(self._server.directory)
-        self._client: tuple[ServerAddress, Provider] | None = None
+        self._client: tuple[ServerAddress, types.Provider] | None = None
         self._warming = Cancel()
         self._idle_release = idle_release
         self._idle: threading.Timer | None = None
@@ -127,7 +120,7 @@ class LocalProvider:
             return  # the first call tries again, and says what is wrong
         self._rest()
 
-    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+    def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         self._stop_idle()
         with self._lock:
             self._active += 1
@@ -140,7 +133,7 @@ class LocalProvider:
                 self._prefixes.restore(address, call.prefix)
             try:
                 for event in call.run(client, cancel):
-                    if isinstance(event, Finished) and forms:
+                    if isinstance(event, types.Finished) and forms:
                         self._prefixes.save(address, call.prefix)
                     yield event
             except NetworkError as broken:
@@ -164,7 +157,7 @@ class LocalProvider:
             client[1].close()
         self._server.release()
 
-    def _connected(self, address: ServerAddress, model: Model) -> Provider:
+    def _connected(self, address: ServerAddress, model: types.Model) -> types.Provider:
         with self._lock:
             if self._client is None or self._client[0] != address:
                 if self._client is not None:

@@ -104,12 +104,12 @@ def pull(
 
 def remove(model: LocalModel, home: str) -> bool:
     """Delete a pulled model and what is left of an unfinished pull; True if there was anything."""
-    found = False
+    removed = False
     for path in (pulled_path(model, home), _partial_path(model, home)):
         if path.exists():
             path.unlink()
-            found = True
-    return found
+            removed = True
+    return removed
 
 
 def _partial_path(model: LocalModel, home: str) -> Path:
@@ -184,9 +184,9 @@ def fetch_packages(
         running: dict[str, subprocess.Popen[bytes]] = {}
         stack.callback(_end_all, running)
         for number, package in enumerate(missing):
-            for each in missing[number : number + 1 + AHEAD]:
-                if each.name not in running:
-                    running[each.name] = _start_download(each, scratch)
+            for ahead in missing[number : number + 1 + AHEAD]:
+                if ahead.name not in running:
+                    running[ahead.name] = _start_download(ahead, scratch)
             while running[package.name].poll() is None:
                 # pip keeps a second copy for a moment: the bar does not go back for it.
                 seen = max(seen, min(total, have + _size_below(scratch)))

@@ -271,6 +271,14 @@ def running_server(directory: Path) -> ServerAddress | None:
     return msgspec.json.decode(data, type=ServerAddress) if is_alive(directory) else None
 
 
+def running_servers(folder: Path) -> list[ServerAddress]:
+    """Those whose folders are in this one."""
+    if not folder.is_dir():
+        return []
+    addresses = (running_server(path) for path in sorted(folder.iterdir()) if path.is_dir())
+    return [address for address in addresses if address is not None]
+
+
 def is_alive(directory: Path) -> bool:
     """A server holds this lock from its first breath to its last, however it ends."""
     fd = lock_file(directory / ALIVE, shared=True)

@@ -75,9 +75,9 @@ class Speech:
     def finish(self) -> tuple[str, SpokenCall | None]:
         """What was held back: as text, or as the call it is."""
         held, self._held = self._held, ""
-        found = find_call(held, self._forms)
-        if found is not None:
-            return "", found
+        call = find_call(held, self._forms)
+        if call is not None:
+            return "", call
         return held, None
 
 
@@ -112,9 +112,9 @@ def _first_object(text: str) -> dict[str, Json] | None:
 
 def _first_marker(text: str) -> int:
     """Where a marker begins, or may begin at the very end; the length if nowhere."""
-    found = [at for marker in MARKERS if (at := text.find(marker)) >= 0]
-    if found:
-        return min(found)
+    places = [at for marker in MARKERS if (at := text.find(marker)) >= 0]
+    if places:
+        return min(places)
     longest = max(len(marker) for marker in MARKERS)
     for at in range(max(0, len(text) - longest), len(text)):
         if any(marker.startswith(text[at:]) for marker in MARKERS):

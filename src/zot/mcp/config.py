@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN
+from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
 from zot.text import prepared
 
@@ -107,6 +108,13 @@ prepared(_Entry)
 class Configured(Struct, frozen=True):
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
+    hint: str = ""
+    """What is there, and waits for a word of the user's."""
+
+
+UNTRUSTED = (
+    f"this project's {PROJECT_FILE} is not used before you trust the directory: zot config trust"
+)
 
 
 # --- from files and programs -----------------------------------------------------------------
@@ -125,10 +133,13 @@ def read_all(
 ) -> Configured:
     """Every server, each name once: a project's may not take the name of a user's."""
     parts = [parse_servers(given, "given", cwd)] if given else []
+    hint = ""
     if files:
         parts.append(read_file(user_path(home), "user", cwd, None))
         if trusted:
             parts.append(read_file(project_path(cwd), "project", cwd, cwd))
+        elif os.path.exists(project_path(cwd)):
+            hint = UNTRUSTED
     servers: dict[str, ServerConfig] = {}
     problems = [problem for part in parts for problem in part.problems]
     for server in (server for part in parts for server in part.servers):
@@ -138,7 +149,7 @@ def read_all(
                 f"the MCP server {server.name!r} of the {server.origin} is left out: "
                 f"there is one of that name ({first.origin}); rename it"
             )
-    return Configured(tuple(servers.values())[:MAX_SERVERS], tuple(problems))
+    return Configured(tuple(servers.values())[:MAX_SERVERS], tuple(problems), hint)
 
 
 def read_file(path: str, origin: Origin, folder: str, inside: str | None) -> Configured:
@@ -193,6 +204,8 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
         raise ConfigError("it needs either `command` or `url`")
     if raw.type == "sse":
         raise ConfigError("the old SSE transport is not spoken; use its streamable HTTP address")
+    if url and "${" not in url:
+        check_address(url)
     for seconds in (raw.timeout, raw.startup_timeout):
         if not 0 < seconds <= LONGEST:
             raise ConfigError(f"a timeout is given in seconds, up to {LONGEST:g}, not {seconds!r}")
@@ -218,6 +231,13 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
         trust=raw.trust and origin != "project",  # nobody vouches for himself
         network=raw.network and origin != "project",
     )
+
+
+def check_address(url: str) -> None:
+    """Raises ConfigError for an address that must not be used: others could read along."""
+    address = parse_url(split_query(url)[0])
+    if address.scheme != "https" and not is_loopback(address.host):
+        raise ConfigError(f"{url!r}: an address that is not on this machine needs https")
 
 
 def from_acp(servers: Iterable[Mapping[str, Json]]) -> dict[str, Json]:

@@ -15,6 +15,8 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.core.events import ExtensionAsk
 from zot.core.source import SourceHost
+from zot.errors import ConfigError
+from zot.mcp.config import check_address
 from zot.mcp.protocol import visible_text
 from zot.provider.types import Json
 from zot.text import printable
@@ -148,7 +150,9 @@ class ServerDialogs:
         return self._fields(message, properties, needed, cancel)
 
     def _open_page(self, message: str, url: str, cancel: Cancel) -> dict[str, Json]:
-        if not url.startswith(("https://", "http://localhost", "http://127.0.0.1")):
+        try:
+            check_address("/".join(url.split("/", 3)[:3]))  # without what follows the host
+        except ConfigError:
             return {"action": "decline"}
         said = self._ask("confirm", f"{message}\nOpen this page to go on: {url}", cancel)
         return _action(said, None)

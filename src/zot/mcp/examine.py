@@ -45,10 +45,11 @@ class ConfiguredServers:
         self._around = around
         self._cwd = cwd
         self.store = ServerStore(around.home)
-        found = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
-        self.problems = found.problems
+        configured = config.read_all(cwd, around.home, {}, files=True, trusted=trusted)
+        self.problems = configured.problems
+        self.hint = configured.hint
         self._parts = ServerParts(around.home, around.environ, keys, self.store, McpDialogs())
-        self.servers = [McpServer(server, self._parts) for server in found.servers]
+        self.servers = [McpServer(server, self._parts) for server in configured.servers]
 
     def find(self, name: str) -> McpServer:
         """Raises ConfigError when there is none of that name."""

@@ -6,6 +6,7 @@ No redirect is followed: a token goes nowhere but to the address that was config
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -23,7 +24,7 @@ from zot.jsonrpc import (
     read_message,
     request_line,
 )
-from zot.mcp.config import ServerConfig
+from zot.mcp.config import ServerConfig, check_address
 from zot.mcp.connection import header_value
 from zot.mcp.events import EventReader, ServerEvent
 from zot.mcp.link import (
@@ -39,7 +40,7 @@ from zot.mcp.link import (
     result_of,
 )
 from zot.mcp.protocol import MODERN
-from zot.provider.address import is_loopback, parse_url, split_query
+from zot.provider.address import split_query
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.types import Json
 
@@ -83,10 +84,8 @@ class HttpLink:
     def __init__(
         self, config: ServerConfig, log: LogFile, handler: LinkHandler, auth: HttpAuth | None
     ) -> None:
+        check_address(config.url)
         base, query = split_query(config.url)
-        address = parse_url(base)
-        if address.scheme != "https" and not is_loopback(address.host):
-            raise ConfigError(f"{config.url!r}: an address that is not on this machine needs https")
         self._path = "/" + base.partition("://")[2].partition("/")[2] + query
         self._http = Http(f"MCP server {config.name}", base, idle_seconds=3_600.0)
         self._own_headers = {name.lower(): value for name, value in config.headers.items()}
@@ -289,20 +288,39 @@ class HttpLink:
     # --- in the background -------------------------------------------------------------------
 
     def _listen(self, method: str, params: dict[str, Json]) -> None:
-        """Read a stream of notifications until it ends."""
+        """Read a stream of notifications for as long as there is one: servers and what lies between
+        cut those that are silent."""
         ask = LinkRequest(method, params, self._closed, Patience(10**6), version=self._version)
-        body = request_line(next(self._ids), method, params) if method else None
-        headers = self._headers(method, params)
-        if body is None:
-            headers["accept"] = "text/event-stream"
-        with self._answered(
-            "GET" if body is None else "POST", body, headers, self._closed
-        ) as answer:
-            kind = answer.headers.get("content-type", "")
-            if answer.status != 200 or not kind.startswith("text/event-stream"):
+        stream = StreamPlace()
+        tries = 0
+        while tries < MAX_RECONNECTS:
+            began = time.monotonic()
+            if not self._read_notifications(ask, stream):
                 return  # it has none
-            for event in self._events(answer, StreamPlace()):
-                self._result(event.data, ask, 0)
+            tries = tries + 1 if time.monotonic() - began < LONGEST_PAUSE else 0
+            self._closed.sleep(min(stream.pause, LONGEST_PAUSE))
+
+    def _read_notifications(self, ask: LinkRequest, stream: StreamPlace) -> bool:
+        """Until the stream ends; False: the server has none."""
+        headers = self._headers(ask.method, ask.params)
+        body = None
+        if ask.method:
+            body = request_line(next(self._ids), ask.method, ask.params)
+        else:
+            headers["accept"] = "text/event-stream"
+            if stream.last_id is not None:
+                headers["last-event-id"] = stream.last_id
+        way = "GET" if body is None else "POST"
+        try:
+            with self._answered(way, body, headers, self._closed) as answer:
+                kind = answer.headers.get("content-type", "")
+                if answer.status != 200 or not kind.startswith("text/event-stream"):
+                    return False
+                for event in self._events(answer, stream):
+                    self._result(event.data, ask, 0)
+        except McpGone as error:
+            self._log.note(f"its stream of notifications was cut: {error}")
+        return True
 
     def _post_quietly(self, body: bytes, method: str) -> None:
         self._quietly(lambda: self._send("POST", body, self._headers(method, {}), _short()))

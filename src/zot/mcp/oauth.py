@@ -75,7 +75,7 @@ class _Metadata(Struct):
     authorization_response_iss_parameter_supported: bool = False
 
 
-class _Resource(Struct):
+class ProtectedResource(Struct):
     """RFC 9728."""
 
     resource: str = ""
@@ -90,12 +90,14 @@ def read_challenge(header: str) -> Challenge:
     """What stands in `WWW-Authenticate`; whatever it is, never an error."""
     if "bearer" not in header.lower():
         return Challenge()
-    found = {
+    parameters = {
         name.lower(): plain or re.sub(r"\\(.)", r"\1", quoted)
         for name, quoted, plain in _PARAMETER.findall(header)
     }
     return Challenge(
-        found.get("resource_metadata", ""), found.get("scope", ""), found.get("error", "")
+        parameters.get("resource_metadata", ""),
+        parameters.get("scope", ""),
+        parameters.get("error", ""),
     )
 
 
@@ -167,7 +169,7 @@ def discover(url: str, challenge: Challenge) -> Found:
     Raises:
         AuthError: there is none, or what it says contradicts itself.
     """
-    resource = _fetched(resource_addresses(url, challenge.metadata), _Resource)
+    resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource)
     if resource is None:
         return _discover_old(url)
     if resource.resource and not covers(resource.resource, url):

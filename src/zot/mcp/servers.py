@@ -76,6 +76,8 @@ class McpServerSet:
         self.tools: tuple[Tool, ...] = ()
         for problem in configured.problems:
             self._note("warn", problem)
+        if configured.hint:
+            self._note("info", configured.hint)
 
     # --- before a run ------------------------------------------------------------------------
 

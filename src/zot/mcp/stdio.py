@@ -27,8 +27,12 @@ from zot.text import printable
 LIMITS = LineLimits(line=16 * MIB, queue_bytes=32 * MIB, frames_per_second=2_000)
 CLOSE_SECONDS = 2.0
 """How long a server may take to end by itself once its stdin was closed."""
-BASE = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ")
-"""Variables that every server sees; the rest is for its configuration to name."""
+BASE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+)
+"""Variables that every server sees; the rest is for its configuration to name. Without those of
+certificates npx and uvx fetch nothing in many a company."""
 LAST_LINES = 5
 JAILED = (
     "it runs in the jail, where it can write the project only and has no network unless its entry"

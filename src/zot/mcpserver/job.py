@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from zot.bugs import internal_error
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Limits
@@ -26,7 +26,7 @@ from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
 from zot.mcpserver.tools import Limited, ReplyArguments, StartArguments, TaskArguments
 from zot.provider.types import Text, Usage
-from zot.runtime.approval import DEFAULT_TOOLS, Approval
+from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
@@ -36,6 +36,7 @@ from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 
 CLOSE_SECONDS = 3.0
+ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 KEY = "approval"
 """What the one question of an `input_required` is called."""
 
@@ -105,9 +106,11 @@ class McpJob(RuntimeClient):
         approval = None
         if not settings.yolo:
             # Named, so that they are asked for or denied also where nobody can be asked.
-            approval = Approval(settings.approve or DEFAULT_TOOLS, client=self)
+            approval = Approval(settings.approve or ASKED, client=self)
         try:
-            return build_runtime(planned, self, keep=True, approval=approval, owns_process=True)
+            return build_runtime(
+                planned, self, Additions(keep=True, approval=approval, owns_process=True)
+            )
         except BaseException:
             if planned.session is not None:
                 planned.session.close()

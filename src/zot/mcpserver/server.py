@@ -45,10 +45,10 @@ MAX_HELD = 32
 
 def serve(options: Options, around: Surroundings) -> int:
     """Serve until stdin closes or a signal comes; the exit code."""
-    return McpServer(options, around).serve()
+    return ZotMcpServer(options, around).serve()
 
 
-class McpServer(JsonRpcServer):
+class ZotMcpServer(JsonRpcServer):
     join_seconds = 2 * STOP_SECONDS
 
     def __init__(self, options: Options, around: Surroundings) -> None:
@@ -151,10 +151,10 @@ class McpServer(JsonRpcServer):
     def _ended(self, job: McpJob, result: JsonObject) -> None:
         """Answer the call that waits for the job, or keep the result for one that will."""
         with self.lock:
-            waiting = [id for id, each in self._calls.items() if each is job]
+            waiting = [id for id, other in self._calls.items() if other is job]
             for id in waiting:
                 del self._calls[id]
-            for state in [state for state, each in self._asked.items() if each is job]:
+            for state in [state for state, other in self._asked.items() if other is job]:
                 del self._asked[state]
                 self._results[state] = result
                 while len(self._results) > MAX_HELD:
@@ -189,7 +189,7 @@ class McpServer(JsonRpcServer):
 
         state = os.urandom(16).hex()
         with self.lock:
-            waiting = [id for id, each in self._calls.items() if each is job]
+            waiting = [id for id, other in self._calls.items() if other is job]
             for id in waiting:
                 del self._calls[id]
             self._asked[state] = job

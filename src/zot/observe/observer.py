@@ -8,34 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from zot.observe.facts import (
-    Answered,
-    Asked,
-    CompactEnded,
-    CompactStarted,
-    Fact,
-    Facts,
-    Failed,
-    MessageStarted,
-    Retrying,
-    RunEnded,
-    RunResumed,
-    RunsModel,
-    RunStarted,
-    TextAdded,
-    ThoughtAdded,
-    ToolArgsAdded,
-    ToolEnded,
-    ToolRuns,
-    ToolSaid,
-    ToolWritten,
-    TurnEnded,
-    TurnStarted,
-    UsedTokens,
-    UserSaid,
-    fields_of,
-    main_argument,
-)
+from zot.observe import facts
 from zot.observe.lifecycle import Lifecycle, lifecycle_of
 from zot.observe.other_tables import CLAUDE_TABLE, CODEX_TABLE
 from zot.observe.pi_table import PI_TABLE
@@ -43,7 +16,7 @@ from zot.observe.status import AgentOutcome, AgentState, OpenQuestion, Status, W
 from zot.observe.zot_table import ZOT_TABLE
 
 TABLE = {**CODEX_TABLE, **CLAUDE_TABLE, **PI_TABLE, **ZOT_TABLE}
-DELTAS = frozenset({MessageStarted, TextAdded, ThoughtAdded, ToolArgsAdded})
+DELTAS = frozenset({facts.MessageStarted, facts.TextAdded, facts.ThoughtAdded, facts.ToolArgsAdded})
 STALLED_SECONDS = 120.0
 """Of silence while the model should speak."""
 
@@ -57,13 +30,13 @@ class OpenCall(Struct):
 
 
 class Waiting(Struct, frozen=True):
-    question: Asked
+    question: facts.Asked
     since: float
 
 
-def facts_of(frame: dict[str, Any] | bytes | str) -> Facts:
+def facts_of(frame: dict[str, Any] | bytes | str) -> facts.Facts:
     """What the frame says; nothing, if it is unknown or none."""
-    fields = fields_of(frame)
+    fields = facts.fields_of(frame)
     kind = fields.get("type")
     read = TABLE.get(kind) if isinstance(kind, str) else None
     return read(fields) if read is not None else ()
@@ -91,12 +64,12 @@ class Observer:
         self._model = ""
         self._cost = 0.0
         self._cost_known = True
-        self._tokens = UsedTokens()
-        self._last_call = UsedTokens()
+        self._tokens = facts.UsedTokens()
+        self._last_call = facts.UsedTokens()
 
     def feed(self, frame: dict[str, Any] | bytes | str) -> Lifecycle | None:
         """Take in one frame; what it was, as `normalize` says."""
-        fields = fields_of(frame)
+        fields = facts.fields_of(frame)
         self._last_frame = self._clock()
         for fact in facts_of(fields):
             self.take(fact)
@@ -109,27 +82,27 @@ class Observer:
             self._questions.clear()
             self._go("gone")
 
-    def take(self, fact: Fact) -> None:
+    def take(self, fact: facts.Fact) -> None:
         if type(fact) in DELTAS:  # most frames: no match for them
             self._retry = ""
             self._forget_dialogs(fact)
             self._work("tool" if self._running() else "thinking")
             return
         match fact:
-            case Asked():
+            case facts.Asked():
                 self._questions[fact.id] = Waiting(fact, self._clock())
                 self._go("waiting")
                 return
-            case Answered():
+            case facts.Answered():
                 self._answered(fact)
                 return
-            case UsedTokens():
+            case facts.UsedTokens():
                 self._count(fact)
                 return
-            case RunsModel():
+            case facts.RunsModel():
                 self._model = fact.model or self._model
                 return
-            case Retrying():
+            case facts.Retrying():
                 self._retry = fact.reason
                 self._go("waiting")
                 return
@@ -139,43 +112,43 @@ class Observer:
 
     # --- what happened -----------------------------------------------------------------------
 
-    def _progress(self, fact: Fact) -> None:
+    def _progress(self, fact: facts.Fact) -> None:
         match fact:
-            case RunStarted() | UserSaid():
+            case facts.RunStarted() | facts.UserSaid():
                 self._outcome = ""
                 self._aborted = False
                 self._work("thinking")
-            case RunResumed():
+            case facts.RunResumed():
                 self._calls.clear()
                 self._questions.clear()
                 self._work("thinking")
-            case TurnStarted():
+            case facts.TurnStarted():
                 self._turns += 1
                 self._error = ""  # what went wrong before, the run got over
                 self._outcome = ""
                 self._written = False
                 self._work("thinking")
-            case ToolWritten():
+            case facts.ToolWritten():
                 self._tool_written(fact)
-            case ToolRuns() | ToolSaid():
+            case facts.ToolRuns() | facts.ToolSaid():
                 self._tool_runs(fact.id)
-            case ToolEnded():
+            case facts.ToolEnded():
                 self._tool_ended(fact)
-            case TurnEnded():
+            case facts.TurnEnded():
                 self._turn_ended(fact)
-            case Failed():
+            case facts.Failed():
                 self._error = fact.message
                 self._limit = fact.limit
                 self._work("failed")
-            case RunEnded():
+            case facts.RunEnded():
                 self._run_ended()
-            case CompactStarted():
+            case facts.CompactStarted():
                 self._work("compacting")
-            case CompactEnded():
+            case facts.CompactEnded():
                 self._compactions += 1
                 self._work("thinking")
 
-    def _turn_ended(self, fact: TurnEnded) -> None:
+    def _turn_ended(self, fact: facts.TurnEnded) -> None:
         self._written = True
         if fact.stop == "error":
             self._error = fact.error
@@ -186,12 +159,12 @@ class Observer:
             self._start_next_call()
             self._work("tool" if self._calls else "waiting")
 
-    def _tool_written(self, fact: ToolWritten) -> None:
+    def _tool_written(self, fact: facts.ToolWritten) -> None:
         if fact.id not in self._calls:
             self._tool_calls += 1
             self._calls[fact.id] = OpenCall(fact.name)
         if fact.args:
-            self._calls[fact.id].about = main_argument(fact.args)
+            self._calls[fact.id].about = facts.main_argument(fact.args)
 
     def _tool_runs(self, id: str) -> None:
         call = self._calls.get(id)
@@ -199,7 +172,7 @@ class Observer:
             call.running_since = self._clock()
         self._work("tool" if self._calls else self._state)
 
-    def _tool_ended(self, fact: ToolEnded) -> None:
+    def _tool_ended(self, fact: facts.ToolEnded) -> None:
         self._calls.pop(fact.id, None)
         self._start_next_call()
         self._work("tool" if self._running() else "thinking")
@@ -222,25 +195,25 @@ class Observer:
         self._aborted = self._limit = False
         self._go("failed" if self._error else "idle")
 
-    def _answered(self, fact: Answered) -> None:
+    def _answered(self, fact: facts.Answered) -> None:
         waiting = self._questions.pop(fact.id, None)
         call = self._calls.get(waiting.question.call_id) if waiting is not None else None
         if call is not None and fact.allowed:
             call.running_since = self._clock()  # the time that it was asked about does not count
         self._work("tool" if self._calls else "thinking")
 
-    def _forget_dialogs(self, fact: Fact) -> None:
+    def _forget_dialogs(self, fact: facts.Fact) -> None:
         """No frame says that a dialog was answered; that the run went on says it."""
-        if self._questions and not isinstance(fact, ToolSaid):
+        if self._questions and not isinstance(fact, facts.ToolSaid):
             self._questions = {
                 id: waiting
                 for id, waiting in self._questions.items()
-                if waiting.question.kind == "approval" and not isinstance(fact, RunEnded)
+                if waiting.question.kind == "approval" and not isinstance(fact, facts.RunEnded)
             }
 
     # --- counting ----------------------------------------------------------------------------
 
-    def _count(self, used: UsedTokens) -> None:
+    def _count(self, used: facts.UsedTokens) -> None:
         if used.cost_usd is None:
             self._cost_known = False
         if used.total:
@@ -340,8 +313,8 @@ def _open(waiting: Waiting, now: float) -> OpenQuestion:
     )
 
 
-def _sum(left: UsedTokens, right: UsedTokens) -> UsedTokens:
-    return UsedTokens(
+def _sum(left: facts.UsedTokens, right: facts.UsedTokens) -> facts.UsedTokens:
+    return facts.UsedTokens(
         input=left.input + right.input,
         output=left.output + right.output,
         cache_read=left.cache_read + right.cache_read,
@@ -349,5 +322,5 @@ def _sum(left: UsedTokens, right: UsedTokens) -> UsedTokens:
     )
 
 
-def _context(call: UsedTokens) -> int:
+def _context(call: facts.UsedTokens) -> int:
     return call.input + call.output + call.cache_read + call.cache_write

@@ -14,6 +14,7 @@ from zot.core.session import Body, Custom, Entry, Session, Title
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo
 from zot.errors import AuthError, CommandError, ConfigError
+from zot.later import Later
 from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.commands import Choice, Look, Switch
@@ -28,7 +29,10 @@ from zot.sessions.kept import path_of
 from zot.settings.flags import Options
 
 if TYPE_CHECKING:
+    from zot.pi import export
     from zot.pi.rpc import PiServer
+else:
+    export = Later("zot.pi.export")
 
 RESERVE_TOKENS = 16_384
 KEEP_TOKENS = 20_000
@@ -82,17 +86,17 @@ class Actions:
             case commands.GetAvailableThinkingLevels():
                 return {"levels": [level_word(level) for level in levels(runtime.model)]}
             case commands.GetSessionStats():
-                agent = runtime.agent
-                window = agent.model.context_window
-                return pi_replies.stats(session, path_of(session), agent.context_tokens, window)
+                state = runtime.state()
+                used, window = state.context_tokens, state.model.context_window
+                return pi_replies.stats(session, path_of(session), used, window)
             case commands.GetForkMessages():
                 return {"messages": pi_replies.forkable(session)}
             case commands.GetEntries(since):
                 rows = pi_replies.Rows(session)
-                found = rows.since(since)
-                if found is None:
+                entries = rows.since(since)
+                if entries is None:
                     raise CommandError(f"there is no entry with the id {since!r}")
-                return {"entries": found, "leafId": rows.leaf}
+                return {"entries": entries, "leafId": rows.leaf}
             case commands.GetTree():
                 rows = pi_replies.Rows(session)
                 return {"tree": rows.tree(), "leafId": rows.leaf}
@@ -224,10 +228,8 @@ class Actions:
 
     def export_html(self, target: str | None) -> dict[str, Json]:
         # Deferred: the page is rarely asked for.
-        from zot.pi.export import export_html
-
         runtime = self._server.runtime
-        return {"path": export_html(runtime.session, target, Path(runtime.cwd))}
+        return {"path": export.export_html(runtime.session, target, Path(runtime.cwd))}
 
     def list_commands(self) -> dict[str, Json]:
         return {"commands": [_listed(info) for info in self._runtime.commands()]}

@@ -19,13 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from zot.core.image import checked_image
 from zot.errors import CommandError
 from zot.lines import decode_line
-from zot.pi.commands import (
-    NEWEST_COMMANDS,
-    SPEC_COMMANDS,
-    AnyPiCommand,
-    Attachment,
-    Prompt,
-)
+from zot.pi import commands
 from zot.provider.types import Image, Json, Text
 from zot.wire.zot import Envelope, checked_id, checked_name
 
@@ -47,12 +41,12 @@ class PiIncoming(Struct, frozen=True):
     name: str
     """The command's word; `parse` for a line that is no JSON, empty for one without a type."""
     id: Raw | UnsetType
-    command: AnyPiCommand | None
+    command: commands.AnyPiCommand | None
     error: CommandError | None = None
 
 
 _envelope = msgspec.json.Decoder(Envelope).decode
-_command = msgspec.json.Decoder(AnyPiCommand).decode
+_command = msgspec.json.Decoder(commands.AnyPiCommand).decode
 
 
 def decode(line: bytes) -> PiIncoming:
@@ -96,7 +90,7 @@ class PiPeer:
         if self._pinned is not None:
             return
         command = incoming.command
-        if isinstance(command, NEWEST_COMMANDS):
+        if isinstance(command, commands.NEWEST_COMMANDS):
             self.generation = "c"
         elif self.generation == "a" and _is_newer(incoming):
             self.generation = "b"
@@ -114,9 +108,9 @@ def _is_newer(incoming: PiIncoming) -> bool:
     command = incoming.command
     if incoming.id is not UNSET:
         return True
-    if isinstance(command, Prompt):
+    if isinstance(command, commands.Prompt):
         return command.images is not None or command.streamingBehavior is not None
-    return command is not None and not isinstance(command, SPEC_COMMANDS)
+    return command is not None and not isinstance(command, commands.SPEC_COMMANDS)
 
 
 # --- answers ---------------------------------------------------------------------------------
@@ -160,7 +154,7 @@ def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
 # --- what comes with a prompt ----------------------------------------------------------------
 
 
-class Files(Struct, frozen=True):
+class PromptFiles(Struct, frozen=True):
     """The images and documents of a prompt, as the model gets them."""
 
     images: tuple[Image, ...] = ()
@@ -169,23 +163,25 @@ class Files(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: Prompt) -> Files:
+def files(command: commands.Prompt) -> PromptFiles:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:
         CommandError: one of them cannot be used.
     """
-    found = [checked_image(each.mimeType, each.data, "images") for each in command.images or ()]
+    pictures = [
+        checked_image(image.mimeType, image.data, "images") for image in command.images or ()
+    ]
     documents: list[Text] = []
     for position, raw in enumerate(command.attachments or ()):
         where = f"attachments[{position}]"
         attachment = _attachment(raw, where)
         if attachment.type == "image":
             data = _bytes(attachment.content, where)
-            found.append(checked_image(attachment.mimeType, data, where))
+            pictures.append(checked_image(attachment.mimeType, data, where))
         elif attachment.extractedText is not None:
             documents.append(document(attachment.fileName, attachment.extractedText))
-    return Files(tuple(found), tuple(documents), command.attachments or ())
+    return PromptFiles(tuple(pictures), tuple(documents), command.attachments or ())
 
 
 def document(name: str, text: str) -> Text:
@@ -193,9 +189,9 @@ def document(name: str, text: str) -> Text:
     return Text(f"\n\n[Document: {name}]\n{text}")
 
 
-def _attachment(raw: dict[str, Json], where: str) -> Attachment:
+def _attachment(raw: dict[str, Json], where: str) -> commands.Attachment:
     try:
-        return msgspec.convert(raw, Attachment)
+        return msgspec.convert(raw, commands.Attachment)
     except msgspec.ValidationError as error:
         raise CommandError(f"{where} cannot be used: {error}") from error
 

@@ -88,7 +88,7 @@ class PiTurn:
         self.results: dict[str, PiResult] = {}
 
 
-class Progress:
+class PiProgress:
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.text = ""
@@ -116,7 +116,7 @@ class Encoder:
         self._retry: events.Retrying | None = None
         self._told_error = False
         self._queue: list[PiFrame] = before._queue if before else []
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, PiProgress] = {}
         self._asked: int = before._asked if before else 0
 
     @property
@@ -128,7 +128,7 @@ class Encoder:
     def holds_back(self) -> bool:
         """There is something that `tick` would send."""
         waiting = self._stream is not None and self._stream.waiting
-        return waiting or any(each.held for each in self._progress.values())
+        return waiting or any(progress.held for progress in self._progress.values())
 
     def tick(self, now: float) -> list[PiFrame]:
         """What was held back to keep within the budget, as far as that has grown."""
@@ -214,7 +214,7 @@ class Encoder:
                     self._turn.calls.append(call)
                 return []
             case events.ToolStarted(call):
-                self._progress[call.id] = Progress(call)
+                self._progress[call.id] = PiProgress(call)
                 return self._tool_start(call)
             case events.ToolProgress(id, text):
                 return self._tool_progress(id, text, now)
@@ -419,7 +419,11 @@ class Encoder:
             out += self._close_turn() if self._turn.message else self._cut_short("error", None)
         out.append(self._agent_end())
         if self._retry is not None:
-            told = [each.errorMessage for each in self._messages if isinstance(each, PiAssistant)]
+            told = [
+                message.errorMessage
+                for message in self._messages
+                if isinstance(message, PiAssistant)
+            ]
             errors = [error for error in told if error is not UNSET]
             out.append(self._retry_over(errors[-1] if errors else "aborted"))
         self.running, self._stream, self._messages = False, None, []
@@ -454,7 +458,7 @@ class Encoder:
         progress.held = True
         return self._progressed(progress, now)
 
-    def _progressed(self, progress: Progress, now: float) -> list[PiFrame]:
+    def _progressed(self, progress: PiProgress, now: float) -> list[PiFrame]:
         size = len(progress.text) + PROGRESS_OVERHEAD
         if not self._budget.allows(size, now):
             return []
@@ -483,4 +487,4 @@ class Encoder:
     def _tools_done(self, turn: PiTurn) -> list[PiFrame]:
         """The results are messages when all tools have returned."""
         shown = (turn.results[call.id] for call in turn.calls)
-        return [*(frame for each in shown for frame in self._pair(each)), *self._close_turn()]
+        return [*(frame for message in shown for frame in self._pair(message)), *self._close_turn()]

@@ -146,15 +146,17 @@ class PiWriter:
         match entry.body:
             case Message():
                 shown = self._messages(entry.body, session)
-                return [{"type": "message", "message": each} for each in shown]
+                return [{"type": "message", "message": shown_message} for shown_message in shown]
             case ResultNote(result):
                 self._noted[result.call_id] = entry.id
                 value = result_to_pi(result, round(entry.time * 1000))
                 return [{"type": "message", "message": value}]
             case Replaced(messages):
-                shown = [each for message in messages for each in to_pi(message)]
+                shown = [shown_message for message in messages for shown_message in to_pi(message)]
                 told = self._told_again(entry, session)
-                return told + [{"type": "message", "message": each} for each in shown]
+                return told + [
+                    {"type": "message", "message": shown_message} for shown_message in shown
+                ]
             case Cleared():
                 return self._told_again(entry, session)
             case Compaction():
@@ -180,7 +182,7 @@ class PiWriter:
     def _told_again(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
         """The model and the level, which a new root does not have from the rows before it."""
         path = session.path(entry.parent) if entry.parent in session.entries else []
-        told: dict[type, Body] = {type(each.body): each.body for each in path}
+        told: dict[type, Body] = {type(earlier.body): earlier.body for earlier in path}
         if self._meta.model:
             told.setdefault(ModelChange, ModelChange(self._meta.provider, self._meta.model))
         wanted = [told[kind] for kind in (ModelChange, LevelChange) if kind in told]
@@ -363,9 +365,7 @@ def _end(id: str, moved: Mapping[str, str]) -> str:
 
 
 def _are_results(before: Entry, entry: Entry) -> bool:
-    return all(
-        isinstance(each.body, Message) and each.body.role == "tool" for each in (before, entry)
-    )
+    return all(isinstance(one.body, Message) and one.body.role == "tool" for one in (before, entry))
 
 
 def _rest(row: dict[str, Json]) -> dict[str, Json]:

@@ -62,7 +62,7 @@ class EncoderA(Encoder):
     def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
         output: PiToolOutput | str = PiToolOutput(shown.content, shown.details)
         if shown.isError:
-            output = "\n".join(each.text for each in shown.content if isinstance(each, TextPart))
+            output = "\n".join(part.text for part in shown.content if isinstance(part, TextPart))
         end = frames.ToolExecutionEnd(call.id, call.name, output, shown.isError)
         return [end, *self._pair(shown)]
 

@@ -12,38 +12,23 @@ from collections.abc import Iterable
 
 from msgspec import UNSET, Struct, UnsetType
 
-from zot.provider.types import (
-    LEVELS,
-    Block,
-    Cost,
-    Image,
-    Json,
-    Level,
-    Message,
-    Origin,
-    Reasoning,
-    Stop,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from zot.provider import types
 from zot.sessions import signatures
 from zot.sessions.format import BadRow
 
 ORIGINAL = "pi"
 """Key of a message's extra: the object pi wrote, where ours cannot say it all."""
 
-_STOPS: dict[Stop, str] = {
+_STOPS: dict[types.Stop, str] = {
     "end": "stop",
     "tool_use": "toolUse",
     "length": "length",
     "error": "error",
     "aborted": "aborted",
 }
-_FROM_STOPS: dict[str, Stop] = {word: stop for stop, word in _STOPS.items()}
-LEVEL_WORDS: dict[Level, str] = {each: each for each in LEVELS} | {"minimum": "minimal"}
-WORD_LEVELS: dict[str, Level] = {word: level for level, word in LEVEL_WORDS.items()}
+_FROM_STOPS: dict[str, types.Stop] = {word: stop for stop, word in _STOPS.items()}
+LEVEL_WORDS: dict[types.Level, str] = {each: each for each in types.LEVELS} | {"minimum": "minimal"}
+WORD_LEVELS: dict[str, types.Level] = {word: level for level, word in LEVEL_WORDS.items()}
 _APIS = {
     "anthropic": "anthropic-messages",
     "openai-chat": "openai-completions",
@@ -52,7 +37,7 @@ _APIS = {
 _FROM_APIS = {theirs: ours for ours, theirs in _APIS.items()}
 
 
-def level_word(level: Level) -> str:
+def level_word(level: types.Level) -> str:
     return LEVEL_WORDS[level]
 
 
@@ -76,14 +61,14 @@ class ThinkingPart(Struct, frozen=True, tag_field="type", tag="thinking"):
     thinking: str
     thinkingSignature: str | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
-    opaque: dict[str, Json] | UnsetType = UNSET
+    opaque: dict[str, types.Json] | UnsetType = UNSET
     """Ours: what a provider wants back that pi has no word for."""
 
 
 class CallPart(Struct, frozen=True, tag_field="type", tag="toolCall"):
     id: str
     name: str
-    arguments: dict[str, Json]
+    arguments: dict[str, types.Json]
     thoughtSignature: str | UnsetType = UNSET
 
 
@@ -110,7 +95,7 @@ class PiUsage(Struct, frozen=True):
 class PiUser(Struct, frozen=True, tag_field="role", tag="user"):
     content: list[Part]
     timestamp: int
-    attachments: Json = UNSET
+    attachments: types.Json = UNSET
 
 
 class PiAssistant(Struct, frozen=True, tag_field="role", tag="assistant"):
@@ -130,7 +115,7 @@ class PiResult(Struct, frozen=True, tag_field="role", tag="toolResult"):
     content: list[Part]
     isError: bool
     timestamp: int
-    details: dict[str, Json] | UnsetType = UNSET
+    details: dict[str, types.Json] | UnsetType = UNSET
 
 
 class PiSummary(Struct, frozen=True, tag_field="role", tag="compactionSummary"):
@@ -143,16 +128,16 @@ class PiSystem(Struct, frozen=True, tag_field="role", tag="system"):
     """The message that opens a conversation in generation C."""
 
     sections: dict[str, str]
-    toolsAdded: list[Json]
+    toolsAdded: list[types.Json]
     timestamp: int
     content: str = ""
 
 
-PiMessage = PiUser | PiAssistant | PiResult | PiSummary | PiSystem | dict[str, Json]
+PiMessage = PiUser | PiAssistant | PiResult | PiSummary | PiSystem | dict[str, types.Json]
 """An object stands for one that pi wrote."""
 
 
-def to_pi(message: Message) -> list[PiMessage]:
+def to_pi(message: types.Message) -> list[PiMessage]:
     """One message, or one for each result of a tool message."""
     extra = message.extra or {}
     if isinstance(original := extra.get(ORIGINAL), dict):
@@ -164,12 +149,12 @@ def to_pi(message: Message) -> list[PiMessage]:
         case "assistant":
             return [assistant_to_pi(message)]
         case "tool":
-            results = [block for block in message.content if isinstance(block, ToolResult)]
+            results = [block for block in message.content if isinstance(block, types.ToolResult)]
             return [result_to_pi(result, stamp) for result in results]
 
 
-def assistant_to_pi(message: Message) -> PiAssistant:
-    origin = message.origin or Origin("", "", "", "end")
+def assistant_to_pi(message: types.Message) -> PiAssistant:
+    origin = message.origin or types.Origin("", "", "", "end")
     return PiAssistant(
         content=_parts(message.content),
         api=api_word(origin.api),
@@ -182,7 +167,7 @@ def assistant_to_pi(message: Message) -> PiAssistant:
     )
 
 
-def result_to_pi(result: ToolResult, stamp: int) -> PiResult:
+def result_to_pi(result: types.ToolResult, stamp: int) -> PiResult:
     return PiResult(
         toolCallId=result.call_id,
         toolName=result.name,
@@ -193,39 +178,39 @@ def result_to_pi(result: ToolResult, stamp: int) -> PiResult:
     )
 
 
-def usage_to_pi(usage: Usage) -> PiUsage:
+def usage_to_pi(usage: types.Usage) -> PiUsage:
     cost = usage.cost
     shown = PiCost(cost.input, cost.output, cost.cache_read, cost.cache_write, cost.total)
     tokens = (usage.input, usage.output, usage.cache_read, usage.cache_write)
     return PiUsage(*tokens, usage.total, shown)
 
 
-def _parts(blocks: Iterable[Block]) -> list[Part]:
+def _parts(blocks: Iterable[types.Block]) -> list[Part]:
     return [_part(block) for block in blocks]
 
 
-def _part(block: Block) -> Part:
+def _part(block: types.Block) -> Part:
     match block:
-        case Text(text):
+        case types.Text(text):
             return TextPart(text)
-        case Image(mime_type, data):
+        case types.Image(mime_type, data):
             return ImagePart(data, mime_type)
-        case Reasoning():
+        case types.Reasoning():
             return _thinking(block)
-        case ToolCall(id, name, args):
+        case types.ToolCall(id, name, args):
             return CallPart(id, name, args or {}, signatures.of_call(block) or UNSET)
-        case ToolResult():  # never inside one message with others in pi; kept readable
+        case types.ToolResult():  # never inside one message with others in pi; kept readable
             return TextPart(text_of(block.content))
 
 
-def _thinking(block: Reasoning) -> ThinkingPart:
+def _thinking(block: types.Reasoning) -> ThinkingPart:
     signature, redacted = signatures.of_thought(block)
     opaque = UNSET if signature or block.opaque is None else block.opaque
     return ThinkingPart(block.text, signature or UNSET, redacted or UNSET, opaque)
 
 
-def text_of(blocks: Iterable[Block]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, Text))
+def text_of(blocks: Iterable[types.Block]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, types.Text))
 
 
 # --- from pi ---------------------------------------------------------------------------------
@@ -235,7 +220,7 @@ class NotAMessage(BadRow):
     """An object that is none of pi's messages."""
 
 
-def from_pi(value: Json) -> Message | None:
+def from_pi(value: types.Json) -> types.Message | None:
     """A message of the conversation; None for one that pi keeps from the model.
 
     Raises:
@@ -248,29 +233,33 @@ def from_pi(value: Json) -> Message | None:
     match value.get("role"):
         case "user":
             kept = value.get("attachments")
-            return Message("user", content, time, extra={"attachments": kept} if kept else None)
+            return types.Message(
+                "user", content, time, extra={"attachments": kept} if kept else None
+            )
         case "assistant":
-            return Message("assistant", content, time, _origin(value))
+            return types.Message("assistant", content, time, _origin(value))
         case "toolResult":
-            return Message("tool", (_result(value, content),), time)
+            return types.Message("tool", (_result(value, content),), time)
         case "bashExecution":
             return None if value.get("excludeFromContext") else _told(value, _shell(value), time)
         case "branchSummary" | "compactionSummary":
             return _told(value, str(value.get("summary", "")), time)
         case "custom" | "hookMessage":
             renamed = {**value, "role": "custom"}
-            return Message("user", content, time, extra={ORIGINAL: renamed}) if content else None
+            return (
+                types.Message("user", content, time, extra={ORIGINAL: renamed}) if content else None
+            )
         case "system":
             return None
         case role:
             raise NotAMessage(f"a message with the unknown role {role!r}")
 
 
-def _told(original: dict[str, Json], text: str, time: float) -> Message:
-    return Message("user", (Text(text),), time, extra={ORIGINAL: original})
+def _told(original: dict[str, types.Json], text: str, time: float) -> types.Message:
+    return types.Message("user", (types.Text(text),), time, extra={ORIGINAL: original})
 
 
-def _shell(value: dict[str, Json]) -> str:
+def _shell(value: dict[str, types.Json]) -> str:
     output = str(value.get("output") or "")
     lines = [
         f"Ran `{value.get('command', '')}`",
@@ -285,14 +274,14 @@ def _shell(value: dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
-def _api(value: dict[str, Json]) -> str:
+def _api(value: dict[str, types.Json]) -> str:
     api = str(value.get("api") or "")
     return _FROM_APIS.get(api, api)
 
 
-def _origin(value: dict[str, Json]) -> Origin:
+def _origin(value: dict[str, types.Json]) -> types.Origin:
     error = value.get("errorMessage")
-    return Origin(
+    return types.Origin(
         provider=str(value.get("provider") or ""),
         model=str(value.get("model") or ""),
         api=_api(value),
@@ -302,45 +291,47 @@ def _origin(value: dict[str, Json]) -> Origin:
     )
 
 
-def usage_from_pi(value: Json) -> Usage:
+def usage_from_pi(value: types.Json) -> types.Usage:
     if not isinstance(value, dict):
-        return Usage()
+        return types.Usage()
     cost = value.get("cost")
     cost = cost if isinstance(cost, dict) else {}
-    return Usage(
+    return types.Usage(
         int(_number(value.get("input"))),
         int(_number(value.get("output"))),
         int(_number(value.get("cacheRead"))),
         int(_number(value.get("cacheWrite"))),
         None,
-        Cost(*(_number(cost.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))),
+        types.Cost(
+            *(_number(cost.get(key)) for key in ("input", "output", "cacheRead", "cacheWrite"))
+        ),
     )
 
 
-def _result(value: dict[str, Json], content: tuple[Block, ...]) -> ToolResult:
+def _result(value: dict[str, types.Json], content: tuple[types.Block, ...]) -> types.ToolResult:
     details = value.get("details")
-    return ToolResult(
+    return types.ToolResult(
         str(value.get("toolCallId") or ""),
-        tuple(block for block in content if isinstance(block, Text | Image)),
+        tuple(block for block in content if isinstance(block, types.Text | types.Image)),
         bool(value.get("isError")),
         str(value.get("toolName") or ""),
         details if isinstance(details, dict) else None,
     )
 
 
-def _blocks(value: Json, api: str) -> tuple[Block, ...]:
+def _blocks(value: types.Json, api: str) -> tuple[types.Block, ...]:
     if isinstance(value, str):
-        return (Text(value),) if value else ()
+        return (types.Text(value),) if value else ()
     if not isinstance(value, list):
         return ()
-    found = (_from_block(each, api) for each in value if isinstance(each, dict))
-    return tuple(block for block in found if block is not None)
+    blocks = (_from_block(part, api) for part in value if isinstance(part, dict))
+    return tuple(block for block in blocks if block is not None)
 
 
-def _from_block(value: dict[str, Json], api: str) -> Block | None:
+def _from_block(value: dict[str, types.Json], api: str) -> types.Block | None:
     match value.get("type"):
         case "text":
-            return Text(str(value.get("text") or ""))
+            return types.Text(str(value.get("text") or ""))
         case "image":
             return _image(value)
         case "thinking":
@@ -348,10 +339,10 @@ def _from_block(value: dict[str, Json], api: str) -> Block | None:
             kept = signatures.for_thought(api, signature, value.get("redacted") is True)
             if kept is None and isinstance(opaque, dict):
                 kept = opaque
-            return Reasoning(str(value.get("thinking") or ""), api, kept)
+            return types.Reasoning(str(value.get("thinking") or ""), api, kept)
         case "toolCall":
             args, signature = value.get("arguments"), value.get("thoughtSignature")
-            return ToolCall(
+            return types.ToolCall(
                 str(value.get("id") or ""),
                 str(value.get("name") or ""),
                 args if isinstance(args, dict) else None,
@@ -361,13 +352,13 @@ def _from_block(value: dict[str, Json], api: str) -> Block | None:
             return None
 
 
-def _image(value: dict[str, Json]) -> Image | None:
+def _image(value: dict[str, types.Json]) -> types.Image | None:
     try:
         data = binascii.a2b_base64(str(value.get("data") or ""))
     except ValueError:
         return None
-    return Image(str(value.get("mimeType") or "image/png"), data)
+    return types.Image(str(value.get("mimeType") or "image/png"), data)
 
 
-def _number(value: Json) -> float:
+def _number(value: types.Json) -> float:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else 0

@@ -44,19 +44,19 @@ def resolve_pi(options: Options, around: Surroundings) -> Setup:
     except AuthError:
         raise
     except ConfigError:
-        found = near(options, around.home) if options.model else None
-        if found is None:
+        model = near(options, around.home) if options.model else None
+        if model is None:
             raise
-        return resolve(replace(options, provider=found.provider, model=found.id), around)
+        return resolve(replace(options, provider=model.provider, model=model.id), around)
 
 
 def near(options: Options, home: str) -> Model | None:
     """The model whose id holds what the user wrote: the shortest, and of those the newest."""
     known = Known(home)
     provider = known.provider(options.provider or DEFAULT_PROVIDER).name
-    found = [each for each in known.all(provider) if matches(options.model, each)]
-    found.sort(key=lambda each: each.id, reverse=True)
-    return min(found, key=lambda each: len(each.id), default=None)
+    models = [model for model in known.all(provider) if matches(options.model, model)]
+    models.sort(key=lambda model: model.id, reverse=True)
+    return min(models, key=lambda model: len(model.id), default=None)
 
 
 def matches(pattern: str, model: Model) -> bool:

@@ -9,7 +9,7 @@ import time
 from msgspec.structs import replace
 
 from zot.bugs import complain
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -38,9 +38,7 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
     runtime = build_runtime(
         replace(plan, session=session),
         client,
-        sessions=lambda: sessions,
-        check_extensions=False,
-        owns_process=True,
+        Additions(sessions=lambda: sessions, check_extensions=False, owns_process=True),
     )
     runtime.change_settings(**pi_actions.COMPACTION)
     model = runtime.model

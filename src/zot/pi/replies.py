@@ -10,29 +10,11 @@ from msgspec import UNSET
 from zot.core import events
 from zot.core.cost import add
 from zot.core.session import Compaction, Entry, Session
+from zot.pi import frames
 from zot.pi.format import PiWriter
-from zot.pi.frames import (
-    CompactionResult,
-    ContextUsage,
-    ForkPoint,
-    PiModel,
-    PiPrice,
-    SessionStats,
-    TokenCounts,
-    TouchedFiles,
-)
 from zot.pi.messages import PiMessage, PiSummary, api_word, text_of, to_pi, usage_to_pi
+from zot.provider import types
 from zot.provider.providers import PROVIDERS
-from zot.provider.types import (
-    Json,
-    Message,
-    Model,
-    Price,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from zot.sessions.rows import Meta
 
 _FILE_TOOLS = ("read", "write", "edit")
@@ -41,43 +23,43 @@ _FILE_TOOLS = ("read", "write", "edit")
 # --- models ----------------------------------------------------------------------------------
 
 
-def model(found: Model) -> PiModel:
+def model(known: types.Model) -> frames.PiModel:
     """A model as pi describes it."""
-    price = found.price or Price(0.0, 0.0)
-    info = PROVIDERS.get(found.provider)
-    return PiModel(
-        id=found.id,
-        name=found.name or found.id,
-        api=api_word(found.api),
-        provider=found.provider,
-        baseUrl=found.base_url or (info.base_url if info else ""),
-        reasoning=found.reasoning,
-        input=["text", "image"] if found.images else ["text"],
-        cost=PiPrice(price.input, price.output, price.cache_read, price.cache_write),
-        contextWindow=found.context_window,
-        maxTokens=found.max_output,
-        headers=found.headers or UNSET,
+    price = known.price or types.Price(0.0, 0.0)
+    info = PROVIDERS.get(known.provider)
+    return frames.PiModel(
+        id=known.id,
+        name=known.name or known.id,
+        api=api_word(known.api),
+        provider=known.provider,
+        baseUrl=known.base_url or (info.base_url if info else ""),
+        reasoning=known.reasoning,
+        input=["text", "image"] if known.images else ["text"],
+        cost=frames.PiPrice(price.input, price.output, price.cache_read, price.cache_write),
+        contextWindow=known.context_window,
+        maxTokens=known.max_output,
+        headers=known.headers or UNSET,
     )
 
 
 # --- messages --------------------------------------------------------------------------------
 
 
-def messages(found: Iterable[Message]) -> list[PiMessage]:
-    return [shown for message in found for shown in _shown(message)]
+def messages(transcript: Iterable[types.Message]) -> list[PiMessage]:
+    return [shown for message in transcript for shown in _shown(message)]
 
 
-def count(found: Iterable[Message]) -> int:
+def count(transcript: Iterable[types.Message]) -> int:
     """How many messages `messages` gives, without making them."""
     return sum(
-        sum(isinstance(block, ToolResult) for block in message.content)
+        sum(isinstance(block, types.ToolResult) for block in message.content)
         if message.role == "tool"
         else 1
-        for message in found
+        for message in transcript
     )
 
 
-def _shown(message: Message) -> list[PiMessage]:
+def _shown(message: types.Message) -> list[PiMessage]:
     extra = message.extra or {}
     if not extra.get("compaction"):
         return to_pi(message)
@@ -86,29 +68,33 @@ def _shown(message: Message) -> list[PiMessage]:
     return [PiSummary(summary or heading, tokens, round(message.time * 1000))]
 
 
-def last_assistant_text(found: Sequence[Message]) -> str | None:
-    for message in reversed(found):
+def last_assistant_text(transcript: Sequence[types.Message]) -> str | None:
+    for message in reversed(transcript):
         if message.role == "assistant" and (text := text_of(message.content).strip()):
             return text
     return None
 
 
-def forkable(session: Session) -> list[ForkPoint]:
+def forkable(session: Session) -> list[frames.ForkPoint]:
     """The user's own messages on the current branch."""
     return [
-        ForkPoint(entry.id, first_text(entry.body)) for entry in session.path() if is_own(entry)
+        frames.ForkPoint(entry.id, first_text(entry.body))
+        for entry in session.path()
+        if is_own(entry)
     ]
 
 
 def is_own(entry: Entry) -> bool:
     """Whether the user wrote it: not a summary, nor the output of a command."""
     body = entry.body
-    return isinstance(body, Message) and body.role == "user" and "pi" not in (body.extra or {})
+    return (
+        isinstance(body, types.Message) and body.role == "user" and "pi" not in (body.extra or {})
+    )
 
 
 def first_text(body: object) -> str:
-    blocks = body.content if isinstance(body, Message) else ()
-    return next((block.text for block in blocks if isinstance(block, Text)), "")
+    blocks = body.content if isinstance(body, types.Message) else ()
+    return next((block.text for block in blocks if isinstance(block, types.Text)), "")
 
 
 # --- the session -----------------------------------------------------------------------------
@@ -119,23 +105,23 @@ class Rows:
 
     def __init__(self, session: Session) -> None:
         writer = PiWriter(Meta())
-        self.rows: list[dict[str, Json]] = [
+        self.rows: list[dict[str, types.Json]] = [
             row for entry in list(session.entries.values()) for row in writer.rows(entry, session)
         ]
         self.leaf = None if session.leaf is None else writer.row_of(session.leaf)
 
-    def since(self, id: str | None) -> list[dict[str, Json]] | None:
+    def since(self, id: str | None) -> list[dict[str, types.Json]] | None:
         """Those after the one with this id; None if there is no such row."""
         if id is None:
             return self.rows
         at = next((at for at, row in enumerate(self.rows) if row["id"] == id), None)
         return None if at is None else self.rows[at + 1 :]
 
-    def tree(self) -> list[dict[str, Json]]:
-        nodes: dict[str, dict[str, Json]] = {
+    def tree(self) -> list[dict[str, types.Json]]:
+        nodes: dict[str, dict[str, types.Json]] = {
             row["id"]: {"entry": row, "children": []} for row in self.rows
         }
-        roots: list[dict[str, Json]] = []
+        roots: list[dict[str, types.Json]] = []
         for row in self.rows:
             parent = nodes.get(row["parentId"])
             (roots if parent is None else parent["children"]).append(nodes[row["id"]])
@@ -147,39 +133,39 @@ class Rows:
         return roots
 
 
-def stats(session: Session, path: str, context: int, window: int) -> SessionStats:
+def stats(session: Session, path: str, context: int, window: int) -> frames.SessionStats:
     branch = session.path()
-    said = [entry.body for entry in branch if isinstance(entry.body, Message)]
+    said = [entry.body for entry in branch if isinstance(entry.body, types.Message)]
     roles = Counter(message.role for message in said)
     blocks = Counter(type(block) for message in said for block in message.content)
-    results = blocks[ToolResult]
+    results = blocks[types.ToolResult]
     own = sum(is_own(entry) for entry in branch)
     usage = spent(session)
     compacted = isinstance(_last_telling(branch), Compaction)
-    return SessionStats(
+    return frames.SessionStats(
         sessionFile=path or UNSET,
         sessionId=session.id,
         userMessages=own,
         assistantMessages=roles["assistant"],
-        toolCalls=blocks[ToolCall],
+        toolCalls=blocks[types.ToolCall],
         toolResults=results,
         totalMessages=roles["user"] + roles["assistant"] + results,
-        tokens=TokenCounts(
+        tokens=frames.TokenCounts(
             usage.input, usage.output, usage.cache_read, usage.cache_write, usage.total
         ),
         cost=usage.cost.total,
-        contextUsage=ContextUsage(None, window, None)
+        contextUsage=frames.ContextUsage(None, window, None)
         if compacted
-        else ContextUsage(context, window, round(100 * context / window, 2)),
+        else frames.ContextUsage(context, window, round(100 * context / window, 2)),
     )
 
 
-def spent(session: Session) -> Usage:
+def spent(session: Session) -> types.Usage:
     """What the session cost, summaries included."""
-    total = Usage()
+    total = types.Usage()
     for entry in list(session.entries.values()):
         body = entry.body
-        if isinstance(body, Message) and body.origin is not None:
+        if isinstance(body, types.Message) and body.origin is not None:
             total = add(total, body.origin.usage)
         elif isinstance(body, Compaction) and body.usage is not None:
             total = add(total, body.usage)
@@ -189,14 +175,14 @@ def spent(session: Session) -> Usage:
 def _last_telling(path: Sequence[Entry]) -> object:
     """What the size of the context was last learned from."""
     for entry in reversed(path):
-        if isinstance(entry.body, Compaction | Message):
+        if isinstance(entry.body, Compaction | types.Message):
             return entry.body
     return None
 
 
-def compaction(event: events.CompactDone, session: Session) -> CompactionResult:
+def compaction(event: events.CompactDone, session: Session) -> frames.CompactionResult:
     """A compaction's result. A kept-nothing one names itself, as it does in the file."""
-    return CompactionResult(
+    return frames.CompactionResult(
         summary=event.summary,
         firstKeptEntryId=event.first_kept or session.leaf or "",
         tokensBefore=event.tokens_before,
@@ -206,13 +192,13 @@ def compaction(event: events.CompactDone, session: Session) -> CompactionResult:
     )
 
 
-def touched_files(session: Session) -> TouchedFiles:
+def touched_files(session: Session) -> frames.TouchedFiles:
     """The files that the conversation read and changed."""
     read, changed = set[str](), set[str]()
     for entry in session.path():
-        for block in entry.body.content if isinstance(entry.body, Message) else ():
-            if isinstance(block, ToolCall) and block.name in _FILE_TOOLS:
+        for block in entry.body.content if isinstance(entry.body, types.Message) else ():
+            if isinstance(block, types.ToolCall) and block.name in _FILE_TOOLS:
                 path = (block.args or {}).get("path")
                 if isinstance(path, str):
                     (read if block.name == "read" else changed).add(path)
-    return TouchedFiles(sorted(read - changed), sorted(changed))
+    return frames.TouchedFiles(sorted(read - changed), sorted(changed))

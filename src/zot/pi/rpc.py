@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot import __version__
 from zot.bugs import internal_error
-from zot.build import build_runtime, find_skills, prompt_for
+from zot.build import Additions, build_runtime, find_skills, prompt_for
 from zot.core import events
 from zot.core.events import Event
 from zot.core.session import LevelChange, ModelChange
@@ -85,14 +85,13 @@ class PiServer(LineServer):
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
         self._system_shown = False
-        runtime = build_runtime(
-            plan,
-            self,
+        added = Additions(
             sessions=lambda: sessions,
             approval=Approval(options.approve or (), client=self),
             owns_process=True,
             check_extensions=False,  # clients of pi pass extensions of pi's, which are left out
         )
+        runtime = build_runtime(plan, self, added)
         super().__init__()
         self.built = runtime
         runtime.deliver("steering", one_at_a_time=True)
@@ -117,7 +116,7 @@ class PiServer(LineServer):
 
     def _show_model(self) -> None:
         """Only while `_wire` is held, as the encoder."""
-        model = self.runtime.agent.model
+        model = self.runtime.model_in_use
         self.encoder.use_model(model.provider, model.id, model.api)
 
     def can_answer(self, what: Question) -> bool:
@@ -184,12 +183,12 @@ class PiServer(LineServer):
             case commands.Prompt():
                 self._prompt(incoming, command)
             case commands.Steer(message, images):
-                found = pi.files(commands.Prompt(message, images))
-                runtime.steer(message, found.images, keep=True)
+                files = pi.files(commands.Prompt(message, images))
+                runtime.steer(message, files.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.FollowUp(message, images):
-                found = pi.files(commands.Prompt(message, images))
-                runtime.follow(message, found.images, keep=True)
+                files = pi.files(commands.Prompt(message, images))
+                runtime.follow(message, files.images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
@@ -234,25 +233,25 @@ class PiServer(LineServer):
                 assert_never(command)
 
     def _prompt(self, incoming: PiIncoming, command: commands.Prompt) -> None:
-        found = pi.files(command)
-        if not command.message.strip() and not found.images:
+        files = pi.files(command)
+        if not command.message.strip() and not files.images:
             raise CommandError("the prompt is empty: give a message or an image")
         if command.message.startswith("/"):  # perhaps a command; also while a run is going on
-            self.in_thread(incoming, lambda: self._command(incoming, command, found))
+            self.in_thread(incoming, lambda: self._command(incoming, command, files))
         else:
-            self._hear(incoming, command, found)
+            self._hear(incoming, command, files)
 
     def _command(
-        self, incoming: PiIncoming, command: commands.Prompt, found: pi.Files
+        self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles
     ) -> dict[str, Json] | None:
         """A prompt that may be an extension's command: it is answered when the command is done."""
         text = self.actions.run_command(command.message)
         if text is None:
             return {"disposition": "handled"}
-        self._hear(incoming, replace(command, message=text), found)
+        self._hear(incoming, replace(command, message=text), files)
         return None
 
-    def _hear(self, incoming: PiIncoming, command: commands.Prompt, found: pi.Files) -> None:
+    def _hear(self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles) -> None:
         """Start a run, or let the one that is going on hear the message."""
         runtime = self.runtime
         running = runtime.running
@@ -263,20 +262,20 @@ class PiServer(LineServer):
                     "streamingBehavior ('steer' or 'followUp') when it should hear this one"
                 )
             offer = runtime.steer if command.streamingBehavior == "steer" else runtime.follow
-            if offer(command.message, found.images):
+            if offer(command.message, files.images):
                 self.answer(incoming, {"disposition": "queued"})
                 return
-        self._start(incoming, command.message, found)
+        self._start(incoming, command.message, files)
 
-    def _start(self, incoming: PiIncoming, text: str, found: pi.Files) -> None:
+    def _start(self, incoming: PiIncoming, text: str, files: pi.PromptFiles) -> None:
         self.open_session()
         extra: dict[str, object] | None = None
-        if found.echoed:
-            extra = {"attachments": list(found.echoed)}
+        if files.echoed:
+            extra = {"attachments": list(files.echoed)}
         self.runtime.prompt(
             text,
-            found.images,
-            documents=found.documents,
+            files.images,
+            documents=files.documents,
             extra=extra,
             accepted=lambda ahead: self.answer(incoming, {"disposition": "started"}),
         )
@@ -285,8 +284,8 @@ class PiServer(LineServer):
         """A session begins with the model and the level it is used with."""
         session = self.runtime.session
         if session.leaf is None:
-            agent = self.runtime.agent
-            session.append(ModelChange(agent.model.provider, agent.model.id))
+            model = self.runtime.model_in_use
+            session.append(ModelChange(model.provider, model.id))
             session.append(LevelChange(self.runtime.settings.reasoning))
 
     def _abort(self, incoming: PiIncoming) -> None:
@@ -360,10 +359,9 @@ class PiServer(LineServer):
         return self.encoder.system(self.system_message())
 
     def system_message(self) -> PiSystem:
-        specs = self.runtime.agent.toolbox.specs
         tools = [
-            {"name": each.name, "description": each.description, "parameters": each.schema}
-            for each in specs
+            {"name": spec.name, "description": spec.description, "parameters": spec.schema}
+            for spec in self.runtime.tool_specs()
         ]
         text = prompt_for(self.setup, find_skills(self.setup))
         return PiSystem({"prompt": text}, tools, round(time.time() * 1000))
@@ -383,7 +381,7 @@ class PiServer(LineServer):
 
     def _prompt_ended(self, run: Run) -> None:
         runtime = self.runtime
-        if run.stop == "end" and runtime.agent.is_full():
+        if run.stop == "end" and runtime.is_full():
             try:
                 runtime.compact(reason="threshold", tag=Settling())
                 return

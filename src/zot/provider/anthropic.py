@@ -9,37 +9,15 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
+from zot.provider import transcript, types
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-from zot.provider.transcript import (
-    ModelTurn,
-    ToolTurn,
-    Turn,
-    UserTurn,
-    args_of,
-    base64_of,
-    object_schema,
-    output_limit,
-    wire_id,
-)
-from zot.provider.types import (
-    Finished,
-    Image,
-    Json,
-    Level,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 
 API = "anthropic"
 VERSION = "2023-06-01"
-BUDGETS: dict[Level, int] = {
+BUDGETS: dict[types.Level, int] = {
     "minimum": 1_024,
     "low": 2_048,
     "medium": 8_192,
@@ -66,20 +44,20 @@ MARK = {"type": "ephemeral"}
 class MessagesWire:
     """The wire of `/v1/messages`."""
 
-    def path(self, request: Request) -> str:
+    def path(self, request: types.Request) -> str:
         return "/v1/messages"
 
-    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         headers = {"anthropic-version": VERSION}
         if quirks.interleaved and thinks(request) and not quirks.adaptive and request.tools:
             headers["anthropic-beta"] = "interleaved-thinking-2025-05-14"
         return headers
 
-    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         conversation = kept.turns(request)
-        body: dict[str, Json] = {
+        body: dict[str, types.Json] = {
             "model": request.model.id,
-            "max_tokens": output_limit(request, kept.size),
+            "max_tokens": transcript.output_limit(request, kept.size),
             "stream": True,
             "messages": encode_turns(conversation, request, quirks, kept),
         }
@@ -99,16 +77,16 @@ class MessagesWire:
         return MessagesReader(provider)
 
 
-def thinks(request: Request) -> bool:
+def thinks(request: types.Request) -> bool:
     return request.reasoning != "off" and request.model.reasoning
 
 
-def thinking(request: Request, quirks: Quirks, max_tokens: int) -> dict[str, Json]:
+def thinking(request: types.Request, quirks: Quirks, max_tokens: int) -> dict[str, types.Json]:
     if not thinks(request):
         return {}
     if quirks.adaptive:
         word = word_for_level(request.reasoning, {**EFFORTS, **(quirks.levels or {})})
-        wanted: dict[str, Json] = {"thinking": {"type": "adaptive", "display": "summarized"}}
+        wanted: dict[str, types.Json] = {"thinking": {"type": "adaptive", "display": "summarized"}}
         if word:
             wanted["output_config"] = {"effort": word}
         return wanted
@@ -121,16 +99,16 @@ def thinking(request: Request, quirks: Quirks, max_tokens: int) -> dict[str, Jso
     }
 
 
-def encode_system(request: Request) -> list[dict[str, Json]]:
+def encode_system(request: types.Request) -> list[dict[str, types.Json]]:
     return [{"type": "text", "text": request.system, "cache_control": MARK}]
 
 
-def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
-    tools: list[dict[str, Json]] = [
+def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types.Json]]:
+    tools: list[dict[str, types.Json]] = [
         {
             "name": tool.name,
             "description": tool.description,
-            "input_schema": object_schema(tool.schema),
+            "input_schema": transcript.object_schema(tool.schema),
         }
         for tool in request.tools
     ]
@@ -140,19 +118,19 @@ def encode_tools(request: Request, quirks: Quirks) -> list[dict[str, Json]]:
 
 
 def encode_turns(
-    conversation: list[Turn], request: Request, quirks: Quirks, kept: Kept
-) -> list[Json]:
+    conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
+) -> list[types.Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
 
-    def encode_turn(turn: Turn) -> list[Json]:
+    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
         match turn:
-            case UserTurn(blocks=blocks):
+            case transcript.UserTurn(blocks=blocks):
                 content = [encode_said(block) for block in blocks]
                 return [{"role": "user", "content": content}]
-            case ToolTurn(results=results):
+            case transcript.ToolTurn(results=results):
                 content = [encode_result(result) for result in results]
                 return [{"role": "user", "content": content}]
-            case ModelTurn():
+            case transcript.ModelTurn():
                 return [{"role": "assistant", "content": encode_model(turn, quirks)}]
             case _:
                 assert_never(turn)
@@ -163,18 +141,21 @@ def encode_turns(
     return messages
 
 
-def encode_said(block: Text | Image) -> dict[str, Json]:
-    if isinstance(block, Text):
+def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
+    if isinstance(block, types.Text):
         return {"type": "text", "text": block.text}
-    source = {"type": "base64", "media_type": block.mime_type, "data": base64_of(block)}
+    source = {"type": "base64", "media_type": block.mime_type, "data": transcript.base64_of(block)}
     return {"type": "image", "source": source}
 
 
-def encode_result(result: ToolResult) -> dict[str, Json]:
-    said = [b for b in result.content if isinstance(b, Image) or b.text.strip()]
-    out: dict[str, Json] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
-    if all(isinstance(block, Text) for block in said):
-        text = "\n".join(block.text for block in said if isinstance(block, Text))
+def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
+    said = [b for b in result.content if isinstance(b, types.Image) or b.text.strip()]
+    out: dict[str, types.Json] = {
+        "type": "tool_result",
+        "tool_use_id": transcript.wire_id(result.call_id),
+    }
+    if all(isinstance(block, types.Text) for block in said):
+        text = "\n".join(block.text for block in said if isinstance(block, types.Text))
         out["content"] = text or "(no output)"
     else:
         out["content"] = [encode_said(block) for block in said]
@@ -183,23 +164,25 @@ def encode_result(result: ToolResult) -> dict[str, Json]:
     return out
 
 
-def encode_model(turn: ModelTurn, quirks: Quirks) -> list[dict[str, Json]]:
-    content: list[dict[str, Json]] = []
+def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[dict[str, types.Json]]:
+    content: list[dict[str, types.Json]] = []
     for block in turn.blocks:
         match block:
-            case Text():
+            case types.Text():
                 content.append({"type": "text", "text": block.text})
-            case ToolCall():
-                call = {"type": "tool_use", "id": wire_id(block.id), "name": block.name}
-                content.append({**call, "input": args_of(block)})
-            case Reasoning():
+            case types.ToolCall():
+                call = {"type": "tool_use", "id": transcript.wire_id(block.id), "name": block.name}
+                content.append({**call, "input": transcript.args_of(block)})
+            case types.Reasoning():
                 content += encode_thought(block, turn.same_provider, quirks)
             case _:
                 assert_never(block)
     return content
 
 
-def encode_thought(block: Reasoning, same: bool, quirks: Quirks) -> list[dict[str, Json]]:
+def encode_thought(
+    block: types.Reasoning, same: bool, quirks: Quirks
+) -> list[dict[str, types.Json]]:
     """A thought goes back only to whoever signed it; to another it would be forged."""
     if not same or block.api != API:
         return []
@@ -239,7 +222,7 @@ class AnthropicBlock(Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    input: dict[str, Json] | None = None
+    input: dict[str, types.Json] | None = None
 
 
 class AnthropicMessage(Struct):
@@ -309,7 +292,7 @@ class MessagesReader:
             case _:
                 pass  # ping, and kinds of event that did not exist when this was written
 
-    def finish(self) -> Finished:
+    def finish(self) -> types.Finished:
         if not self.done or not (self._stop or self.out.has_content()):
             raise self.out.cut()
         if self._stop == "refusal":
@@ -380,7 +363,7 @@ class MessagesReader:
             return
         old = self.out.usage
         self.out.set_usage(
-            Usage(
+            types.Usage(
                 input=seen.input_tokens or old.input,
                 output=seen.output_tokens or old.output,
                 cache_read=seen.cache_read_input_tokens or old.cache_read,

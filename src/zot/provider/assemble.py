@@ -11,25 +11,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 import msgspec
 
 from zot.errors import BadResponse
+from zot.provider import types
 from zot.provider.failure import SHOWN, one_line
 from zot.provider.providers import Quirks
-from zot.provider.types import (
-    Block,
-    Finished,
-    Json,
-    Reasoning,
-    ReasoningDelta,
-    Request,
-    StreamEvent,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    UsageSeen,
-)
 from zot.text import whole_characters, whole_escapes
 
 if TYPE_CHECKING:
@@ -67,7 +51,7 @@ class AnswerReader(Protocol):
         """
         ...
 
-    def finish(self) -> Finished:
+    def finish(self) -> types.Finished:
         """The whole answer, after the body ended.
 
         Raises:
@@ -80,13 +64,13 @@ class AnswerReader(Protocol):
 class Wire(Protocol):
     """One API: pure functions between zot's types and its JSON."""
 
-    def path(self, request: Request) -> str:
+    def path(self, request: types.Request) -> str:
         """Below the base URL, from the version on: `/v1/...`."""
         ...
 
-    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]: ...
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]: ...
 
-    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         """The request; what it has in common with the last one is taken from `kept`."""
         ...
 
@@ -101,7 +85,7 @@ class Part:
         self.pieces: list[str] = []
         self.id = id
         self.name = name
-        self.opaque: dict[str, Json] | None = None
+        self.opaque: dict[str, types.Json] | None = None
         self.open = True
 
 
@@ -111,14 +95,14 @@ class Assembler:
     def __init__(self, provider: str, api: str) -> None:
         self.provider = provider
         self.api = api
-        self.usage = Usage()
+        self.usage = types.Usage()
         self._parts: list[Part] = []
         self._last: Part | None = None
         self._ids: set[str] = set()
         self._size = 0
-        self._events: list[StreamEvent] = []
+        self._events: list[types.StreamEvent] = []
 
-    def take(self) -> list[StreamEvent]:
+    def take(self) -> list[types.StreamEvent]:
         """The events since the last call."""
         events = self._events
         self._events = []
@@ -132,19 +116,19 @@ class Assembler:
             part = self._new(Part("text"))
         part.pieces.append(text)
         self._count(len(text))
-        self._events.append(TextDelta(text))
+        self._events.append(types.TextDelta(text))
 
     def reasoning(self, text: str, part: Part | None = None) -> None:
         """More of a thought: of the one that is growing when none is named."""
         if text:
             self._grow(part or self.reasoning_part(), text)
-            self._events.append(ReasoningDelta(text))
+            self._events.append(types.ReasoningDelta(text))
 
     def open_reasoning(self) -> Part:
         """A thought that has its place now, and may be told later."""
         return self._new(Part("reasoning"))
 
-    def keep_with_reasoning(self, opaque: dict[str, Json], *, fresh: bool = False) -> None:
+    def keep_with_reasoning(self, opaque: dict[str, types.Json], *, fresh: bool = False) -> None:
         """Keep what the provider wants back with the current reasoning block, or with a new one."""
         part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
         self._count(sum(len(str(value)) for value in opaque.values()))
@@ -166,18 +150,18 @@ class Assembler:
 
     def open_call(self, id: str, name: str) -> Part:
         part = self._new(Part("call", self._clean_id(id), name))
-        self._events.append(ToolCallStart(part.id, name))
+        self._events.append(types.ToolCallStart(part.id, name))
         return part
 
     def args(self, part: Part, delta: str) -> None:
         if delta:
             self._grow(part, delta)
-            self._events.append(ToolCallArgs(part.id, delta))
+            self._events.append(types.ToolCallArgs(part.id, delta))
 
     def close_call(self, part: Part) -> None:
         if part.open:
             part.open = False
-            self._events.append(ToolCallEnd(part.id))
+            self._events.append(types.ToolCallEnd(part.id))
         if self._last is part:
             self._last = None
 
@@ -189,18 +173,18 @@ class Assembler:
     def has_content(self) -> bool:
         return any(map(has_said, self._parts))
 
-    def set_usage(self, usage: Usage) -> None:
+    def set_usage(self, usage: types.Usage) -> None:
         if usage != self.usage:
             self.usage = usage
-            self._events.append(UsageSeen(usage))
+            self._events.append(types.UsageSeen(usage))
 
-    def finished(self, stop: StopWord) -> Finished:
+    def finished(self, stop: StopWord) -> types.Finished:
         """The whole answer. Calls make it a tool turn, whatever the server called its end."""
         blocks = tuple(self._block(part) for part in self._parts if has_said(part))
         calls = any(part.kind == "call" for part in self._parts)
         if stop != "length":
             stop = "tool_use" if calls else "end"
-        return Finished(blocks, stop, self.usage)
+        return types.Finished(blocks, stop, self.usage)
 
     def cut(self) -> BadResponse:
         """What to raise when the body ended before the answer did."""
@@ -230,14 +214,16 @@ class Assembler:
         self._ids.add(id)
         return id
 
-    def _block(self, part: Part) -> Block:
+    def _block(self, part: Part) -> types.Block:
         text = "".join(part.pieces)
         if part.kind == "text":
-            return Text(text)
+            return types.Text(text)
         if part.kind == "reasoning":
-            return Reasoning(text, self.api, part.opaque)
+            return types.Reasoning(text, self.api, part.opaque)
         args = parse_args(text)
-        return ToolCall(part.id, part.name, args, "" if args is not None else text, part.opaque)
+        return types.ToolCall(
+            part.id, part.name, args, "" if args is not None else text, part.opaque
+        )
 
 
 def has_said(part: Part) -> bool:
@@ -272,10 +258,10 @@ def mended(data: bytes | str) -> bytes:
     return whole_escapes(whole_characters(text).encode())
 
 
-_ANY_OBJECT = msgspec.json.Decoder(dict[str, Json])
+_ANY_OBJECT = msgspec.json.Decoder(dict[str, types.Json])
 
 
-def parse_args(raw: str) -> dict[str, Json] | None:
+def parse_args(raw: str) -> dict[str, types.Json] | None:
     """A tool's arguments; None when they are not a JSON object. Nothing at all is no arguments."""
     if not raw.strip():
         return {}

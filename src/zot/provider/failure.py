@@ -6,14 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from zot.errors import (
-    ContextTooLong,
-    NetworkError,
-    Overloaded,
-    ProviderError,
-    RateLimited,
-    Rejected,
-)
+from zot import errors
 
 # What servers say when the prompt does not fit, in lower case. There is no common error code, so
 # this is the one place where text is matched; everyone above looks at the class.
@@ -66,13 +59,13 @@ class Headers(Protocol):
     def get(self, name: str, /) -> str | None: ...
 
 
-class Unauthorized(Rejected):
+class Unauthorized(errors.Rejected):
     """The provider refused the credential."""
 
     code = "auth"
 
 
-class ImageRefused(Rejected):
+class ImageRefused(errors.Rejected):
     """The provider refused an image for its size: the conversation can go on without it."""
 
 
@@ -89,58 +82,58 @@ def is_about_image_size(text: str) -> bool:
     return "image" in low and any(word in low for word in SIZE_WORDS) and not is_overflow(low)
 
 
-def class_for_status(status: int, text: str = "") -> type[ProviderError]:
+def class_for_status(status: int, text: str = "") -> type[errors.ProviderError]:
     """The error class of an HTTP answer that is not a success."""
     if status in (400, 413, 422) and is_about_image_size(text):
         return ImageRefused
     if status == 413 or (status in (400, 422, 500) and is_overflow(text)):
-        return ContextTooLong
+        return errors.ContextTooLong
     if status == 429:
-        return RateLimited
+        return errors.RateLimited
     if status in RETRY_STATUSES or status >= 500:
-        return Overloaded
+        return errors.Overloaded
     if status in AUTH_STATUSES:
         return Unauthorized
-    return Rejected
+    return errors.Rejected
 
 
-def class_for_kind(kind: str, text: str = "") -> type[ProviderError]:
+def class_for_kind(kind: str, text: str = "") -> type[errors.ProviderError]:
     """The error class of an error event inside a stream, by the provider's word for it."""
     low = kind.lower()
     if is_overflow(text) or is_overflow(kind):
-        return ContextTooLong
+        return errors.ContextTooLong
     if "rate_limit" in low or "resource_exhausted" in low or low == "429":
-        return RateLimited
+        return errors.RateLimited
     if any(word in low for word in ("auth", "permission")) or low in ("401", "403"):
         return Unauthorized
     if any(word in low for word in ("invalid", "not_found", "bad_request")) or low in (
         "400",
         "404",
     ):
-        return Rejected
+        return errors.Rejected
     if any(word in low for word in ("overload", "unavailable", "timeout", "server", "internal")):
-        return Overloaded
+        return errors.Overloaded
     if low.isdigit():
         return class_for_status(int(low), text)
     if low in ("api_error", "error", ""):
-        return Overloaded
-    return ProviderError
+        return errors.Overloaded
+    return errors.ProviderError
 
 
-def cut(provider: str) -> NetworkError:
+def cut(provider: str) -> errors.NetworkError:
     """The connection broke before the answer was complete."""
-    return NetworkError(f"{provider}: the connection was closed in the middle of the answer")
+    return errors.NetworkError(f"{provider}: the connection was closed in the middle of the answer")
 
 
 def error_message(body: str) -> str:
     """The provider's own message in an error body, else the body's beginning; on one line."""
     text = body.strip()
     try:
-        found = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
+        message = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
     except (msgspec.MsgspecError, RecursionError):
-        found = ""
-    limit = MAX_MESSAGE if found else (SHOWN if text[:1] == "<" else MAX_MESSAGE)
-    return one_line(found or text, limit)
+        message = ""
+    limit = MAX_MESSAGE if message else (SHOWN if text[:1] == "<" else MAX_MESSAGE)
+    return one_line(message or text, limit)
 
 
 def message_in(value: object) -> str:
@@ -155,9 +148,9 @@ def message_in(value: object) -> str:
     if isinstance(inner, dict | str) and (text := message_in(inner)):
         return text
     for key in ("message", "detail", "msg"):
-        found = value.get(key)
-        if isinstance(found, str):
-            return found
+        said = value.get(key)
+        if isinstance(said, str):
+            return said
     return ""
 
 

@@ -9,38 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
+from zot.provider import transcript, types
 from zot.provider.address import quoted
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-from zot.provider.transcript import (
-    ModelTurn,
-    ToolTurn,
-    Turn,
-    UserTurn,
-    args_of,
-    base64_of,
-    images_of,
-    object_schema,
-    result_text,
-)
-from zot.provider.types import (
-    Finished,
-    Image,
-    Json,
-    Level,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from zot.text import encode_json
 
 API = "google"
-BUDGETS: dict[Level, int] = {
+BUDGETS: dict[types.Level, int] = {
     "minimum": 1_024,
     "low": 2_048,
     "medium": 8_192,
@@ -76,22 +54,22 @@ DEPTH = 32
 class GenerateContent:
     """The wire of `models/<id>:streamGenerateContent`."""
 
-    def path(self, request: Request) -> str:
+    def path(self, request: types.Request) -> str:
         model = quoted(request.model.id)
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
 
-    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
-        body: dict[str, Json] = {"contents": encode_turns(request, quirks, kept)}
+    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
+        body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, kept)}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
             body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
             mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
-        settings: dict[str, Json] = {}
+        settings: dict[str, types.Json] = {}
         if request.max_output:
             settings["maxOutputTokens"] = min(request.max_output, request.model.max_output)
         if request.model.reasoning and (wanted := thinking(request, quirks)):
@@ -104,7 +82,7 @@ class GenerateContent:
         return GoogleReader(provider)
 
 
-def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
     """Newer models take a level, older ones a budget; which is which the catalog knows."""
     if quirks.levels is not None:
         word = word_for_level(request.reasoning, quirks.levels)
@@ -117,11 +95,11 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     return {"includeThoughts": True, "thinkingBudget": BUDGETS[request.reasoning]}
 
 
-def clean_schema(schema: Json, depth: int = 0) -> dict[str, Json]:
+def clean_schema(schema: types.Json, depth: int = 0) -> dict[str, types.Json]:
     """The schema with only the words that the server takes; deeper than sense it is left open."""
     if not isinstance(schema, dict) or depth > DEPTH:
         return {"type": "string"}
-    out: dict[str, Json] = {}
+    out: dict[str, types.Json] = {}
     for key, value in schema.items():
         if key == "properties" and isinstance(value, dict):
             out[key] = {name: clean_schema(item, depth + 1) for name, item in value.items()}
@@ -141,7 +119,7 @@ def clean_schema(schema: Json, depth: int = 0) -> dict[str, Json]:
     return nullable(out)
 
 
-def nullable(schema: dict[str, Json]) -> dict[str, Json]:
+def nullable(schema: dict[str, types.Json]) -> dict[str, types.Json]:
     """A list of types as one type that may be null, and a type for every bare schema."""
     kind = schema.get("type")
     if isinstance(kind, list):
@@ -163,36 +141,36 @@ def nullable(schema: dict[str, Json]) -> dict[str, Json]:
     return schema
 
 
-def encode_tools(request: Request) -> list[dict[str, Json]]:
+def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     declared = [
         {
             "name": tool.name,
             "description": tool.description,
-            "parameters": clean_schema(object_schema(tool.schema)),
+            "parameters": clean_schema(transcript.object_schema(tool.schema)),
         }
         for tool in request.tools
     ]
     return [{"functionDeclarations": declared}]
 
 
-def encode_turns(request: Request, quirks: Quirks, kept: Kept) -> list[dict[str, Json]]:
-    def encode_turn(turn: Turn) -> list[Json]:
+def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[dict[str, types.Json]]:
+    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
         match turn:
-            case UserTurn(blocks=blocks):
+            case transcript.UserTurn(blocks=blocks):
                 return [encode_said(block) for block in blocks]
-            case ModelTurn():
+            case transcript.ModelTurn():
                 return encode_model(turn, quirks)
-            case ToolTurn(results=results):
+            case transcript.ToolTurn(results=results):
                 return encode_results(results)
             case _:
                 assert_never(turn)
 
-    contents: list[dict[str, Json]] = []
+    contents: list[dict[str, types.Json]] = []
     conversation = kept.turns(request)
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     for turn, parts in zip(conversation, encoded, strict=True):
         # Roles must alternate: what one side says twice in a row becomes one turn.
-        role = "model" if isinstance(turn, ModelTurn) else "user"
+        role = "model" if isinstance(turn, transcript.ModelTurn) else "user"
         if contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         else:
@@ -200,22 +178,25 @@ def encode_turns(request: Request, quirks: Quirks, kept: Kept) -> list[dict[str,
     return contents
 
 
-def encode_said(block: Text | Image) -> dict[str, Json]:
-    if isinstance(block, Text):
+def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
+    if isinstance(block, types.Text):
         return {"text": block.text}
-    return {"inlineData": {"mimeType": block.mime_type, "data": base64_of(block)}}
+    return {"inlineData": {"mimeType": block.mime_type, "data": transcript.base64_of(block)}}
 
 
-def encode_model(turn: ModelTurn, quirks: Quirks) -> list[Json]:
-    parts: list[Json] = []
+def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[types.Json]:
+    parts: list[types.Json] = []
     for block in turn.blocks:
         match block:
-            case Text():
+            case types.Text():
                 parts.append({"text": block.text})
-            case ToolCall():
-                call: dict[str, Json] = {"name": block.name, "args": args_of(block)}
+            case types.ToolCall():
+                call: dict[str, types.Json] = {
+                    "name": block.name,
+                    "args": transcript.args_of(block),
+                }
                 parts.append({"functionCall": call, **signed(block, turn)})
-            case Reasoning():
+            case types.Reasoning():
                 if block.api == API and (signature := signed(block, turn)):
                     add_thought(parts, block, signature)
             case _:
@@ -226,7 +207,9 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> list[Json]:
     return parts
 
 
-def add_thought(parts: list[Json], block: Reasoning, signature: dict[str, Json]) -> None:
+def add_thought(
+    parts: list[types.Json], block: types.Reasoning, signature: dict[str, types.Json]
+) -> None:
     if not (block.opaque or {}).get("of_text"):
         parts.append({"text": block.text, "thought": True, **signature})
     elif parts and parts[-1].keys() == {"text"}:
@@ -235,20 +218,22 @@ def add_thought(parts: list[Json], block: Reasoning, signature: dict[str, Json])
         parts.append({"text": "", **signature})
 
 
-def signed(block: ToolCall | Reasoning, turn: ModelTurn) -> dict[str, Json]:
+def signed(
+    block: types.ToolCall | types.Reasoning, turn: transcript.ModelTurn
+) -> dict[str, types.Json]:
     """The signature that the server wants back with its own calls and thoughts."""
     signature = (block.opaque or {}).get("thoughtSignature")
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
 
-def encode_results(results: tuple[ToolResult, ...]) -> list[Json]:
-    parts: list[Json] = []
-    images: list[Image] = []
+def encode_results(results: tuple[types.ToolResult, ...]) -> list[types.Json]:
+    parts: list[types.Json] = []
+    images: list[types.Image] = []
     for result in results:
         key = "error" if result.is_error else "output"
-        response = {"name": result.name, "response": {key: result_text(result)}}
+        response = {"name": result.name, "response": {key: transcript.result_text(result)}}
         parts.append({"functionResponse": response})
-        images += images_of(result)
+        images += transcript.images_of(result)
     return parts + [encode_said(image) for image in images]
 
 
@@ -264,14 +249,14 @@ class GoogleArg(Struct):
     boolValue: bool | None = None
 
     @property
-    def value(self) -> Json:
+    def value(self) -> types.Json:
         values = (self.stringValue, self.numberValue, self.boolValue)
         return next((value for value in values if value is not None), None)
 
 
 class GoogleCall(Struct):
     name: str = ""
-    args: dict[str, Json] | None = None
+    args: dict[str, types.Json] | None = None
     id: str | None = None
     partialArgs: list[GoogleArg] | None = None
     willContinue: bool = False
@@ -333,7 +318,7 @@ class GoogleReader:
         self._blocked = ""
         self._call: Part | None = None
         """The call whose arguments come in pieces."""
-        self._args: dict[str, Json] = {}
+        self._args: dict[str, types.Json] = {}
 
     @property
     def complete(self) -> bool:
@@ -362,7 +347,7 @@ class GoogleReader:
             self._stop = candidate.finishReason
             self._explained = candidate.finishMessage or ""
 
-    def finish(self) -> Finished:
+    def finish(self) -> types.Finished:
         name = self.out.provider
         if self._blocked:
             raise Refused(f"{name}: the prompt was blocked: {self._blocked}")
@@ -423,7 +408,7 @@ class GoogleReader:
         prompt = (seen.promptTokenCount or 0) + (seen.toolUsePromptTokenCount or 0)
         thoughts = seen.thoughtsTokenCount
         self.out.set_usage(
-            Usage(
+            types.Usage(
                 input=max(prompt - read, 0),
                 output=(seen.candidatesTokenCount or 0) + (thoughts or 0),
                 cache_read=read,
@@ -435,7 +420,7 @@ class GoogleReader:
 PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
 
 
-def put(args: dict[str, Json], path: str, value: Json) -> None:
+def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
     """Set the value at a path like `$.files[0].name`; a second piece of a text is added to it."""
     steps: list[str | int] = [
         int(index) if index else name or quoted_name
@@ -443,7 +428,7 @@ def put(args: dict[str, Json], path: str, value: Json) -> None:
     ]
     if not 0 < len(steps) <= DEPTH:
         return
-    place: Json = args
+    place: types.Json = args
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(step, int):
             if not isinstance(place, list) or step > len(place):

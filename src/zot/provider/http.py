@@ -11,27 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from zot import __version__
+from zot import __version__, errors
 from zot.cancel import Cancel
-from zot.errors import (
-    BadResponse,
-    Cancelled,
-    ConfigError,
-    NetworkError,
-    ProviderError,
-    Rejected,
-    StreamIdle,
-)
+from zot.provider import failure
 from zot.provider.address import parse_url, proxy_for, split_query
 from zot.provider.connection import Connection, tls_context
-from zot.provider.failure import (
-    SHOWN,
-    class_for_status,
-    cut,
-    error_message,
-    one_line,
-    retry_after,
-)
 from zot.provider.response import ResponseParser
 
 PIECE = 64 * 1024
@@ -94,7 +78,7 @@ class HttpAnswer:
     @property
     def reason(self) -> str:
         """The server's words for the status."""
-        return one_line(self._parser.reason, SHOWN)
+        return failure.one_line(self._parser.reason, failure.SHOWN)
 
     def read(self) -> bytes:
         """The next bytes as soon as there are some; empty at the end.
@@ -114,12 +98,12 @@ class HttpAnswer:
             if not data:
                 if parser.end():
                     break
-                raise cut(self._owner.name)
+                raise failure.cut(self._owner.name)
             if body := parser.feed(data):
                 self._total += len(body)
                 if self._max_body is not None and self._total > self._max_body:
                     text = f"an answer of more than {self._max_body} bytes"
-                    raise BadResponse(f"{self._owner.name}: {text}")
+                    raise errors.BadResponse(f"{self._owner.name}: {text}")
                 return body
         return b""
 
@@ -131,9 +115,9 @@ class HttpAnswer:
             raise self._owner.idle() from error
         except OSError as error:
             self._cancel.check()
-            raise cut(self._owner.name) from error
+            raise failure.cut(self._owner.name) from error
         if self._cancel.is_set():
-            raise Cancelled
+            raise errors.Cancelled
         return data
 
     def hurry(self, seconds: float) -> None:
@@ -155,31 +139,31 @@ class HttpAnswer:
     def read_text(self, limit: int) -> str:
         return self.read_all(limit).decode("utf-8", "replace")
 
-    def error(self) -> ProviderError:
+    def error(self) -> errors.ProviderError:
         """What to raise for an answer that is not a success."""
         name, status = self._owner.name, self.status
         request_id = self.request_id()
         if 300 <= status < 400:
-            target = self.headers.get("location", "nowhere")[:SHOWN]
+            target = self.headers.get("location", "nowhere")[: failure.SHOWN]
             text = f"{name}: http {status}: redirected to {target!r}, which is never followed"
-            return Rejected(self._owner.redact(text), status=status, request_id=request_id)
+            return errors.Rejected(self._owner.redact(text), status=status, request_id=request_id)
         try:
             body = self._owner.redact(self.read_text(MAX_ERROR_BODY))
-        except ProviderError:
+        except errors.ProviderError:
             body = ""
-        message = error_message(body) or self.reason or "no explanation"
-        kind = class_for_status(status, body)
+        message = failure.error_message(body) or self.reason or "no explanation"
+        kind = failure.class_for_status(status, body)
         return kind(
             self._owner.redact(f"{name}: http {status}: {message}"),
             status=status,
-            retry_after=retry_after(self.headers, time.time()),
+            retry_after=failure.retry_after(self.headers, time.time()),
             request_id=request_id,
         )
 
     def request_id(self) -> str | None:
         for name in ("request-id", "x-request-id", "x-goog-request-id"):
             if value := self.headers.get(name):
-                return value[:SHOWN]
+                return value[: failure.SHOWN]
         return None
 
 
@@ -251,11 +235,11 @@ class Http:
         if line is not None:
             line.connection.close()
 
-    def idle(self) -> StreamIdle:
-        return StreamIdle(f"{self.name}: not a byte for {self.idle_seconds:g} s")
+    def idle(self) -> errors.StreamIdle:
+        return errors.StreamIdle(f"{self.name}: not a byte for {self.idle_seconds:g} s")
 
-    def not_http(self, why: str) -> BadResponse:
-        return BadResponse(f"{self.name}: not an HTTP answer: {why:.200}")
+    def not_http(self, why: str) -> errors.BadResponse:
+        return errors.BadResponse(f"{self.name}: not an HTTP answer: {why:.200}")
 
     def redact(self, text: str) -> str:
         """The text without the key, should a server have sent it back."""
@@ -285,7 +269,7 @@ class Http:
         if kept is not None:
             try:
                 return kept, self._ask(kept, data, cancel)
-            except NetworkError:
+            except errors.NetworkError:
                 if kept.has_received:
                     raise
                 # The server closed the kept connection while the request was on its way.
@@ -306,7 +290,7 @@ class Http:
             if isinstance(error, TimeoutError):
                 raise self.idle() from error
             if isinstance(error, OSError):
-                raise NetworkError(f"{self.name}: the connection broke: {error}") from error
+                raise errors.NetworkError(f"{self.name}: the connection broke: {error}") from error
             raise
 
     def _connect(self, connection: Connection, cancel: Cancel) -> None:
@@ -315,7 +299,9 @@ class Http:
         except OSError as error:
             cancel.check()
             reason = error.strerror or str(error) or "timed out"
-            failed = NetworkError(f"{self.name}: cannot connect to {self.address.netloc}: {reason}")
+            failed = errors.NetworkError(
+                f"{self.name}: cannot connect to {self.address.netloc}: {reason}"
+            )
             # Asking again does not change a certificate.
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
@@ -347,10 +333,12 @@ class Http:
                 raise self.not_http(parser.error)
             connection.limit_wait(end - time.monotonic())  # for the head as a whole
 
-    def _closed(self, line: Line) -> ProviderError:
+    def _closed(self, line: Line) -> errors.ProviderError:
         if line.has_received:
             return self.not_http("the head was cut")
-        return NetworkError(f"{self.name}: the server closed the connection without an answer")
+        return errors.NetworkError(
+            f"{self.name}: the server closed the connection without an answer"
+        )
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         """The head up to what depends on the body. The last one is kept: the next is mostly it."""
@@ -372,7 +360,7 @@ class Http:
             target = f"http://{address.netloc}{target}"
             fields.update(self._proxy.headers)
         if not is_plain(target) or " " in target:
-            raise ConfigError(f"the path {target!r} cannot be asked for")
+            raise errors.ConfigError(f"the path {target!r} cannot be asked for")
         for name, value in fields.items():
             check_header(name, value)
         lines = [f"{name}: {value}" for name, value in fields.items()]
@@ -410,9 +398,9 @@ def check_header(name: str, value: str) -> None:
         ConfigError: it holds a line break or characters beyond ASCII.
     """
     if not name or not is_plain(name) or " " in name or ":" in name:
-        raise ConfigError(f"{name!r} cannot be the name of a header")
+        raise errors.ConfigError(f"{name!r} cannot be the name of a header")
     if not is_plain(value):
-        raise ConfigError(f"the value of {name} holds characters that no header can carry")
+        raise errors.ConfigError(f"the value of {name} holds characters that no header can carry")
 
 
 def is_plain(text: str) -> bool:

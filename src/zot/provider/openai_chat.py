@@ -11,35 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
+from zot.provider import transcript, types
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, class_for_status, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-from zot.provider.transcript import (
-    ModelTurn,
-    ToolTurn,
-    Turn,
-    UserTurn,
-    args_of,
-    base64_of,
-    images_of,
-    object_schema,
-    output_limit,
-    result_text,
-    short_id,
-    wire_id,
-)
-from zot.provider.types import (
-    Finished,
-    Image,
-    Json,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from zot.text import encode_json
 
 API = "openai-chat"
@@ -55,19 +31,19 @@ IMAGES_FOLLOW = "Images of the tool results above:"
 class Chat:
     """The wire of `/v1/chat/completions`."""
 
-    def path(self, request: Request) -> str:
+    def path(self, request: types.Request) -> str:
         return "/v1/chat/completions"
 
-    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
+    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         conversation = kept.turns(request)
-        body: dict[str, Json] = {
+        body: dict[str, types.Json] = {
             "model": request.model.id,
             "messages": encode_turns(conversation, request, quirks, kept),
             "stream": True,
-            quirks.max_tokens_field: output_limit(request, kept.size),
+            quirks.max_tokens_field: transcript.output_limit(request, kept.size),
         }
         if quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
@@ -87,7 +63,7 @@ class Chat:
         return ChatReader(provider)
 
 
-def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
     """How this server is asked to reason, or not to."""
     if not request.model.reasoning:
         return {}
@@ -95,7 +71,7 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     levels = quirks.levels or {}
     word = word_for_level(request.reasoning, levels) if quirks.effort else None
     off = levels.get("off", "")
-    effort: dict[str, Json] = {"reasoning_effort": word} if word else {}
+    effort: dict[str, types.Json] = {"reasoning_effort": word} if word else {}
     match quirks.thinking:
         case "openai":
             if not on and off:
@@ -106,7 +82,7 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
                 return {}
             return {"thinking": {"type": "enabled" if on else "disabled"}, **effort}
         case "zai":
-            mode: dict[str, Json] = {"type": "enabled", "clear_thinking": False}
+            mode: dict[str, types.Json] = {"type": "enabled", "clear_thinking": False}
             return {"thinking": mode if on else {"type": "disabled"}, **effort}
         case "openrouter":
             if not on and off is None:
@@ -120,25 +96,31 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
             assert_never(quirks.thinking)
 
 
-def encode_tools(request: Request) -> list[dict[str, Json]]:
+def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     return [encode_tool(tool.name, tool.description, tool.schema) for tool in request.tools]
 
 
-def encode_tool(name: str, description: str, schema: dict[str, Json]) -> dict[str, Json]:
-    function = {"name": name, "description": description, "parameters": object_schema(schema)}
+def encode_tool(
+    name: str, description: str, schema: dict[str, types.Json]
+) -> dict[str, types.Json]:
+    function = {
+        "name": name,
+        "description": description,
+        "parameters": transcript.object_schema(schema),
+    }
     return {"type": "function", "function": function}
 
 
 def encode_turns(
-    conversation: list[Turn], request: Request, quirks: Quirks, kept: Kept
-) -> list[Json]:
-    def encode_turn(turn: Turn) -> list[Json]:
+    conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
+) -> list[types.Json]:
+    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
         match turn:
-            case UserTurn(blocks=blocks):
+            case transcript.UserTurn(blocks=blocks):
                 return [{"role": "user", "content": encode_said(blocks)}]
-            case ModelTurn():
+            case transcript.ModelTurn():
                 return [encode_model(turn, quirks)]
-            case ToolTurn(results=results):
+            case transcript.ToolTurn(results=results):
                 return encode_results(results, quirks)
             case _:
                 assert_never(turn)
@@ -151,27 +133,29 @@ def encode_turns(
     return [message for messages in (system, *encoded) for message in messages]
 
 
-def encode_said(blocks: tuple[Text | Image, ...]) -> Json:
+def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
     """One text as a string, which every server takes; a list only when there are images."""
-    if all(isinstance(block, Text) for block in blocks):
-        return "\n".join(block.text for block in blocks if isinstance(block, Text))
+    if all(isinstance(block, types.Text) for block in blocks):
+        return "\n".join(block.text for block in blocks if isinstance(block, types.Text))
     return [encode_part(block) for block in blocks]
 
 
-def encode_part(block: Text | Image) -> dict[str, Json]:
-    if isinstance(block, Text):
+def encode_part(block: types.Text | types.Image) -> dict[str, types.Json]:
+    if isinstance(block, types.Text):
         return {"type": "text", "text": block.text}
-    url = f"data:{block.mime_type};base64,{base64_of(block)}"
+    url = transcript.data_url(block)
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def encode_model(turn: ModelTurn, quirks: Quirks) -> dict[str, Json]:
-    text = "".join(block.text for block in turn.blocks if isinstance(block, Text))
-    calls = [encode_call(block, quirks) for block in turn.blocks if isinstance(block, ToolCall)]
-    message: dict[str, Json] = {"role": "assistant", "content": text or None}
+def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.Json]:
+    text = "".join(block.text for block in turn.blocks if isinstance(block, types.Text))
+    calls = [
+        encode_call(block, quirks) for block in turn.blocks if isinstance(block, types.ToolCall)
+    ]
+    message: dict[str, types.Json] = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = calls
-    thoughts = [b for b in turn.blocks if isinstance(b, Reasoning) and b.api == API]
+    thoughts = [b for b in turn.blocks if isinstance(b, types.Reasoning) and b.api == API]
     if quirks.replay_reasoning and turn.same_provider:
         details = [item for b in thoughts for item in (b.opaque or {}).get("details", ())]
         if details:
@@ -182,9 +166,9 @@ def encode_model(turn: ModelTurn, quirks: Quirks) -> dict[str, Json]:
     return message
 
 
-def encode_call(call: ToolCall, quirks: Quirks) -> dict[str, Json]:
-    args = encode_json(args_of(call)).decode()
-    out: dict[str, Json] = {
+def encode_call(call: types.ToolCall, quirks: Quirks) -> dict[str, types.Json]:
+    args = encode_json(transcript.args_of(call)).decode()
+    out: dict[str, types.Json] = {
         "id": tool_id(call.id, quirks),
         "type": "function",
         "function": {"name": call.name, "arguments": args},
@@ -196,16 +180,16 @@ def encode_call(call: ToolCall, quirks: Quirks) -> dict[str, Json]:
 
 
 def tool_id(id: str, quirks: Quirks) -> str:
-    return short_id(id) if quirks.short_tool_ids else wire_id(id)
+    return transcript.short_id(id) if quirks.short_tool_ids else transcript.wire_id(id)
 
 
-def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[Json]:
+def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
     """A message for each result; images follow in a user message, as no tool message takes them."""
-    messages: list[Json] = []
-    images: list[Image] = []
+    messages: list[types.Json] = []
+    images: list[types.Image] = []
     for result in results:
-        text = result_text(result)
-        message: dict[str, Json] = {
+        text = transcript.result_text(result)
+        message: dict[str, types.Json] = {
             "role": "tool",
             "tool_call_id": tool_id(result.call_id, quirks),
             "content": f"{text} [error]" if result.is_error else text,
@@ -213,14 +197,17 @@ def encode_results(results: tuple[ToolResult, ...], quirks: Quirks) -> list[Json
         if quirks.tool_result_name:
             message["name"] = result.name
         messages.append(message)
-        images += images_of(result)
+        images += transcript.images_of(result)
     if images:
-        content = [encode_part(Text(IMAGES_FOLLOW)), *(encode_part(image) for image in images)]
+        content = [
+            encode_part(types.Text(IMAGES_FOLLOW)),
+            *(encode_part(image) for image in images),
+        ]
         messages.append({"role": "user", "content": content})
     return messages
 
 
-def mark(messages: list[Json]) -> None:
+def mark(messages: list[types.Json]) -> None:
     """Anthropic's cache marks, for a gateway that passes them on."""
     for message in messages:
         content = message["content"]
@@ -235,14 +222,14 @@ def mark(messages: list[Json]) -> None:
 
 class ChatFunction(Struct):
     name: str | None = None
-    arguments: str | dict[str, Json] | None = None
+    arguments: str | dict[str, types.Json] | None = None
 
 
 class ChatCall(Struct):
     index: int | None = None
     id: str | None = None
     function: ChatFunction | None = None
-    extra_content: Json = None
+    extra_content: types.Json = None
 
 
 class ChatPiece(Struct):
@@ -257,7 +244,7 @@ class ChatDelta(Struct):
     content: str | list[ChatPiece] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    reasoning_details: list[dict[str, Json]] | None = None
+    reasoning_details: list[dict[str, types.Json]] | None = None
     tool_calls: list[ChatCall] | None = None
     refusal: str | None = None
 
@@ -319,7 +306,7 @@ class ChatReader:
         self._waiting: dict[int, ChatCall] = {}
         self._stop = ""
         self._last_index = -1
-        self._details: list[tuple[Part, list[list[dict[str, Json]]]]] = []
+        self._details: list[tuple[Part, list[list[dict[str, types.Json]]]]] = []
         """For each thought, its details; for each detail, the pieces it came in."""
         self._refusal: list[str] = []
 
@@ -352,7 +339,7 @@ class ChatReader:
             if chunk.x_groq.error:
                 raise self._failed(chunk.x_groq.error)
 
-    def finish(self) -> Finished:
+    def finish(self) -> types.Finished:
         # Some servers never say [DONE]; a reason to stop is as good an end.
         if not self._stop and not (self.done and self.out.has_content()):
             raise self.out.cut()
@@ -406,7 +393,7 @@ class ChatReader:
             else:
                 self.out.text(piece.text or "")
 
-    def _detail(self, details: list[dict[str, Json]]) -> None:
+    def _detail(self, details: list[dict[str, types.Json]]) -> None:
         """Structured thoughts of a gateway: kept whole, pieces of one text joined at the end."""
         part = self.out.reasoning_part()
         if not self._details or self._details[-1][0] is not part:
@@ -455,7 +442,7 @@ class ChatReader:
         write = details.cache_write_tokens or 0
         completion = seen.completion_tokens_details
         self.out.set_usage(
-            Usage(
+            types.Usage(
                 input=max((seen.prompt_tokens or 0) - read - write, 0),
                 output=seen.completion_tokens or 0,
                 cache_read=read,
@@ -465,7 +452,7 @@ class ChatReader:
         )
 
 
-def joined_detail(pieces: list[dict[str, Json]]) -> dict[str, Json]:
+def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
     """The pieces as one detail: the text of all, everything else as it was last said."""
     if len(pieces) == 1:
         return pieces[0]

@@ -12,33 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
+from zot.provider import transcript, types
 from zot.provider.assemble import Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-from zot.provider.transcript import (
-    ModelTurn,
-    ToolTurn,
-    Turn,
-    UserTurn,
-    args_of,
-    base64_of,
-    images_of,
-    object_schema,
-    result_text,
-    wire_id,
-)
-from zot.provider.types import (
-    Finished,
-    Image,
-    Json,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 from zot.text import encode_json
 
 API = "openai-responses"
@@ -53,14 +31,14 @@ LENGTHS = ("max_output_tokens", "max_tokens")
 class Responses:
     """The wire of `/v1/responses`."""
 
-    def path(self, request: Request) -> str:
+    def path(self, request: types.Request) -> str:
         return "/v1/responses"
 
-    def headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         return {}
 
-    def body(self, request: Request, quirks: Quirks, kept: Kept) -> dict[str, Json]:
-        body: dict[str, Json] = {
+    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
+        body: dict[str, types.Json] = {
             "model": request.model.id,
             "input": encode_turns(request, kept),
             "stream": True,
@@ -83,9 +61,9 @@ class Responses:
         return ResponsesReader(provider)
 
 
-def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
+def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
     # Asked for in every mode: a model that reasons anyway must get its thoughts back.
-    wanted: dict[str, Json] = {"include": ["reasoning.encrypted_content"]}
+    wanted: dict[str, types.Json] = {"include": ["reasoning.encrypted_content"]}
     if request.reasoning == "off":
         off = (quirks.levels or {}).get("off")
         if off:
@@ -97,33 +75,33 @@ def thinking(request: Request, quirks: Quirks) -> dict[str, Json]:
     return wanted
 
 
-def encode_tools(request: Request) -> list[dict[str, Json]]:
+def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     return [
         {
             "type": "function",
             "name": tool.name,
             "description": tool.description,
-            "parameters": object_schema(tool.schema),
+            "parameters": transcript.object_schema(tool.schema),
             "strict": False,
         }
         for tool in request.tools
     ]
 
 
-def encode_turns(request: Request, kept: Kept) -> list[Json]:
-    def encode_turn(turn: Turn) -> list[Json]:
+def encode_turns(request: types.Request, kept: Kept) -> list[types.Json]:
+    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
         match turn:
-            case UserTurn(blocks=blocks):
+            case transcript.UserTurn(blocks=blocks):
                 content = [encode_said(block) for block in blocks]
                 return [{"type": "message", "role": "user", "content": content}]
-            case ModelTurn():
+            case transcript.ModelTurn():
                 return encode_model(turn)
-            case ToolTurn(results=results):
+            case transcript.ToolTurn(results=results):
                 return [encode_result(result) for result in results]
             case _:
                 assert_never(turn)
 
-    items: list[Json] = []
+    items: list[types.Json] = []
     if request.system.strip():
         # Not as `instructions`: xAI refuses that field.
         content = [{"type": "input_text", "text": request.system}]
@@ -133,31 +111,35 @@ def encode_turns(request: Request, kept: Kept) -> list[Json]:
     return items
 
 
-def encode_said(block: Text | Image) -> dict[str, Json]:
-    if isinstance(block, Text):
+def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
+    if isinstance(block, types.Text):
         return {"type": "input_text", "text": block.text}
-    url = f"data:{block.mime_type};base64,{base64_of(block)}"
+    url = transcript.data_url(block)
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 
-def encode_model(turn: ModelTurn) -> list[Json]:
-    items: list[Json] = []
+def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
+    items: list[types.Json] = []
     for block in turn.blocks:
         match block:
-            case Text():
+            case types.Text():
                 content = [{"type": "output_text", "text": block.text, "annotations": []}]
                 items.append({"type": "message", "role": "assistant", "content": content})
-            case ToolCall():
-                call = {"type": "function_call", "call_id": wire_id(block.id), "name": block.name}
-                items.append({**call, "arguments": encode_json(args_of(block)).decode()})
-            case Reasoning():
+            case types.ToolCall():
+                call = {
+                    "type": "function_call",
+                    "call_id": transcript.wire_id(block.id),
+                    "name": block.name,
+                }
+                items.append({**call, "arguments": encode_json(transcript.args_of(block)).decode()})
+            case types.Reasoning():
                 items += encode_thought(block, turn.same_model)
             case _:
                 assert_never(block)
     return items
 
 
-def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
+def encode_thought(block: types.Reasoning, same: bool) -> list[dict[str, types.Json]]:
     """An encrypted thought, for the model that had it; another could not read it."""
     item = (block.opaque or {}).get("item")
     if not same or block.api != API or not isinstance(item, dict):
@@ -166,16 +148,16 @@ def encode_thought(block: Reasoning, same: bool) -> list[dict[str, Json]]:
     return [item] if item.get("encrypted_content") else []
 
 
-def encode_result(result: ToolResult) -> dict[str, Json]:
-    text = result_text(result)
+def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
+    text = transcript.result_text(result)
     text = f"{text} [error]" if result.is_error else text
-    output: Json = text
-    if images_of(result):
-        seen: list[Text | Image] = [Text(text), *images_of(result)]
+    output: types.Json = text
+    if transcript.images_of(result):
+        seen: list[types.Text | types.Image] = [types.Text(text), *transcript.images_of(result)]
         output = [encode_said(block) for block in seen]
     return {
         "type": "function_call_output",
-        "call_id": wire_id(result.call_id),
+        "call_id": transcript.wire_id(result.call_id),
         "output": output,
     }
 
@@ -194,7 +176,7 @@ class ResponsesItem(Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: Json = None
+    arguments: types.Json = None
     """A string in the calls that are ours; an object in those of some tools of the server."""
     content: list[ResponsesPart] | None = None
     summary: list[ResponsesPart] | None = None
@@ -234,7 +216,7 @@ class ResponsesResponse(Struct):
 
 class ResponsesEvent(Struct):
     type: str = ""
-    delta: Json = None
+    delta: types.Json = None
     output_index: int = 0
     item: ResponsesItem | None = None
     response: ResponsesResponse | None = None
@@ -292,7 +274,7 @@ class ResponsesReader:
             case _:
                 pass  # progress that says nothing new, and kinds of event yet to come
 
-    def finish(self) -> Finished:
+    def finish(self) -> types.Finished:
         if not self.done:
             raise self.out.cut()
         if self._refusal or self._filtered:
@@ -389,7 +371,7 @@ class ResponsesReader:
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
         output = seen.output_tokens_details
         self.out.set_usage(
-            Usage(
+            types.Usage(
                 input=max((seen.input_tokens or 0) - read - write, 0),
                 output=seen.output_tokens or 0,
                 cache_read=read,
@@ -404,9 +386,9 @@ def has_answer(item: ResponsesItem) -> bool:
     return said or item.type == "function_call"
 
 
-def reasoning_item(item: ResponsesItem) -> dict[str, Json]:
+def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     """The item as it has to be sent back."""
-    out: dict[str, Json] = {
+    out: dict[str, types.Json] = {
         "type": "reasoning",
         "id": item.id,
         "summary": [{"type": "summary_text", "text": p.text or ""} for p in item.summary or []],

@@ -9,15 +9,21 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN
+from zot.later import later
 from zot.provider.types import Api, Json, Level, Model, Provider
 from zot.text import nearest
+
+if TYPE_CHECKING:
+    from zot.provider import client, scripted
+else:
+    client, scripted = later("zot.provider", "client", "scripted")
 
 # See text.prepared: this module is on the start-up path, and cannot prepare its struct there.
 _reading = threading.Lock()
@@ -145,9 +151,9 @@ def env_key(info: ProviderInfo, environ: Mapping[str, str]) -> str:
 def env_base_url(info: ProviderInfo, environ: Mapping[str, str]) -> str:
     """The base URL from the environment, or an empty string."""
     names = info.base_url_env
-    found = next((value for name in names if (value := environ.get(name, "").strip())), "")
+    url = next((value for name in names if (value := environ.get(name, "").strip())), "")
     host = environ.get("OLLAMA_HOST", "").strip() if info.name == "ollama" else ""
-    return found or (ollama_url(host) if host else "")
+    return url or (ollama_url(host) if host else "")
 
 
 def ollama_url(host: str) -> str:
@@ -232,18 +238,14 @@ def connect(
     """
     # The API files load HTTP and TLS: only when a call is about to be made.
     if info.api == "scripted":
-        from zot.provider.scripted import ScriptedProvider
-
         if not script:
             raise ConfigError("the scripted provider needs a script file: pass --script FILE")
-        return ScriptedProvider.from_file(script)
-    from zot.provider.client import open_client
-
+        return scripted.ScriptedProvider.from_file(script)
     url = base_url or model.base_url or info.base_url
     if not url:
         wanted = " or ".join(("--base-url", *info.base_url_env))
         raise ConfigError(f"no address for provider {info.name!r}: set {wanted}")
-    return open_client(
+    return client.open_client(
         info,
         api_of(info, model, base_url),
         key,

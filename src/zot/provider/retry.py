@@ -10,16 +10,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.errors import ProviderError
-from zot.provider.types import (
-    FellBack,
-    Model,
-    Provider,
-    Request,
-    Retrying,
-    Started,
-    StreamEvent,
-    UsageSeen,
-)
+from zot.provider import types
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -40,12 +31,12 @@ class RetryPolicy(Struct, frozen=True):
 
 
 def stream_with_retry(
-    provider: Provider,
-    request: Request,
+    provider: types.Provider,
+    request: types.Request,
     cancel: Cancel,
     policy: RetryPolicy = RetryPolicy(),
-    fallbacks: Sequence[tuple[Provider, Model]] = (),
-) -> Generator[StreamEvent, None, None]:
+    fallbacks: Sequence[tuple[types.Provider, types.Model]] = (),
+) -> Generator[types.StreamEvent, None, None]:
     """One model call with its retries, then the same with each fallback model.
 
     Raises:
@@ -54,7 +45,7 @@ def stream_with_retry(
     first_error: ProviderError | None = None
     for number, (client, model) in enumerate([(provider, request.model), *fallbacks]):
         if number:
-            yield FellBack(request.model.id, client.name, model, str(first_error))
+            yield types.FellBack(request.model.id, client.name, model, str(first_error))
         try:
             asked = replace(request, model=model) if number else request
             yield from _attempts(client, asked, cancel, policy)
@@ -76,8 +67,8 @@ class _AfterContent(Exception):
 
 
 def _attempts(
-    provider: Provider, request: Request, cancel: Cancel, policy: RetryPolicy
-) -> Generator[StreamEvent, None, None]:
+    provider: types.Provider, request: types.Request, cancel: Cancel, policy: RetryPolicy
+) -> Generator[types.StreamEvent, None, None]:
     attempt = 0
     while True:
         attempt += 1
@@ -85,7 +76,7 @@ def _attempts(
         try:
             with closing(provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
                 for event in stream:
-                    content = content or not isinstance(event, Started | UsageSeen)
+                    content = content or not isinstance(event, types.Started | types.UsageSeen)
                     yield event
             return
         except ProviderError as error:
@@ -97,7 +88,7 @@ def _attempts(
                 raise _too_long(error, policy) from error
             delay = policy.delay(attempt, error.retry_after)
             reason = str(error)
-        yield Retrying(attempt, policy.max_attempts, delay, reason)
+        yield types.Retrying(attempt, policy.max_attempts, delay, reason)
         cancel.sleep(delay)
 
 

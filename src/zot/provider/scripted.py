@@ -36,26 +36,8 @@ from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError, ProviderError
+from zot.provider import types
 from zot.provider.failure import class_for_status, cut
-from zot.provider.types import (
-    Block,
-    Finished,
-    Json,
-    Message,
-    Reasoning,
-    ReasoningDelta,
-    Request,
-    Started,
-    StreamEvent,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    Usage,
-    UsageSeen,
-)
 from zot.text import prepared
 
 NAME = "scripted"
@@ -67,7 +49,7 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     """One tool call of a scripted turn."""
 
     name: str
-    args: dict[str, Json] = {}
+    args: dict[str, types.Json] = {}
     id: str = ""
     raw_args: str | None = None
 
@@ -113,11 +95,11 @@ class ScriptedProvider:
 
     name = NAME
 
-    def __init__(self, turns: Sequence[ScriptedTurn | str | dict[str, Json]]) -> None:
+    def __init__(self, turns: Sequence[ScriptedTurn | str | dict[str, types.Json]]) -> None:
         self._turns = [as_turn(turn) for turn in turns]
         self._lock = threading.Lock()
         self._calls = 0
-        self.requests: list[Request] = []
+        self.requests: list[types.Request] = []
 
     @classmethod
     def from_file(cls, path: str) -> ScriptedProvider:
@@ -136,16 +118,16 @@ class ScriptedProvider:
             raise ConfigError(f"the script {path!r} is not valid: {error}") from error
         return cls(script.turns)
 
-    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+    def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         cancel.check()
         turn, first_id = self._next(request)
         if turn.error is not None and not (turn.text or turn.thinking or turn.tools):
             raise failure(turn.error)
-        yield Started()
+        yield types.Started()
         calls = named(turn.tools, first_id)
         deltas = 0
         for event in contents(turn, calls):
-            if isinstance(event, TextDelta | ReasoningDelta | ToolCallArgs):
+            if isinstance(event, types.TextDelta | types.ReasoningDelta | types.ToolCallArgs):
                 if turn.cut_after is not None and deltas >= turn.cut_after:
                     raise cut(NAME)
                 cancel.sleep(turn.delay_ms / 1000)
@@ -159,7 +141,7 @@ class ScriptedProvider:
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _next(self, request: Request) -> tuple[ScriptedTurn, int]:
+    def _next(self, request: types.Request) -> tuple[ScriptedTurn, int]:
         said = last_user_text(request.messages)
         with self._lock:
             self.requests.append(request)
@@ -175,7 +157,7 @@ class ScriptedProvider:
         )
 
 
-def as_turn(turn: ScriptedTurn | str | dict[str, Json]) -> ScriptedTurn:
+def as_turn(turn: ScriptedTurn | str | dict[str, types.Json]) -> ScriptedTurn:
     if isinstance(turn, ScriptedTurn):
         return turn
     if isinstance(turn, str):
@@ -186,10 +168,12 @@ def as_turn(turn: ScriptedTurn | str | dict[str, Json]) -> ScriptedTurn:
         raise ConfigError(f"not a scripted turn: {error}") from error
 
 
-def last_user_text(messages: Sequence[Message]) -> str:
+def last_user_text(messages: Sequence[types.Message]) -> str:
     for message in reversed(messages):
         if message.role == "user":
-            return "\n".join(block.text for block in message.content if isinstance(block, Text))
+            return "\n".join(
+                block.text for block in message.content if isinstance(block, types.Text)
+            )
     return ""
 
 
@@ -221,40 +205,42 @@ def args_text(call: ScriptedCall) -> str:
     return msgspec.json.encode(call.args).decode()
 
 
-def contents(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[StreamEvent]:
+def contents(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[types.StreamEvent]:
     for piece in pieces(turn.thinking):
-        yield ReasoningDelta(piece)
+        yield types.ReasoningDelta(piece)
     for piece in pieces(turn.text):
-        yield TextDelta(piece)
+        yield types.TextDelta(piece)
     for call in calls:
         raw = args_text(call)
-        yield ToolCallStart(call.id, call.name)
+        yield types.ToolCallStart(call.id, call.name)
         for start in range(0, len(raw), ARGS_PIECE):
-            yield ToolCallArgs(call.id, raw[start : start + ARGS_PIECE])
-        yield ToolCallEnd(call.id)
+            yield types.ToolCallArgs(call.id, raw[start : start + ARGS_PIECE])
+        yield types.ToolCallEnd(call.id)
 
 
-def ending(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[StreamEvent]:
+def ending(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[types.StreamEvent]:
     if turn.error is not None:
         raise failure(turn.error)
-    blocks: list[Block] = []
+    blocks: list[types.Block] = []
     if turn.thinking:
-        blocks.append(Reasoning("".join(pieces(turn.thinking)), NAME))
+        blocks.append(types.Reasoning("".join(pieces(turn.thinking)), NAME))
     if turn.text:
-        blocks.append(Text("".join(pieces(turn.text))))
+        blocks.append(types.Text("".join(pieces(turn.text))))
     for call in calls:
         if call.raw_args is None:
-            blocks.append(ToolCall(call.id, call.name, call.args))
+            blocks.append(types.ToolCall(call.id, call.name, call.args))
         else:
-            blocks.append(ToolCall(call.id, call.name, as_object(call.raw_args), call.raw_args))
+            blocks.append(
+                types.ToolCall(call.id, call.name, as_object(call.raw_args), call.raw_args)
+            )
     said = turn.usage
-    usage = Usage(said.input, said.output, said.cache_read, said.cache_write, said.reasoning)
-    yield UsageSeen(usage)
-    yield Finished(tuple(blocks), turn.stop or ("tool_use" if calls else "end"), usage)
+    usage = types.Usage(said.input, said.output, said.cache_read, said.cache_write, said.reasoning)
+    yield types.UsageSeen(usage)
+    yield types.Finished(tuple(blocks), turn.stop or ("tool_use" if calls else "end"), usage)
 
 
-def as_object(raw: str) -> dict[str, Json] | None:
+def as_object(raw: str) -> dict[str, types.Json] | None:
     try:
-        return msgspec.json.decode(raw, type=dict[str, Json])
+        return msgspec.json.decode(raw, type=dict[str, types.Json])
     except (msgspec.MsgspecError, RecursionError):
         return None

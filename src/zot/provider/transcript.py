@@ -10,17 +10,7 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from zot.provider.types import (
-    Image,
-    Json,
-    Message,
-    Model,
-    Reasoning,
-    Request,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from zot.provider import types
 from zot.text import whole_characters
 
 DEFAULT_OUTPUT = 32_000
@@ -29,12 +19,12 @@ IMAGE_TOKENS = 1_600
 
 
 class UserTurn(Struct, frozen=True):
-    blocks: tuple[Text | Image, ...]
+    blocks: tuple[types.Text | types.Image, ...]
     kind: Literal["user"] = "user"
 
 
 class ModelTurn(Struct, frozen=True):
-    blocks: tuple[Text | ToolCall | Reasoning, ...]
+    blocks: tuple[types.Text | types.ToolCall | types.Reasoning, ...]
     same_provider: bool
     """Made by the provider that is asked now: what it wants back can be given back."""
     same_model: bool
@@ -42,7 +32,7 @@ class ModelTurn(Struct, frozen=True):
 
 
 class ToolTurn(Struct, frozen=True):
-    results: tuple[ToolResult, ...]
+    results: tuple[types.ToolResult, ...]
     """In the order of the calls, one for each."""
     kind: Literal["tool"] = "tool"
 
@@ -50,34 +40,40 @@ class ToolTurn(Struct, frozen=True):
 Turn = UserTurn | ModelTurn | ToolTurn
 
 
-def turn_of(message: Message, model: Model) -> Turn:
+def turn_of(message: types.Message, model: types.Model) -> Turn:
     """A message that was repaired, as the turn it is for this model."""
     match message.role:
         case "user":
-            return UserTurn(cast(tuple[Text | Image, ...], message.content))
+            return UserTurn(cast(tuple[types.Text | types.Image, ...], message.content))
         case "tool":
-            return ToolTurn(cast(tuple[ToolResult, ...], message.content))
+            return ToolTurn(cast(tuple[types.ToolResult, ...], message.content))
         case "assistant":
-            blocks = cast(tuple[Text | ToolCall | Reasoning, ...], message.content)
+            blocks = cast(
+                tuple[types.Text | types.ToolCall | types.Reasoning, ...], message.content
+            )
             origin = message.origin
             same = origin is not None and origin.provider == model.provider
             return ModelTurn(blocks, same, same and origin is not None and origin.model == model.id)
 
 
-def result_text(result: ToolResult) -> str:
+def result_text(result: types.ToolResult) -> str:
     """A result's text in one piece; never empty, because some servers refuse that."""
-    text = "\n".join(block.text for block in result.content if isinstance(block, Text))
+    text = "\n".join(block.text for block in result.content if isinstance(block, types.Text))
     if text.strip():
         return text
     return "(see the image)" if images_of(result) else "(no output)"
 
 
-def images_of(result: ToolResult) -> list[Image]:
-    return [block for block in result.content if isinstance(block, Image)]
+def images_of(result: types.ToolResult) -> list[types.Image]:
+    return [block for block in result.content if isinstance(block, types.Image)]
 
 
-def base64_of(image: Image) -> str:
+def base64_of(image: types.Image) -> str:
     return b2a_base64(image.data, newline=False).decode()
+
+
+def data_url(image: types.Image) -> str:
+    return f"data:{image.mime_type};base64,{base64_of(image)}"
 
 
 def wire_id(id: str, limit: int = 64) -> str:
@@ -105,12 +101,12 @@ def _digest(id: str) -> str:
     return sha256(whole_characters(id).encode()).hexdigest()
 
 
-def args_of(call: ToolCall) -> dict[str, Json]:
+def args_of(call: types.ToolCall) -> dict[str, types.Json]:
     """The arguments to show as the model's; bad ones are not sent back as if they had been good."""
     return call.args if call.args is not None else {}
 
 
-def object_schema(schema: dict[str, Json]) -> dict[str, Json]:
+def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
     """A tool's schema as the object schema that every API wants."""
     out = {"type": "object", **schema}
     if out.get("type") == "object" and not isinstance(out.get("properties"), dict):
@@ -118,7 +114,7 @@ def object_schema(schema: dict[str, Json]) -> dict[str, Json]:
     return out
 
 
-def output_limit(request: Request, size: int) -> int:
+def output_limit(request: types.Request, size: int) -> int:
     """Tokens the answer may have: what was asked for, within the model's limit and window.
 
     `size`: of all turns together.
@@ -139,8 +135,8 @@ def turn_size(turn: Turn) -> int:
         blocks = turn.blocks
     size = 0
     for block in blocks:
-        if isinstance(block, Text | Reasoning):
+        if isinstance(block, types.Text | types.Reasoning):
             size += len(block.text)
         else:
-            size += IMAGE_TOKENS * 4 if isinstance(block, Image) else 200
+            size += IMAGE_TOKENS * 4 if isinstance(block, types.Image) else 200
     return size

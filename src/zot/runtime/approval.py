@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
 EVERY_TOOL = "all"
+SERVER_TOOLS = "mcp"
+"""Those of MCP servers, but for the ones that only read, of a server that the user believes."""
 SESSION = "this session"
 """The pattern of what is allowed until the process ends."""
 LIMIT_SECONDS = 300.0
@@ -57,7 +59,7 @@ empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
-class OpenQuestion(Struct, frozen=True):
+class OpenApproval(Struct, frozen=True):
     request: ApprovalRequest
     answered: threading.Event
 
@@ -93,7 +95,7 @@ class Approval(Hook):
         self._cwd = ""
         self._lock = threading.Lock()
         self._count = 0
-        self._open: OpenQuestion | None = None
+        self._open: OpenApproval | None = None
         self._durable: Durable | None = None
         self._suspend: Callable[[], None] | None = None
         self._verdict: Verdict | None = None
@@ -130,7 +132,7 @@ class Approval(Hook):
         if self._tools is not None:
             return tuple(self._tools)
         asks = self._client.can_answer("approval") or self._model_asks == "always"
-        return DEFAULT_TOOLS if asks else ()
+        return (*DEFAULT_TOOLS, SERVER_TOOLS) if asks else ()
 
     def open_questions(self) -> tuple[str, ...]:
         """The ids of those that wait for an answer."""
@@ -206,8 +208,8 @@ class Approval(Hook):
         if self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
-        if self._durable is not None and (given := self._durable.answer_to(call)) is not None:
-            return self._settle(self._question(id, call), given, context, "remembered")
+        if self._durable is not None and (answer := self._durable.answer_to(call)) is not None:
+            return self._settle(self._question(id, call), answer, context, "remembered")
         if self._client.can_answer("approval"):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
@@ -276,10 +278,16 @@ class Approval(Hook):
         if self._model_asks == "always" and subject:
             return True
         if self._tools is not None:
-            return not {call.name, subject, EVERY_TOOL}.isdisjoint(self._tools)
+            return not self._names(call, subject).isdisjoint(self._tools)
         wanted = self._client.can_answer("approval")
         wanted = wanted or (self._terminal is not None and self._model_asks == "person")
         return wanted and bool(subject)
+
+    def _names(self, call: ToolCall, subject: str) -> set[str]:
+        """The words by which the settings may mean a call."""
+        names = {call.name, subject, EVERY_TOOL} - {SERVER_TOOLS}  # one tool stands for all of them
+        is_servers = bool(subject) and call.name not in DEFAULT_TOOLS
+        return names | {SERVER_TOOLS} if is_servers else names
 
     def _next_id(self) -> str:
         with self._lock:
@@ -293,7 +301,7 @@ class Approval(Hook):
         if self._durable is not None:
             self._durable.asked(question)
         with self._lock:
-            self._open, self._verdict = OpenQuestion(question, answered), None
+            self._open, self._verdict = OpenApproval(question, answered), None
             gone, suspend = self._gone, self._suspend
             if gone and suspend is None:
                 self._verdict = GONE
@@ -347,8 +355,8 @@ def preview(call: ToolCall) -> str:
         case "write", {"path": str(path), "content": str(content)}:
             text = f"{path} ({len(content.encode('utf-8', 'replace'))} bytes)\n{content}"
         case "edit", {"path": str(path), "edits": list(edits)}:
-            changes = [each for each in edits if isinstance(each, dict)]
-            text = "\n".join([path, *(_change(each) for each in changes)])
+            changes = [edit for edit in edits if isinstance(edit, dict)]
+            text = "\n".join([path, *(_change(edit) for edit in changes)])
         case _:
             text = msgspec.json.encode(args).decode()
     return text if len(text) <= MAX_PREVIEW else f"{text[:MAX_PREVIEW]}\n[and more]"

@@ -4,15 +4,20 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
 from zot.provider.models import Models
+from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
+
+if TYPE_CHECKING:
+    from zot.core.aside import Aside
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -30,9 +35,12 @@ class CommandedRuns(Workplace):
         question: str,
         show: Callable[[str], None] = lambda text: None,
         cancel: Cancel | None = None,
-    ) -> str:
+        earlier: Sequence[Message] = (),
+        reads: Callable[[ToolCall], None] = lambda call: None,
+    ) -> Aside:
         """Ask the model about the conversation without adding to it, also while a run is in
-        flight; the answer, which `show` gets as it comes.
+        flight. `show` gets the answer as it comes; `earlier` are the messages of the question
+        before, where one asks further; `reads` hears of files that the model looks at.
 
         Raises:
             CommandError: nothing is asked.
@@ -41,16 +49,25 @@ class CommandedRuns(Workplace):
         """
         if not question.strip():
             raise CommandError("there is no question")
-        from zot.core.aside import ask_aside  # few ask one
+        from zot.core.aside import SideQuestion  # few ask one
 
         provider = self.models.connect(self.agent.model)  # its own connection
+        asked = SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
         try:
-            answer, usage = ask_aside(self.agent, provider, question, show, cancel or Cancel())
+            aside = asked.ask(question, earlier)
         finally:
             provider.close()
         with self._lock:
-            self.agent.cumulative = add(self.agent.cumulative, usage)
-        return answer
+            self.agent.cumulative = add(self.agent.cumulative, aside.usage)
+        return aside
+
+    def tool_specs(self) -> Sequence[ToolSpec]:
+        """What the model is told of each tool."""
+        return self.agent.toolbox.specs
+
+    def is_full(self) -> bool:
+        """Whether the transcript wants to be summarised before the next model call."""
+        return self.agent.is_full()
 
     def expand(self, text: str) -> str:
         return self._sources.expand(text)

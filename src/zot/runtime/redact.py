@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,25 +24,17 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
+from zot.later import Later
+from zot.provider import types
 from zot.provider.models import Models
-from zot.provider.types import (
-    Block,
-    Finished,
-    Image,
-    Json,
-    Model,
-    Provider,
-    Reasoning,
-    ReasoningDelta,
-    Request,
-    StreamEvent,
-    Text,
-    TextDelta,
-    ToolCallArgs,
-)
 
-Delta = TextDelta | ReasoningDelta | ToolCallArgs
-_DELTAS = (TextDelta, ReasoningDelta, ToolCallArgs)
+if TYPE_CHECKING:
+    from zot.provider.auth import store
+else:
+    store = Later("zot.provider.auth.store")
+
+Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
+_DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
 
 MARK = "[secret removed]"
 MIN_LENGTH = 12
@@ -53,8 +46,8 @@ MIN_MIXED = 8
 class Redactor:
     """Knows the keys: those it was given, and those in auth.json now."""
 
-    def __init__(self, given: Iterable[str], home: str) -> None:
-        self._given = {value for value in given if _is_secret(value)}
+    def __init__(self, values: Iterable[str], home: str) -> None:
+        self._given = {value for value in values if _is_secret(value)}
         self._path = os.path.join(home, "auth.json")
         self._home = home
         self._changed = 0
@@ -72,7 +65,7 @@ class Redactor:
     def text(self, text: str) -> str:
         return _without(text, self.secrets())
 
-    def value(self, value: Json) -> Json:
+    def value(self, value: types.Json) -> types.Json:
         """Texts anywhere inside a JSON value, the names of fields too."""
         return _value_without(value, self.secrets())
 
@@ -83,11 +76,9 @@ class Redactor:
             return set()
         if changed != self._changed:
             # Deferred, and only again when it changed: a token may be renewed while we run.
-            from zot.provider.auth.store import AuthFile
-
             self._changed = changed
             try:
-                self._stored = _texts(AuthFile(self._home).all().values())
+                self._stored = _texts(store.AuthFile(self._home).all().values())
             except AuthError:
                 self._stored = set()
         return self._stored
@@ -162,7 +153,7 @@ class RedactingModels:
         self.renew = models.renew
         self._connect = models.connect
 
-    def connect(self, model: Model) -> Provider:
+    def connect(self, model: types.Model) -> types.Provider:
         return RedactingProvider(self._connect(model), self._redactor)
 
 
@@ -172,7 +163,7 @@ class RedactingProvider:
     asked for, and what a person is asked about.
     """
 
-    def __init__(self, provider: Provider, redactor: Redactor) -> None:
+    def __init__(self, provider: types.Provider, redactor: Redactor) -> None:
         self._provider = provider
         self._redactor = redactor
         self.close = provider.close
@@ -181,9 +172,9 @@ class RedactingProvider:
     def name(self) -> str:
         return self._provider.name
 
-    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+    def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = Pieces()
-        kind: type[StreamEvent] | None = None
+        kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
             with closing(self._provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
@@ -199,7 +190,7 @@ class RedactingProvider:
                         yield self._redacted(event)
                         continue
                     told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
-                    text = told.delta if isinstance(told, ToolCallArgs) else told.text
+                    text = told.delta if isinstance(told, types.ToolCallArgs) else told.text
                     shown = pieces.feed(text)
                     if shown is text:
                         yield event
@@ -209,27 +200,31 @@ class RedactingProvider:
             error.args = (self._redactor.text(str(error)),)
             raise
 
-    def _redacted(self, event: StreamEvent) -> StreamEvent:
-        if not isinstance(event, Finished):
+    def _redacted(self, event: types.StreamEvent) -> types.StreamEvent:
+        if not isinstance(event, types.Finished):
             return event
         secrets = self._redactor.secrets()
         content = tuple([_redacted_block(block, secrets) for block in event.content])
         return replace(event, content=content)
 
 
-def _redacted_block(block: Block, secrets: Sequence[str]) -> Block:
-    if not isinstance(block, Text | Reasoning):
+def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
+    if not isinstance(block, types.Text | types.Reasoning):
         return block
     text = _without(block.text, secrets)
     if text == block.text:
         return block
     # What the server signed is not what it gets back: without a signature, it is left out.
-    return Text(text) if isinstance(block, Text) else replace(block, text=text, opaque=None)
+    return (
+        types.Text(text)
+        if isinstance(block, types.Text)
+        else replace(block, text=text, opaque=None)
+    )
 
 
 def _with_text(delta: Delta, text: str) -> Delta:
-    if isinstance(delta, ToolCallArgs):
-        return ToolCallArgs(delta.id, text)
+    if isinstance(delta, types.ToolCallArgs):
+        return types.ToolCallArgs(delta.id, text)
     return type(delta)(text)
 
 
@@ -249,7 +244,7 @@ class RedactingTool:
         return self._tool.description
 
     @property
-    def schema(self) -> dict[str, Json]:
+    def schema(self) -> dict[str, types.Json]:
         return self._tool.schema
 
     @property
@@ -260,7 +255,7 @@ class RedactingTool:
     def side_by_side(self) -> bool:
         return is_side_by_side(self._tool)
 
-    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+    def run(self, args: dict[str, types.Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)
         try:
             output = self._tool.run(args, replace(context, progress=stream.feed))
@@ -270,7 +265,7 @@ class RedactingTool:
             stream.finish()
         return self._redacted(output)
 
-    def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
+    def reconcile(self, args: dict[str, types.Json], context: ToolContext) -> Reconciled:
         if not isinstance(self._tool, ReconcilingTool):
             return Reconciled("unknown")
         outcome = self._tool.reconcile(args, context)
@@ -316,11 +311,13 @@ def _without(text: str, secrets: Sequence[str]) -> str:
     return text
 
 
-def _part_without(part: Text | Image, secrets: Sequence[str]) -> Text | Image:
-    return Text(_without(part.text, secrets)) if isinstance(part, Text) else part
+def _part_without(
+    part: types.Text | types.Image, secrets: Sequence[str]
+) -> types.Text | types.Image:
+    return types.Text(_without(part.text, secrets)) if isinstance(part, types.Text) else part
 
 
-def _value_without(value: Json, secrets: Sequence[str]) -> Json:
+def _value_without(value: types.Json, secrets: Sequence[str]) -> types.Json:
     match value:
         case str():
             return _without(value, secrets)

@@ -18,13 +18,17 @@ from zot.core.events import Event
 from zot.core.image import checked_images
 from zot.core.session import Session
 from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
+from zot.later import Later
 from zot.provider.types import Image, Text, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run, StoredEnd
 
 if TYPE_CHECKING:
+    from zot.core import changes
     from zot.runtime.durable import Durable
     from zot.runtime.journal import DurableKind
+else:
+    changes = Later("zot.core.changes")
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
@@ -84,10 +88,8 @@ class Runs:
         contents = self.session.contents
         if contents is None:
             return
-        from zot.core.changes import kept_change  # start-up budget: with the first change
-
         try:
-            self.session.append(kept_change(contents, path, before, after))
+            self.session.append(changes.kept_change(contents, path, before, after))
         except SessionError:
             pass  # the tool's result cannot be written either, and that will be told
 

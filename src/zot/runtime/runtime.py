@@ -37,6 +37,7 @@ from zot.core.source import (
 )
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, ZotError
+from zot.later import Later
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
@@ -51,8 +52,11 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
 
 if TYPE_CHECKING:
+    from zot.core import changes as core_changes
     from zot.core.changes import Files, ShownChange
     from zot.runtime.durable import Durable
+else:
+    core_changes = Later("zot.core.changes")
 
 MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""
@@ -132,6 +136,11 @@ class Runtime(CommandedRuns):
     def model(self) -> Model:
         """The model of the next run."""
         return self._next_model or self.agent.model
+
+    @property
+    def model_in_use(self) -> Model:
+        """The model of the run in flight."""
+        return self.agent.model
 
     @property
     def session_id(self) -> str:
@@ -537,9 +546,7 @@ class Runtime(CommandedRuns):
         planned = files.planned(call)
         if planned is None or max(len(planned.before or b""), len(planned.after)) > MAX_SHOWN:
             return None
-        from zot.core.changes import shown_change  # start-up budget: few clients show it
-
-        return shown_change(planned, redactor.text if redactor is not None else str)
+        return core_changes.shown_change(planned, redactor.text if redactor is not None else str)
 
     def approvals(self) -> list[Rule]:
         """What runs without a question: what was allowed for the project, or for this session."""

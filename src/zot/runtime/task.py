@@ -49,27 +49,23 @@ SHARE = 1 / AT_ONCE
 MAX_STEPS = 50
 SCHEMA_ROUNDS = 2
 DESCRIPTION = (
-    "Hand a piece of work to a fresh agent that sees nothing of this conversation, and get its last"
-    " message. Say all it must know. Several calls in one turn run side by side. Good for searches"
-    " and reviews whose details you do not need; two that change the same files get in each"
-    " other's way."
+    "Hand work to a fresh agent that sees nothing of this conversation, and get its last message."
+    " Calls of one turn run side by side, so no two should change the same files. Good for searches"
+    " and reviews."
 )
 SCHEMA: dict[str, Json] = {
     "type": "object",
     "properties": {
-        "prompt": {"type": "string", "description": "the whole task"},
+        "prompt": {"type": "string", "description": "all it must know"},
         "tools": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "only these tools, e.g. read, grep, glob; default all",
+            "description": "only these, e.g. read, grep",
         },
-        "model": {"type": "string", "description": "another model of this provider"},
-        "cwd": {"type": "string", "description": "work in this directory"},
+        "model": {"type": "string"},
+        "cwd": {"type": "string"},
         "max_steps": {"type": "integer", "minimum": 1},
-        "schema": {
-            "type": "object",
-            "description": "JSON Schema of an object: the answer is such an object",
-        },
+        "schema": {"type": "object", "description": "JSON Schema of the answer, an object"},
     },
     "required": ["prompt"],
 }

@@ -13,6 +13,7 @@ from zot.core.agent import Agent
 from zot.core.session import Body, Custom
 from zot.core.shell import Shell, ShellOutput, entry_of
 from zot.errors import CommandError, ConfigError
+from zot.later import Later
 from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import RedactedStream, Redactor
@@ -20,8 +21,11 @@ from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime import rewind
     from zot.runtime.durable import Durable
     from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+else:
+    rewind = Later("zot.runtime.rewind")
 
 
 class Workplace(Runs):
@@ -49,8 +53,6 @@ class Workplace(Runs):
 
     def checkpoints(self) -> list[Checkpoint]:
         """The prompts of the conversation, oldest first: where `rewind` can go back to."""
-        from zot.runtime import rewind  # start-up budget, as below
-
         return rewind.checkpoints(self.session)
 
     def rewind(
@@ -71,10 +73,8 @@ class Workplace(Runs):
             CommandError: there is no such checkpoint, or files are not kept.
             SessionError: the session cannot be written.
         """
-        from zot.runtime.rewind import Rewind
-
         with self._idle("rewind"):
-            way = Rewind(self.session, self._files, to)
+            way = rewind.Rewind(self.session, self._files, to)
             if preview:
                 return way.look(conversation=conversation, files=files)
             rewound = way.go(conversation=conversation, files=files, force=force)
@@ -98,8 +98,6 @@ class Workplace(Runs):
 
     def changed_files(self) -> list[ChangedFile]:
         """What tools changed in this session, each file with its diff from before to now."""
-        from zot.runtime import rewind
-
         return rewind.changed_files(self.session, self._files)
 
     # --- the shell ---------------------------------------------------------------------------

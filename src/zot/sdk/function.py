@@ -66,10 +66,10 @@ class FunctionTool:
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """What the function that was given for it says."""
-        given = None if self._reconcile is None else self._reconcile(args, context.key)
-        if given is None:
+        result = None if self._reconcile is None else self._reconcile(args, context.key)
+        if result is None:
             return Reconciled("unknown")
-        return Reconciled("not_done") if given is False else Reconciled("done", as_output(given))
+        return Reconciled("not_done") if result is False else Reconciled("done", as_output(result))
 
     def started(self, args: dict[str, Json], context: ToolContext) -> Any:
         """What the function gives for these arguments; of an async one, the coroutine."""
@@ -230,9 +230,9 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
             said.append(line)
         elif not inside:
             said.append(line)
-        elif found := _ARGUMENT.match(line.strip()):
-            last = found[1]
-            arguments[last] = found[2]
+        elif argument := _ARGUMENT.match(line.strip()):
+            last = argument[1]
+            arguments[last] = argument[2]
         elif last and line.strip():
             arguments[last] += " " + line.strip()
     return "\n".join(said).strip(), arguments

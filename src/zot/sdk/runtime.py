@@ -11,7 +11,7 @@ from typing import Self, Unpack
 import msgspec
 from msgspec import Struct
 
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
 from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
@@ -79,14 +79,13 @@ class Runtime:
                 client=reader,
                 seconds=LIMIT_SECONDS if seconds is None else seconds,
             )
-        runtime = build_runtime(
-            plan,
-            reader,
+        added = Additions(
             approval=approval,
-            own_tools=own_tools(config),
-            own_hooks=hooks_of(config),
+            tools=own_tools(config),
+            hooks=hooks_of(config),
             mcp_servers=config.mcp_servers,
         )
+        runtime = build_runtime(plan, reader, added)
         try:
             reader.agent_opened(runtime)
         except BaseException:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from zot.bugs import complain
-from zot.build import build_runtime
+from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -50,7 +50,9 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
         approval = None
         if not options.yolo:
             approval = Approval(options.approve, client=client, terminal=terminal)
-        runtime = build_runtime(plan, client, keep=True, approval=approval, owns_process=True)
+        runtime = build_runtime(
+            plan, client, Additions(keep=True, approval=approval, owns_process=True)
+        )
     except ZotError as error:
         client.failed(error)
         raise

@@ -17,10 +17,11 @@ from zot import __version__
 from zot.bugs import complain, internal_error
 from zot.early import FIRST_LINES
 from zot.errors import CommandError, ZotError
-from zot.home import has_extensions
+from zot.home import may_have_extensions
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import Plan
+from zot.settings.resolve import Setup
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES
 from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
@@ -29,7 +30,6 @@ from zot.wire.zot import Incoming
 if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc_agents import NamedAgents
-    from zot.settings.resolve import Setup
 
 HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
@@ -61,8 +61,8 @@ def serve(plan: Plan, token: str = "") -> int:
 
 
 def _may_have_extensions(setup: Setup) -> bool:
-    searched = setup.options.extensions is not False
-    return bool(setup.options.ext) or (searched and has_extensions(setup.cwd, setup.around.home))
+    search = setup.options.extensions is not False
+    return may_have_extensions(setup.options.ext, setup.cwd, setup.around.home, search=search)
 
 
 class RpcServer(LineServer):
@@ -118,12 +118,12 @@ class RpcServer(LineServer):
         import hmac  # deferred: only where a token is set
 
         command = incoming.command
-        given = command.token if isinstance(command, commands.Hello) else None
+        said = command.token if isinstance(command, commands.Hello) else None
         token = os.fsencode(self._token)
-        if given is not None and hmac.compare_digest(given.encode(), token):
+        if said is not None and hmac.compare_digest(said.encode(), token):
             self.authenticated = True
             return
-        reason = "invalid token" if given is not None else "send hello with the token first"
+        reason = "invalid token" if said is not None else "send hello with the token first"
         self.unnamed.fail(incoming, CommandError(f"auth required: {reason}", code="auth"))
         raise ClientRefused
 
@@ -206,7 +206,7 @@ class UnnamedAgent(ServedAgent):
 
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
-        from zot.build import build_runtime
+        from zot.build import Additions, build_runtime
         from zot.runtime.approval import LIMIT_SECONDS, Approval
         from zot.wire.zot_events import frame
 
@@ -217,9 +217,8 @@ class UnnamedAgent(ServedAgent):
             approval = Approval(
                 options.approve, client=self, seconds=LIMIT_SECONDS if seconds is None else seconds
             )
-        runtime = build_runtime(
-            self._plan, self, approval=approval, warn=complain, owns_process=True
-        )
+        added = Additions(approval=approval, warn=complain, owns_process=True)
+        runtime = build_runtime(self._plan, self, added)
         self.use(runtime, frame)
         return runtime
 

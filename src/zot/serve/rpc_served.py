@@ -257,8 +257,8 @@ class ServedAgent(RuntimeClient):
             return
         tags = (tag for tag in self.runtime.tags() if isinstance(tag, Raw))
         # Compared as values: the same id can be written in several ways.
-        if found := [tag for tag in tags if decode(tag) == target]:
-            self.runtime.abort(found[0])
+        if aborted := [tag for tag in tags if decode(tag) == target]:
+            self.runtime.abort(aborted[0])
 
     def _queue(
         self,

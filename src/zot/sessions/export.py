@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Literal, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from zot.core.session import Session
 from zot.errors import SessionError
 from zot.files import write_atomic
 from zot.formats import format_named
+from zot.later import Later
 from zot.sessions import rows
 from zot.sessions.export_markdown import to_markdown
 from zot.sessions.files import Loaded, load
@@ -21,6 +22,11 @@ from zot.sessions.format import lines
 from zot.sessions.library import describe, new_meta, write_session
 from zot.sessions.open import automatic_path, sessions_dir
 from zot.sessions.rows import Meta
+
+if TYPE_CHECKING:
+    from zot.sessions import export_html
+else:
+    export_html = Later("zot.sessions.export_html")
 
 ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
 SUFFIXES: dict[ExportFormat, str] = {
@@ -37,8 +43,8 @@ SLUG = 40
 def format_of(path: str) -> ExportFormat:
     """What a file's name asks for."""
     endings = {suffix: format for format, suffix in SUFFIXES.items()} | {".htm": "html"}
-    found = next((format for suffix, format in endings.items() if path.endswith(suffix)), None)
-    return found or "zotsession"
+    named = next((format for suffix, format in endings.items() if path.endswith(suffix)), None)
+    return named or "zotsession"
 
 
 def render(path: str, format: ExportFormat) -> bytes:
@@ -60,9 +66,7 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
         case "markdown":
             return to_markdown(loaded, describe(path, loaded)).encode()
         case "html":
-            from zot.sessions.export_html import to_html  # its libraries are large
-
-            return to_html(loaded, describe(path, loaded)).encode()
+            return export_html.to_html(loaded, describe(path, loaded)).encode()
         case "pi":
             return _rows(loaded.meta, loaded, "pi")
         case _:

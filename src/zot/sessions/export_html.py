@@ -14,16 +14,7 @@ from typing import assert_never
 import msgspec
 
 from zot.core.session import Session, SessionInfo
-from zot.provider.types import (
-    Block,
-    Image,
-    Message,
-    Origin,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from zot.provider import types
 from zot.sessions.files import Loaded
 from zot.sessions.prose import coloured, colours, prose
 
@@ -83,8 +74,8 @@ def to_html(loaded: Loaded, summary: SessionInfo) -> str:
     """The current branch of a session."""
     messages = Session(entries=loaded.entries.values()).messages()
     blocks = [block for message in messages for block in message.content]
-    results = {block.call_id: block for block in blocks if isinstance(block, ToolResult)}
-    called = {block.id for block in blocks if isinstance(block, ToolCall)}
+    results = {block.call_id: block for block in blocks if isinstance(block, types.ToolResult)}
+    called = {block.id for block in blocks if isinstance(block, types.ToolCall)}
     title = summary.title or summary.first_text or "Session"
     body = "\n".join(filter(None, (_message(message, results, called) for message in messages)))
     return (
@@ -115,12 +106,14 @@ def _minute(time: str) -> str:
     return f"{time[:10]} {time[11:16]} UTC" if time.endswith("Z") and len(time) > 16 else time
 
 
-def _message(message: Message, results: Mapping[str, ToolResult], called: Set[str]) -> str:
+def _message(
+    message: types.Message, results: Mapping[str, types.ToolResult], called: Set[str]
+) -> str:
     # Results stand with their calls; what has no call is shown where it is.
     blocks = (
         block
         for block in message.content
-        if not (isinstance(block, ToolResult) and block.call_id in called)
+        if not (isinstance(block, types.ToolResult) and block.call_id in called)
     )
     shown = "\n".join(_block(block, results) for block in blocks)
     head = {"user": "You", "assistant": "Assistant", "tool": "Tool"}[message.role]
@@ -133,7 +126,7 @@ def _message(message: Message, results: Mapping[str, ToolResult], called: Set[st
     return f'<section class="{message.role}"><h2>{head}{about}</h2>\n{shown}</section>'
 
 
-def _origin(origin: Origin) -> str:
+def _origin(origin: types.Origin) -> str:
     tokens = f"{origin.usage.total} tokens" if origin.usage.total else ""
     cost = f"${origin.usage.cost.total:.4f}" if origin.usage.cost.total else ""
     stop = origin.stop if origin.stop in ("aborted", "length") else ""
@@ -141,17 +134,17 @@ def _origin(origin: Origin) -> str:
     return f" <small>{escape(words)}</small>" if words else ""
 
 
-def _block(block: Block, results: Mapping[str, ToolResult]) -> str:
+def _block(block: types.Block, results: Mapping[str, types.ToolResult]) -> str:
     match block:
-        case Text(text):
+        case types.Text(text):
             return prose(text)
-        case Image():
+        case types.Image():
             return _image(block)
-        case ToolCall():
+        case types.ToolCall():
             return _call(block, results.get(block.id))
-        case ToolResult():
+        case types.ToolResult():
             return _result(block)
-        case Reasoning(text):
+        case types.Reasoning(text):
             if not text.strip():
                 return ""
             return (
@@ -162,7 +155,7 @@ def _block(block: Block, results: Mapping[str, ToolResult]) -> str:
             assert_never(block)
 
 
-def _call(call: ToolCall, result: ToolResult | None) -> str:
+def _call(call: types.ToolCall, result: types.ToolResult | None) -> str:
     args = call.raw if call.args is None else _pretty(call.args)
     hint = _hint(call.args or {})
     failed = " failed" if result is not None and result.is_error else ""
@@ -176,12 +169,12 @@ def _call(call: ToolCall, result: ToolResult | None) -> str:
     )
 
 
-def _result(result: ToolResult) -> str:
+def _result(result: types.ToolResult) -> str:
     if diff := _diff_of(result):
         return _diff(diff)
     parts = []
     for part in result.content:
-        if isinstance(part, Image):
+        if isinstance(part, types.Image):
             parts.append(_image(part))
         elif part.text:
             mark = ' class="failed"' if result.is_error else ""
@@ -189,7 +182,7 @@ def _result(result: ToolResult) -> str:
     return "\n".join(parts)
 
 
-def _diff_of(result: ToolResult | None) -> str:
+def _diff_of(result: types.ToolResult | None) -> str:
     diff = (result.details or {}).get("diff") if result else None
     return diff if isinstance(diff, str) and diff.strip() else ""
 
@@ -202,7 +195,7 @@ def _diff(diff: str) -> str:
     return f'<pre class="diff"><code>{"".join(rows)}</code></pre>'
 
 
-def _image(image: Image) -> str:
+def _image(image: types.Image) -> str:
     if image.mime_type not in IMAGES or not image.data:
         return f"<p>[image, {escape(image.mime_type)}, {len(image.data)} bytes]</p>"
     data = binascii.b2a_base64(image.data, newline=False).decode()
@@ -221,5 +214,5 @@ def _hint(args: Mapping[str, object]) -> str:
     return ""
 
 
-def _lines(result: ToolResult) -> int:
-    return sum(part.text.count("\n") + 1 for part in result.content if isinstance(part, Text))
+def _lines(result: types.ToolResult) -> int:
+    return sum(part.text.count("\n") + 1 for part in result.content if isinstance(part, types.Text))

@@ -69,6 +69,7 @@ class FileStore:
         self._end: int | None = None
         """How long the file must be; None: nobody checks."""
         self._contents = SessionContents(path) if format == "zot" else None
+        self._witness = os.environ.get("ZOT_WITNESS", "") if sync != "off" else ""
 
     @property
     def contents(self) -> SessionContents | None:
@@ -125,6 +126,7 @@ class FileStore:
         good for one machine only; on a network file system two could go on with one session."""
         fd = self._open()
         self._end = os.fstat(fd).st_size
+        self.path = os.path.abspath(self.path)  # an embedder may change the directory
 
     def append(self, entry: Entry) -> None:
         if self._failed:
@@ -269,6 +271,28 @@ class FileStore:
             # What the kernel dropped it will not try again: the file cannot be trusted any more.
             self._failed = cannot("sync", self.path, error)
             raise self._failed from error
+        if self._witness:
+            _ask_witness(self._witness, self.path)
+
+
+def _ask_witness(witness: str, path: str) -> None:
+    """Wait until the program that listens at this socket has the file, too: then its disk may be
+    lost. It answers with one line, and hangs up when it does not want this process to go on.
+
+    Raises:
+        SessionError: it does not have it.
+    """
+    import socket  # only sessions that are carried to another machine need it
+
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(witness)
+            connection.sendall(os.fsencode(os.path.abspath(path)) + b"\n")
+            answer = connection.recv(64)
+        except OSError as error:
+            raise SessionError(f"the witness {witness!r} is gone: {error.strerror}") from error
+    if answer != b"ok\n":
+        raise SessionError(f"the witness {witness!r} does not let this session go on")
 
 
 # --- opening ---------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> byte
             row = SessionRow("compaction", messages=Raw(b"[]"), cleared=True)
         case Replaced(messages):
             row = SessionRow(
-                "compaction", messages=_raw([rows.message_row(each) for each in messages])
+                "compaction", messages=_raw([rows.message_row(kept) for kept in messages])
             )
         case UsageNote(usage, cumulative):
             row = SessionRow(

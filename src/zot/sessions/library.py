@@ -66,8 +66,8 @@ def paths(cwd: str | None, home: str) -> list[str]:
     """The sessions of a directory, or of all; latest written first."""
     if cwd is not None:
         return session_paths(sessions_dir(cwd, home))
-    found = [path for directory in directories(home) for path in session_paths(directory)]
-    return sorted(found, key=_modified, reverse=True)
+    files = [path for directory in directories(home) for path in session_paths(directory)]
+    return sorted(files, key=_modified, reverse=True)
 
 
 def summaries(cwd: str | None, home: str) -> Iterator[SessionInfo]:
@@ -127,13 +127,13 @@ def find(reference: str, cwd: str | None, home: str) -> str:
         return here[0]
     # A session may be named from anywhere by its id.
     everywhere = paths(None, home) if len(reference) >= 4 else ()
-    found = [path for path in everywhere if _is_named(path, reference)]
-    if not found:
+    fitting = [path for path in everywhere if _is_named(path, reference)]
+    if not fitting:
         raise SessionError(f"there is no session {reference!r}; `zot sessions list` shows them")
-    if len(found) > 1:
-        names = ", ".join(os.path.basename(path) for path in found[:3])
-        raise SessionError(f"{reference!r} fits {len(found)} sessions: {names}")
-    return found[0]
+    if len(fitting) > 1:
+        names = ", ".join(os.path.basename(path) for path in fitting[:3])
+        raise SessionError(f"{reference!r} fits {len(fitting)} sessions: {names}")
+    return fitting[0]
 
 
 def find_id(id: str, home: str) -> str:
@@ -200,8 +200,8 @@ def search(text: str, cwd: str | None, home: str) -> Iterator[Hit]:
             continue
         summary = describe(path, loaded)
         for entry in loaded.entries.values():
-            if isinstance(entry.body, Message) and (found := _found(entry.body, wanted)):
-                yield Hit(summary, entry.id, entry.body.role, found)
+            if isinstance(entry.body, Message) and (excerpt := _found(entry.body, wanted)):
+                yield Hit(summary, entry.id, entry.body.role, excerpt)
 
 
 def _may_hold(data: bytes, wanted: str) -> bool:
@@ -375,7 +375,7 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
     """
     places = directories(home) if cwd is None else [sessions_dir(cwd, home)]
     now = time.time()
-    found = []
+    paths = []
     for place in places:
         try:
             files = [entry.path for entry in os.scandir(place) if entry.name.endswith(".jsonl")]
@@ -385,8 +385,8 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
             age = now - _modified(path)
             old = older_than is not None and age >= older_than
             if (old or (age > 60 and not has_messages(path))) and not in_use(path):
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def remove(path: str) -> None:

@@ -76,10 +76,10 @@ def latest_path(cwd: str, home: str) -> str | None:
 def session_paths(directory: str) -> list[str]:
     """The session files of a directory that hold a conversation, latest written first."""
     try:
-        found = [entry for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
+        entries = [entry for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    files = [entry for entry in found if entry.is_file(follow_symlinks=False)]
+    files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
     files.sort(key=lambda entry: (entry.stat().st_mtime_ns, entry.name), reverse=True)
     return [entry.path for entry in files if has_messages(entry.path)]
 

@@ -14,21 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.core.session import Compaction
-from zot.provider.types import (
-    Block,
-    Cost,
-    Image,
-    Json,
-    Level,
-    Message,
-    Origin,
-    Reasoning,
-    Role,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from zot.provider import types
 from zot.sessions import signatures
 
 
@@ -52,7 +38,7 @@ class Meta(Struct, frozen=True):
 class ReasoningRow(Struct, frozen=True, omit_defaults=True):
     text: str = ""
     api: str = ""
-    opaque: dict[str, Json] | None = None
+    opaque: dict[str, types.Json] | None = None
 
 
 class BlockRow(Struct, frozen=True, omit_defaults=True):
@@ -61,16 +47,16 @@ class BlockRow(Struct, frozen=True, omit_defaults=True):
     data: bytes | None = None
     id: str | None = None
     name: str | None = None
-    arguments: Json = None
+    arguments: types.Json = None
     invalid: bool = False
     """The model's arguments were no object; `raw` is what it wrote."""
     raw: str = ""
     thought_signature: str | None = None
-    opaque: dict[str, Json] | None = None
+    opaque: dict[str, types.Json] | None = None
     call_id: str | None = None
     content: tuple[BlockRow, ...] | None = None
     is_error: bool | None = None
-    details: dict[str, Json] | None = None
+    details: dict[str, types.Json] | None = None
     reasoning_id: str | None = None
     encrypted_content: str | None = None
     summary: str | None = None
@@ -78,13 +64,13 @@ class BlockRow(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageRow(Struct, frozen=True, omit_defaults=True):
-    role: Role
+    role: types.Role
     content: tuple[BlockRow, ...] | None
     time: str = ""
     meta: dict[str, str] | None = None
     """Texts only: the Go reader drops a message whose meta holds anything else."""
-    origin: Origin | None = None
-    extra: dict[str, Json] | None = None
+    origin: types.Origin | None = None
+    extra: dict[str, types.Json] | None = None
     """What of the message's extra is not text."""
 
 
@@ -96,7 +82,7 @@ class UsageRow(Struct, frozen=True, omit_defaults=True):
     cost_usd: float = 0.0
     reasoning_tokens: int = 0
     reasoning_tokens_known: bool = False
-    cost: Cost | None = None
+    cost: types.Cost | None = None
     cost_known: bool = True
 
 
@@ -112,12 +98,12 @@ class SessionRow(Struct, frozen=True, omit_defaults=True):
     compaction: Compaction | None = None
     cleared: bool = False
     branch: bool = False
-    level: Level | None = None
+    level: types.Level | None = None
     result: BlockRow | None = None
     target: str | None = None
     label: str | None = None
     kind: str | None = None
-    data: dict[str, Json] | None = None
+    data: dict[str, types.Json] | None = None
     id: str = ""
     parent: str | None | UnsetType = UNSET
     """Absent in rows of the Go program: the row before is the parent."""
@@ -152,15 +138,15 @@ def unix(text: str) -> float:
 # --- content ---------------------------------------------------------------------------------
 
 
-def block_row(block: Block) -> BlockRow:
+def block_row(block: types.Block) -> BlockRow:
     match block:
-        case Text(text):
+        case types.Text(text):
             return BlockRow(text=text)
-        case Image(mime_type, data):
+        case types.Image(mime_type, data):
             return BlockRow(mime_type=mime_type, data=data)
-        case ToolCall():
+        case types.ToolCall():
             return _call_row(block)
-        case ToolResult():
+        case types.ToolResult():
             return BlockRow(
                 call_id=block.call_id,
                 content=tuple(block_row(part) for part in block.content),
@@ -168,11 +154,11 @@ def block_row(block: Block) -> BlockRow:
                 name=block.name or None,
                 details=block.details,
             )
-        case Reasoning():
+        case types.Reasoning():
             return _reasoning_row(block)
 
 
-def _call_row(call: ToolCall) -> BlockRow:
+def _call_row(call: types.ToolCall) -> BlockRow:
     return BlockRow(
         id=call.id,
         name=call.name,
@@ -185,7 +171,7 @@ def _call_row(call: ToolCall) -> BlockRow:
     )
 
 
-def _reasoning_row(block: Reasoning) -> BlockRow:
+def _reasoning_row(block: types.Reasoning) -> BlockRow:
     """Where the Go program has words for it (Responses), its words; else an empty text to it."""
     id, encrypted = signatures.item_of(block)
     row = ReasoningRow(block.text, block.api, block.opaque)
@@ -194,23 +180,23 @@ def _reasoning_row(block: Reasoning) -> BlockRow:
     return BlockRow(text="", reasoning=row)
 
 
-def block(row: BlockRow) -> Block:
+def block(row: BlockRow) -> types.Block:
     if row.reasoning is not None:
-        return Reasoning(row.reasoning.text, row.reasoning.api, row.reasoning.opaque)
+        return types.Reasoning(row.reasoning.text, row.reasoning.api, row.reasoning.opaque)
     if row.reasoning_id or row.encrypted_content or row.summary:
         told = row.summary or ""
         opaque = signatures.for_item(row.reasoning_id or "", row.encrypted_content or "", told)
-        return Reasoning(told, signatures.RESPONSES, opaque)
+        return types.Reasoning(told, signatures.RESPONSES, opaque)
     if row.call_id is not None:
         return _result(row)
     if row.id is not None and row.name is not None:
         return _call(row)
     if row.mime_type is not None:
-        return Image(row.mime_type, row.data or b"")
-    return Text(row.text or "")
+        return types.Image(row.mime_type, row.data or b"")
+    return types.Text(row.text or "")
 
 
-def _call(row: BlockRow) -> ToolCall:
+def _call(row: BlockRow) -> types.ToolCall:
     opaque = row.opaque
     if opaque is None:
         opaque = signatures.for_call(row.thought_signature)
@@ -218,15 +204,19 @@ def _call(row: BlockRow) -> ToolCall:
     valid, raw = is_object and not row.invalid, row.raw
     if not is_object and row.arguments is not None:
         raw = msgspec.json.encode(row.arguments).decode()
-    return ToolCall(row.id or "", row.name or "", row.arguments if valid else None, raw, opaque)
+    return types.ToolCall(
+        row.id or "", row.name or "", row.arguments if valid else None, raw, opaque
+    )
 
 
-def _result(row: BlockRow) -> ToolResult:
+def _result(row: BlockRow) -> types.ToolResult:
     content = []
     for part in row.content or ():
-        inner = Image(part.mime_type, part.data or b"") if part.mime_type is not None else None
-        content.append(inner or Text(part.text or ""))
-    return ToolResult(
+        inner = (
+            types.Image(part.mime_type, part.data or b"") if part.mime_type is not None else None
+        )
+        content.append(inner or types.Text(part.text or ""))
+    return types.ToolResult(
         row.call_id or "", tuple(content), bool(row.is_error), row.name or "", row.details
     )
 
@@ -234,7 +224,7 @@ def _result(row: BlockRow) -> ToolResult:
 # --- messages --------------------------------------------------------------------------------
 
 
-def message_row(message: Message) -> MessageRow:
+def message_row(message: types.Message) -> MessageRow:
     texts: dict[str, str] = {}
     others: dict[str, Any] = {}
     for key, value in (message.extra or {}).items():
@@ -252,18 +242,18 @@ def message_row(message: Message) -> MessageRow:
     )
 
 
-def message(row: MessageRow) -> Message:
+def message(row: MessageRow) -> types.Message:
     extra = None
     if row.meta or row.extra:
         extra = {**(row.meta or {}), **(row.extra or {})}
-    content = tuple([block(each) for each in row.content or ()])
-    return Message(row.role, content, unix(row.time), row.origin, extra)
+    content = tuple([block(part) for part in row.content or ()])
+    return types.Message(row.role, content, unix(row.time), row.origin, extra)
 
 
 # --- usage -----------------------------------------------------------------------------------
 
 
-def usage_row(usage: Usage) -> UsageRow:
+def usage_row(usage: types.Usage) -> UsageRow:
     return UsageRow(
         input_tokens=usage.input,
         output_tokens=usage.output,
@@ -277,14 +267,14 @@ def usage_row(usage: Usage) -> UsageRow:
     )
 
 
-def usage(row: UsageRow) -> Usage:
-    return Usage(
+def usage(row: UsageRow) -> types.Usage:
+    return types.Usage(
         row.input_tokens,
         row.output_tokens,
         row.cache_read_tokens,
         row.cache_write_tokens,
         row.reasoning_tokens if row.reasoning_tokens_known else None,
         # The Go program keeps the sum only; in which part it goes does not change the total.
-        Cost(input=row.cost_usd) if row.cost is None else row.cost,
+        types.Cost(input=row.cost_usd) if row.cost is None else row.cost,
         row.cost_known,
     )

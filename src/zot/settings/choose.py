@@ -127,10 +127,10 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     answered = set()
     waiting = list(trying)
     while waiting:
-        usable = ready(writing=[each.fileno() for each in waiting], timeout=CONNECT_SECONDS)
+        usable = ready(writing=[attempt.fileno() for attempt in waiting], timeout=CONNECT_SECONDS)
         if not usable:
             break
-        for tried in [each for each in waiting if each.fileno() in usable]:
+        for tried in [attempt for attempt in waiting if attempt.fileno() in usable]:
             waiting.remove(tried)
             if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
                 answered.add(trying[tried])

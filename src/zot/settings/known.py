@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.home import Surroundings
+from zot.home import RPC_TOKEN, Surroundings
+from zot.later import later
 from zot.provider import catalog
 from zot.provider.providers import (
     ProviderInfo,
@@ -26,7 +27,13 @@ from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
 
 if TYPE_CHECKING:
-    from zot.settings.models import KnownModels
+    from zot.provider.auth import resolve, store
+    from zot.settings import config, models
+    from zot.tools import hide
+else:
+    resolve, store = later("zot.provider.auth", "resolve", "store")
+    config, models = later("zot.settings", "config", "models")
+    (hide,) = later("zot.tools", "hide")
 
 
 class Choice(Struct, frozen=True):
@@ -58,12 +65,17 @@ def visible_environment(around: Surroundings) -> dict[str, str]:
     return without_keys(around.environ, hidden)
 
 
+def hide_keys(home: str, environ: Mapping[str, str]) -> None:
+    """Let no other process of the user find the keys in this one, a server of agents."""
+    hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN})
+
+
 class Known:
     """The providers, models and keys to choose from: the catalog, with models.json over it."""
 
     def __init__(self, home: str) -> None:
         self.home = home
-        self._models: KnownModels | None = None
+        self._models: models.KnownModels | None = None
         if os.path.exists(os.path.join(self.home, "models.json")):
             self._load()
 
@@ -90,11 +102,9 @@ class Known:
     def all(self, provider: str) -> Sequence[Model]:
         return self._load().all(provider)
 
-    def _load(self) -> KnownModels:
+    def _load(self) -> models.KnownModels:
         if self._models is None:
-            from zot.settings.models import KnownModels  # start-up budget
-
-            self._models = KnownModels(self.home)
+            self._models = models.KnownModels(self.home)
         return self._models
 
     def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
@@ -116,10 +126,8 @@ class Known:
         if info.auth == "none":
             return Key()
         if _has_logged_in(self.home):
-            from zot.provider.auth.resolve import find_credential  # start-up budget
-
             hidden = self.key_variables(environ)
-            credential = find_credential(info, flag, environ, self.home, hidden=hidden)
+            credential = resolve.find_credential(info, flag, environ, self.home, hidden=hidden)
             if credential is not None:
                 return Key(credential.key, credential.source == "oauth")
         return Key(self._models.own_key(info.name, environ) if self._models else "")
@@ -136,9 +144,7 @@ def configured(
     files = (os.path.join(home, "config.json"), os.path.join(cwd, ".zot", "config.json"))
     if not any(map(os.path.exists, files)) and environ.keys().isdisjoint(VARIABLES):
         return with_defaults(options), []
-    from zot.settings.config import read_configuration  # start-up budget
-
-    read = read_configuration(options, environ, cwd, home)
+    read = config.read_configuration(options, environ, cwd, home)
     values = {name: value.value for name, value in read.values.items()}
     return replace(options, **values), read.warnings
 
@@ -167,9 +173,7 @@ def stored_providers(home: str) -> Sequence[str]:
     """Those with a credential in auth.json."""
     if not _has_logged_in(home):
         return ()
-    from zot.provider.auth.store import AuthFile  # start-up budget
-
-    return tuple(name for name in AuthFile(home).all() if not name.startswith("mcp:"))
+    return tuple(name for name in store.AuthFile(home).all() if not name.startswith("mcp:"))
 
 
 def _has_logged_in(home: str) -> bool:

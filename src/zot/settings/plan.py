@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from zot.home import Surroundings
+from zot.later import Later
 from zot.settings.flags import Options
 from zot.settings.resolve import Setup, resolve, working_directory
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from zot.core.session import Session
     from zot.core.tool import Tool
     from zot.provider.models import Models
+    from zot.sessions import kept
+else:
+    kept = Later("zot.sessions.kept")
 
 HOLDER_SECONDS = 5.0
 """How long the start of a durable runtime waits for a process that still holds the session."""
@@ -65,8 +69,6 @@ def resumed_by(options: Options, around: Surroundings) -> Session | None:
     """The session that the flags want to go on with, if there is one. Raises SessionError."""
     if options.no_session or not (options.session or options.continue_):
         return None
-    from zot.sessions.kept import resumed  # only where a session is taken up
-
     wait = HOLDER_SECONDS if options.durable else 0.0
     cwd = working_directory(options.cwd, around)
-    return resumed(options.session, cwd, around.home, wait=wait)
+    return kept.resumed(options.session, cwd, around.home, wait=wait)

@@ -9,17 +9,28 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
+from zot.later import Later
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.provider.types import Model, Provider
 from zot.settings.flags import Options
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
+
+if TYPE_CHECKING:
+    from zot.local import provider as on_this_machine
+    from zot.provider import address
+    from zot.settings import choose
+else:
+    on_this_machine = Later("zot.local.provider")
+    address = Later("zot.provider.address")
+    choose = Later("zot.settings.choose")
 
 DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
@@ -62,17 +73,12 @@ class Setup(Struct, frozen=True):
 
     def all(self) -> Sequence[Model]:
         if self.info.name == LOCAL:
-            # Deferred, here and below: only for the model on this machine.
-            from zot.local.provider import local_models
-
-            return local_models(self.around.home)
+            return on_this_machine.local_models(self.around.home)
         return self.known.all(self.info.name)
 
     def connect(self, model: Model) -> Provider:
         if self.info.name == LOCAL:
-            from zot.local.provider import open_local
-
-            return open_local(model, self.around)
+            return on_this_machine.open_local(model, self.around)
         options = self.options
         return connect(
             self.info,
@@ -151,10 +157,8 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         pass  # there is none yet
     if not url.lower().startswith("http://"):
         return
-    from zot.provider.address import host_and_port, is_loopback  # start-up budget
-
-    host = host_and_port(url)[0]
-    if not is_loopback(host):
+    host = address.host_and_port(url)[0]
+    if not address.is_loopback(host):
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
@@ -167,9 +171,7 @@ def choose_provider(options: Options, around: Surroundings, known: Known) -> Cho
         provider = DEFAULT_PROVIDER
     if provider:
         return Choice(known.provider(provider))
-    from zot.settings.choose import choose  # start-up budget
-
-    return choose(around.environ, known.home, stored=partial(stored_providers, known.home))
+    return choose.choose(around.environ, known.home, stored=partial(stored_providers, known.home))
 
 
 def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:
@@ -187,9 +189,7 @@ def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool)
 
 
 def local_model(name: str, home: str) -> Model:
-    from zot.local.provider import find_local
-
-    return find_local(name, home)
+    return on_this_machine.find_local(name, home)
 
 
 def missing_key(info: ProviderInfo) -> str:

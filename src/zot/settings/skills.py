@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from zot.files import StrPath
 from zot.home import Surroundings
+from zot.later import Later
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, find_skills, places
+
+if TYPE_CHECKING:
+    from zot.extensions import manifest
+else:
+    manifest = Later("zot.extensions.manifest")
 
 
 def skills_here(
@@ -37,9 +44,7 @@ def _of_extensions(
     # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
     from pathlib import Path
 
-    from zot.extensions.manifest import discover
-
-    installed = discover(
+    installed = manifest.discover(
         Path(cwd), Path(home), [Path(folder) for folder in explicit], search=search
     ).extensions
     return [

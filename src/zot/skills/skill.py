@@ -77,12 +77,12 @@ def places(
 
 def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for place in where:
         for path in skill_files(place.path):
             skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place, user)
-            found.setdefault(skill.name, skill)
-    return [found[name] for name in sorted(found)]
+            skills.setdefault(skill.name, skill)
+    return [skills[name] for name in sorted(skills)]
 
 
 def skill_files(folder: StrPath) -> list[str]:
@@ -154,18 +154,18 @@ def read_builtin(path: str) -> Skill:
 
 def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     """Front matter and body. Without front matter the whole text is the body."""
-    found = _HEAD.match(text)
-    if not found:
+    head_match = _HEAD.match(text)
+    if not head_match:
         problems.append("has no front matter between two lines of ---")
         return {}, text
-    if len(found[1]) > MAX_HEAD:
+    if len(head_match[1]) > MAX_HEAD:
         problems.append(f"has more than {MAX_HEAD} bytes of front matter")
         return {}, text
     # Deferred: loaded only where there is a skill to read.
     import yaml
 
     try:
-        head = yaml.safe_load(found[1])
+        head = yaml.safe_load(head_match[1])
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         where = "" if line is None else f" (line {line + 2})"
@@ -174,7 +174,7 @@ def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     if not isinstance(head, dict):
         problems.append("has front matter that is not a list of keys and values")
         return {}, text
-    return head, text[found.end() :]
+    return head, text[head_match.end() :]
 
 
 def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:

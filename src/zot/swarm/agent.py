@@ -14,6 +14,7 @@ from zot.observe import Observer, OpenQuestion
 from zot.swarm.task import (
     AnySwarmRow,
     Cancelled,
+    Claimed,
     Collected,
     Exited,
     LogRow,
@@ -102,6 +103,8 @@ class SwarmAgent:
         self.merged = ""
         """The tip that was merged."""
         self.size = DiffSize()
+        self.claim = Claimed(0, "")
+        """Who has it, where it runs elsewhere."""
         self.last_seq = 0
         """The agent's own number of the last frame that was kept."""
         self._outcome = ""
@@ -145,6 +148,8 @@ class SwarmAgent:
                 self.take_message(row.run, row.text)
             case TreeMade():
                 self.tree = row.tree
+            case Claimed():
+                self.claim = row
             case Started():
                 self.attempt = row.attempt
                 self.alive, self.kept = True, False

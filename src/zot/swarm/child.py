@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,6 +22,12 @@ MAX_FRAME = 64 * 1024 * 1024
 
 class ChildGone(SwarmError):
     code = "server_gone"
+
+
+class AgentDoor(Protocol):
+    """A running agent that can be asked, wherever it runs."""
+
+    async def request(self, type: str, **fields: Any) -> dict[str, Any]: ...
 
 
 class AgentChild:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -43,6 +44,7 @@ from zot.swarm.commands import (
     Submit,
     SwarmReply,
 )
+from zot.swarm.engine import SwarmEngine
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
 from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
@@ -57,12 +59,20 @@ T = TypeVar("T")
 
 
 def socket_path(swarm: Path) -> Path:
-    """In the folder of the swarm, unless that is too long a name for a socket."""
+    """In the folder of the swarm, unless that is too long a name for a socket.
+
+    Raises:
+        SwarmError: somebody else was there first, and would get what is sent.
+    """
     path = swarm / "socket"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
         return path
     name = hashlib.sha256(os.fsencode(swarm)).hexdigest()[:16]
-    return ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}") / f"swarm-{name}"
+    folder = ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}")
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise SwarmError(f"{str(folder)!r} is not yours alone: set ZOT_HOME to a shorter path")
+    return folder / f"swarm-{name}"
 
 
 class LocalSwarm:
@@ -277,3 +287,6 @@ class LocalSwarm:
             time.sleep(0.02)
         last = "".join(log.read_text(errors="replace").splitlines()[-1:])
         raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")
+
+
+_is_an_engine: type[SwarmEngine] = LocalSwarm

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,9 +15,9 @@ from zot.errors import ZotError
 from zot.home import own_command
 from zot.ledger import Ledger
 from zot.swarm.agent import SwarmAgent
-from zot.swarm.child import AgentChild, ChildGone
+from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
-from zot.swarm.schedule import blocked_by, next_agents
+from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
     AnySwarmRow,
     Exited,
@@ -53,7 +53,7 @@ class Supervised:
             self.agent.take(row)
         self.agent.alive = False  # whatever the log says: no supervisor was there until now
         self.log = LogWriter(folder.log)
-        self.child: AgentChild | None = None
+        self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
         self.held_back: list[tuple[bytes, dict[str, Any]]] | None = None
@@ -68,6 +68,26 @@ class Supervised:
         self.agent.take(self.log.row(row, sync=sync))
 
 
+class RemoteAgents(Protocol):
+    """Runs agents elsewhere, and writes what they do into their logs here."""
+
+    def check(self, task: SwarmTask) -> None:
+        """Raises SwarmError for a task that cannot be done elsewhere."""
+        ...
+
+    def begin(self, supervised: Supervised) -> None:
+        """See to it that it runs. It may be asked again and again."""
+        ...
+
+    def cancel(self, supervised: Supervised) -> None: ...
+
+    async def diff(self, supervised: Supervised) -> str | None:
+        """What it has changed so far; None: its tree here shows it."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
 class AgentRunner:
     """All agents of this machine by id."""
 
@@ -75,10 +95,12 @@ class AgentRunner:
         self.folder = swarm
         self.agents: dict[str, Supervised] = {}
         self.trees = Worktrees(environment)
-        self._environment = dict(environment)
+        self.environment = dict(environment)
         self._slots = slots
         self.ledger = Ledger(str(swarm / LEDGER))
         self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
+        self.elsewhere: RemoteAgents | None = None
+        """For tasks with an engine; started with the first of them."""
         self._stopping = False
         for folder in agent_folders(swarm):
             try:
@@ -98,6 +120,8 @@ class AgentRunner:
     async def stop(self) -> None:
         """Cut what runs: it goes on with the next supervisor."""
         self._stopping = True
+        if self.elsewhere is not None:
+            await self.elsewhere.stop()
         works = [s.work for s in self.agents.values() if s.work is not None]
         for work in works:
             work.cancel()
@@ -109,7 +133,9 @@ class AgentRunner:
         """Keep the work of agents that had ended when the supervisor before this one died."""
         for supervised in list(self.agents.values()):
             agent = supervised.agent
-            if not agent.kept and not agent.waiting and agent.tree is not None:
+            if agent.task.engine or agent.kept or agent.waiting:
+                continue
+            if agent.tree is not None:
                 try:
                     await self._keep(supervised, agent.tree)
                 except ZotError as error:
@@ -126,6 +152,10 @@ class AgentRunner:
             supervised = self.agents[id]
             supervised.agent.alive = True
             supervised.work = asyncio.create_task(self._work(supervised))
+        if self.elsewhere is not None:
+            for agent in ready_agents(agents):
+                if agent.task.engine:
+                    self.elsewhere.begin(self.agents[agent.task.id])
 
     async def _work(self, supervised: Supervised) -> None:
         """One life of an agent's process: all its messages, then the end."""
@@ -180,7 +210,7 @@ class AgentRunner:
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
-        environment = {**self._environment, **supervised.environment}
+        environment = {**self.environment, **supervised.environment}
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
@@ -285,7 +315,7 @@ class AgentRunner:
                 self._tell(supervised, "abort")
 
     def _book(self, supervised: Supervised) -> None:
-        if supervised.child is not None:
+        if isinstance(supervised.child, AgentChild):
             pid, id = str(supervised.child.pid), supervised.folder.id
             self.ledger.book(pid, id, supervised.agent.spent())
 
@@ -303,7 +333,7 @@ class AgentRunner:
 
     def _pids(self) -> frozenset[str]:
         children = (supervised.child for supervised in self.agents.values())
-        return frozenset(str(child.pid) for child in children if child is not None)
+        return frozenset(str(child.pid) for child in children if isinstance(child, AgentChild))
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""

@@ -12,15 +12,20 @@ ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
 
 
 def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:
-    """Agents to begin now, the most important first, then the oldest."""
-    free = slots - sum(agent.alive for agent in agents.values())
+    """Agents to begin now on this machine, the most important first, then the oldest."""
+    free = slots - sum(agent.alive for agent in agents.values() if not agent.task.engine)
+    ready = [agent for agent in ready_agents(agents) if not agent.task.engine]
+    return [agent.task.id for agent in ready[: max(0, free)]]
+
+
+def ready_agents(agents: Mapping[str, SwarmAgent]) -> list[SwarmAgent]:
+    """Agents that wait for nothing but a slot, in their order."""
     ready = [
         agent
         for agent in agents.values()
         if agent.stage == "queued" and not unmet(agent, agents) and not blocked_by(agent, agents)
     ]
-    ready.sort(key=lambda agent: (-agent.task.priority, agent.task.created, agent.task.id))
-    return [agent.task.id for agent in ready[: max(0, free)]]
+    return sorted(ready, key=lambda a: (-a.task.priority, a.task.created, a.task.id))
 
 
 def unmet(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> list[str]:

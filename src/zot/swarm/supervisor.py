@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
 from zot.lines import encode_line
-from zot.swarm.child import AgentChild, ChildGone
+from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.commands import (
     AnswerAgent,
     AnySwarmCommand,
@@ -37,7 +38,7 @@ from zot.swarm.commands import (
     SwarmReply,
 )
 from zot.swarm.log import AgentFolder
-from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
 from zot.swarm.task import Cancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
@@ -48,7 +49,7 @@ MAX_LINE = 16 * 1024 * 1024
 RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, then do the rest."
 
 
-class Supervisor:
+class SwarmSupervisor:
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
         self._writers: set[asyncio.StreamWriter] = set()
@@ -66,6 +67,8 @@ class Supervisor:
             os.umask(before)
         try:
             await self._runner.finish_kept()
+            if any(s.agent.waiting and s.agent.task.engine for s in self._runner.agents.values()):
+                await self._try_engine()
             self._runner.schedule()
             await self._until_idle()
         finally:
@@ -115,10 +118,14 @@ class Supervisor:
     async def _do(self, command: AnySwarmCommand) -> Any:
         match command:
             case Submit():
+                if command.task.engine:
+                    engine = await self._start_engine()
+                    await asyncio.to_thread(engine.check, command.task)
                 return self._submit(command)
             case ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
             case Send():
+                await self._ready(command.agent)
                 return self._send(self._pick(command.agent), command.text)
             case SteerAgent():
                 child = self._child(command.agent)
@@ -128,6 +135,7 @@ class Supervisor:
             case CancelAgent():
                 return await self._cancel(self._pick(command.agent))
             case RetryAgent():
+                await self._ready(command.agent)
                 return self._retry(self._pick(command.agent))
             case CollectAnswer():
                 return self._pick(command.agent).note(Collected(command.run), sync=True)
@@ -142,7 +150,12 @@ class Supervisor:
     ) -> Any:
         match command:
             case DiffAgent():
-                tree = self._has_tree(self._pick(command.agent))
+                supervised = self._pick(command.agent)
+                tree = self._has_tree(supervised)
+                if self._runner.elsewhere is not None and supervised.agent.task.engine:
+                    diff = await self._runner.elsewhere.diff(supervised)
+                    if diff is not None:
+                        return diff
                 return await asyncio.to_thread(self._runner.trees.diff, tree)
             case MergeAgent():
                 return await self._merge(self._pick(command.agent), squash=command.squash)
@@ -155,7 +168,25 @@ class Supervisor:
     def _pick(self, beginning: str) -> Supervised:
         return self._runner.agents[pick(list(self._runner.agents), beginning)]
 
-    def _child(self, beginning: str) -> AgentChild:
+    async def _start_engine(self) -> RemoteAgents:
+        """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
+        if self._runner.elsewhere is None:
+            from zot.swarm.temporal.door import start_engine  # few swarms have one
+
+            self._runner.elsewhere = await start_engine(self._runner)
+        return self._runner.elsewhere
+
+    async def _try_engine(self) -> None:
+        try:
+            await self._start_engine()
+        except ZotError as error:  # what waits for it waits; the others go on
+            sys.stderr.write(f"{error}\n")
+
+    async def _ready(self, beginning: str) -> None:
+        if self._pick(beginning).agent.task.engine:
+            await self._start_engine()
+
+    def _child(self, beginning: str) -> AgentDoor:
         supervised = self._pick(beginning)
         if supervised.child is None:
             raise SwarmError(f"{supervised.folder.id} does not run: it is {supervised.agent.stage}")
@@ -205,7 +236,9 @@ class Supervisor:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
         supervised.note(Cancelled(), sync=True)
-        if supervised.child is not None:
+        if self._runner.elsewhere is not None and supervised.agent.task.engine:
+            self._runner.elsewhere.cancel(supervised)
+        elif supervised.child is not None:
             with contextlib.suppress(ChildGone):
                 await supervised.child.request("abort")
         self._runner.schedule()
@@ -266,4 +299,4 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
 
 
 async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:
-    await Supervisor(AgentRunner(swarm, environment, slots)).run(socket)
+    await SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket)

@@ -53,6 +53,8 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """The conversation or agent that started it."""
     words: tuple[str, ...] = ()
     """Further words for `zot rpc`."""
+    engine: Literal["", "temporal"] = ""
+    """Who runs it; empty: the supervisor, as a child of its own."""
 
 
 # --- rows of the swarm itself, among the frames of the agent --------------------------------------
@@ -82,6 +84,13 @@ class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
     """The model that it begins with, where its task names none or another name of it."""
 
     model: str
+
+
+class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
+    """A worker elsewhere took it. Whoever had it before may add nothing more."""
+
+    attempt: int
+    worker: str
 
 
 class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):
@@ -126,7 +135,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 
 AnySwarmRow = (
-    Messaged | TreeMade | Started | RunOver | Exited | Cancelled
+    Messaged | TreeMade | Claimed | Started | RunOver | Exited | Cancelled
     | Lost | Retried | Sized | Merged | Collected | RunsOn
 )  # fmt: skip
 

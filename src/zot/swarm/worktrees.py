@@ -82,9 +82,9 @@ class Worktrees:
         """A tree for the agent `id`, below `folder`; with `shared` the directory itself."""
         directory = os.path.realpath(directory)
         origin = top_level(directory, self._environment)
-        has_commits = bool(origin) and self._at(origin).succeeds("rev-parse", "-q", "--verify", "@")
+        has_commits = bool(origin) and self.at(origin).succeeds("rev-parse", "-q", "--verify", "@")
         if shared:
-            start = self._at(origin).line("rev-parse", "HEAD") if has_commits else ""
+            start = self.at(origin).line("rev-parse", "HEAD") if has_commits else ""
             return Worktree("shared", directory, origin or directory, base=start)
         if has_commits:
             return self._branch_off(origin, directory, id, folder, base)
@@ -95,7 +95,7 @@ class Worktrees:
     def _branch_off(
         self, origin: str, directory: str, id: str, folder: Path, base: str
     ) -> Worktree:
-        git = self._at(origin)
+        git = self.at(origin)
         try:
             start = git.line(
                 "rev-parse", "--verify", "--end-of-options", f"{base or '@'}^{{commit}}"
@@ -148,7 +148,7 @@ class Worktrees:
         shutil.rmtree(path, ignore_errors=True)  # half a copy: a crash cut it
         shutil.copytree(directory, path, symlinks=True)
         git_dir = str(folder / "began.git")
-        self._at(str(path)).run("init", "-q", "--bare", git_dir)
+        self.at(str(path)).run("init", "-q", "--bare", git_dir)
         git = Git(str(path), self._environment, git_dir)
         git.run("config", "core.bare", "false")
         git.run("add", "-A")
@@ -220,7 +220,7 @@ class Worktrees:
             raise WorktreeError(f"{tree.path!r} has changes that are not committed: commit them")
         if tree.kind == "copy":
             return self._apply(tree)
-        git = self._at(tree.origin)
+        git = self.at(tree.origin)
         if git.run("status", "--porcelain", "--untracked-files=no").strip():
             raise WorktreeError(
                 f"{tree.origin!r} has uncommitted changes: commit or stash them, then merge again"
@@ -244,7 +244,7 @@ class Worktrees:
             shutil.rmtree(tree.path, ignore_errors=True)
             shutil.rmtree(tree.git_dir, ignore_errors=True)
             return
-        git = self._at(tree.origin)
+        git = self.at(tree.origin)
         if Path(tree.path).is_dir():
             git.run("worktree", "remove", tree.path)
         git.run("worktree", "prune")
@@ -253,7 +253,8 @@ class Worktrees:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _at(self, directory: str) -> Git:
+    def at(self, directory: str) -> Git:
+        """git in this directory, with nothing of the repository's running along."""
         return Git(directory, self._environment)
 
     def _in(self, tree: Worktree) -> Git:

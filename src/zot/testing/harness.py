@@ -99,8 +99,10 @@ class Harness:
     def call(self, name: str, /, **args: Json) -> Result:
         """Call a tool."""
         frame = self._ask("tool_result", "tool_call", name=name, args=args)
-        pieces = [each for each in self._seen("tool_progress") if each["id"] == frame["id"]]
-        return Result(frame, [each["text"] for each in pieces])
+        pieces = [
+            progress for progress in self._seen("tool_progress") if progress["id"] == frame["id"]
+        ]
+        return Result(frame, [progress["text"] for progress in pieces])
 
     def event(self, name: str, /, **fields: Json) -> None:
         """Tell about an event."""
@@ -117,15 +119,15 @@ class Harness:
         """The first frame of this type with these fields, sent before or soon."""
 
         def matching() -> list[dict[str, Json]]:
-            found = self._seen(type)
-            return [each for each in found if fields.items() <= each.items()]
+            frames = self._seen(type)
+            return [frame for frame in frames if fields.items() <= frame.items()]
 
         first: dict[str, Json] = self._wait(matching, f"no {type!r} with {fields}")[0]
         return first
 
     @property
     def notes(self) -> list[str]:
-        return [each["message"] for each in self._seen("notify")]
+        return [frame["message"] for frame in self._seen("notify")]
 
     def send(self, type: str, **fields: Json) -> None:
         self._in.write(json.dumps({"type": type, **fields}).encode() + b"\n")

@@ -12,48 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from zot import errors
 from zot.cancel import Cancel
-from zot.errors import (
-    BadResponse,
-    Cancelled,
-    ContextTooLong,
-    NetworkError,
-    Overloaded,
-    ProviderError,
-    RateLimited,
-    Refused,
-    Rejected,
-)
-from zot.provider.types import (
-    Finished,
-    Image,
-    Message,
-    Model,
-    Provider,
-    Reasoning,
-    ReasoningDelta,
-    Request,
-    StreamEvent,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallArgs,
-    ToolCallEnd,
-    ToolCallStart,
-    ToolResult,
-    ToolSpec,
-)
+from zot.provider import types
 from zot.testing.fakeserver import FakeServer
 from zot.testing.rules import problems
 
 ABORT_SECONDS = 1.0
-TOOL = ToolSpec(
+TOOL = types.ToolSpec(
     "bash",
     "Run a command.",
     {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
 )
 
-Make = Callable[[str], Provider]
+Make = Callable[[str], types.Provider]
 """A client for the server at that URL."""
 
 
@@ -70,7 +42,7 @@ class Failure(Struct, frozen=True):
     """What a prompt must fail with; `text` is what was streamed before."""
 
     prompt: str
-    kinds: tuple[type[ProviderError], ...]
+    kinds: tuple[type[errors.ProviderError], ...]
     text: str = ""
 
 
@@ -88,34 +60,34 @@ ANSWERS = (
     ExpectedAnswer("toolid:empty tools:1", "", ({"command": "true"},), "tool_use"),
 )
 FAILURES = (
-    Failure("status:400", (Rejected,)),
-    Failure("status:401", (Rejected,)),
-    Failure("status:413", (ContextTooLong,)),
-    Failure("status:400 overflow", (ContextTooLong,)),
-    Failure("status:429", (RateLimited,)),
-    Failure("status:500", (Overloaded,)),
-    Failure("status:529", (Overloaded,)),
-    Failure("cut:0", (NetworkError,)),
-    Failure("cut:2 text:4", (NetworkError, BadResponse), "abcd abcd "),
-    Failure("nostop text:2", (NetworkError, BadResponse), "abcd abcd "),
-    Failure("error text:4", (Overloaded,), "abcd abcd "),
-    Failure("refuse text:1", (Refused,), "abcd "),
-    Failure("html", (BadResponse,)),
-    Failure("blank", (BadResponse,)),
-    Failure("json", (BadResponse,)),
-    Failure("gzip", (BadResponse,)),
-    Failure("junk", (BadResponse, NetworkError)),
-    Failure("garbage text:3", (BadResponse,)),
+    Failure("status:400", (errors.Rejected,)),
+    Failure("status:401", (errors.Rejected,)),
+    Failure("status:413", (errors.ContextTooLong,)),
+    Failure("status:400 overflow", (errors.ContextTooLong,)),
+    Failure("status:429", (errors.RateLimited,)),
+    Failure("status:500", (errors.Overloaded,)),
+    Failure("status:529", (errors.Overloaded,)),
+    Failure("cut:0", (errors.NetworkError,)),
+    Failure("cut:2 text:4", (errors.NetworkError, errors.BadResponse), "abcd abcd "),
+    Failure("nostop text:2", (errors.NetworkError, errors.BadResponse), "abcd abcd "),
+    Failure("error text:4", (errors.Overloaded,), "abcd abcd "),
+    Failure("refuse text:1", (errors.Refused,), "abcd "),
+    Failure("html", (errors.BadResponse,)),
+    Failure("blank", (errors.BadResponse,)),
+    Failure("json", (errors.BadResponse,)),
+    Failure("gzip", (errors.BadResponse,)),
+    Failure("junk", (errors.BadResponse, errors.NetworkError)),
+    Failure("garbage text:3", (errors.BadResponse,)),
 )
 ABORTS = ("hang", "hang:headers", "hang:2 text:4", "ttft:60000 text:1", "delay:60000 text:3")
 
 
-def run_suite(make: Make, model: Model) -> list[str]:
+def run_suite(make: Make, model: types.Model) -> list[str]:
     """What the client got wrong, one sentence each; nothing when it passes."""
     wrong: list[str] = []
 
-    def note(about: str, found: Iterator[str]) -> None:
-        wrong.extend(f"{about}: {text}" for text in found)
+    def note(about: str, problems: Iterator[str]) -> None:
+        wrong.extend(f"{about}: {text}" for text in problems)
 
     with FakeServer() as server:
         for answer in ANSWERS:
@@ -129,21 +101,21 @@ def run_suite(make: Make, model: Model) -> list[str]:
     return wrong
 
 
-def stream_problems(events: Sequence[StreamEvent]) -> list[str]:
+def stream_problems(events: Sequence[types.StreamEvent]) -> list[str]:
     """What is wrong with the events of a call that ended well."""
-    if not events or not isinstance(events[-1], Finished):
+    if not events or not isinstance(events[-1], types.Finished):
         return ["the last event is not Finished"]
     last = events[-1]
     before = events[:-1]
-    opened = [event.id for event in before if isinstance(event, ToolCallStart)]
-    closed = [event.id for event in before if isinstance(event, ToolCallEnd)]
-    pieces = {event.id for event in before if isinstance(event, ToolCallArgs)}
-    thoughts = "".join(event.text for event in before if isinstance(event, ReasoningDelta))
-    calls = [block.id for block in last.content if isinstance(block, ToolCall)]
-    said = "".join(block.text for block in last.content if isinstance(block, Text))
-    thought = "".join(block.text for block in last.content if isinstance(block, Reasoning))
+    opened = [event.id for event in before if isinstance(event, types.ToolCallStart)]
+    closed = [event.id for event in before if isinstance(event, types.ToolCallEnd)]
+    pieces = {event.id for event in before if isinstance(event, types.ToolCallArgs)}
+    thoughts = "".join(event.text for event in before if isinstance(event, types.ReasoningDelta))
+    calls = [block.id for block in last.content if isinstance(block, types.ToolCall)]
+    said = "".join(block.text for block in last.content if isinstance(block, types.Text))
+    thought = "".join(block.text for block in last.content if isinstance(block, types.Reasoning))
     checks = {
-        "Finished is not the last event": not any(isinstance(e, Finished) for e in before),
+        "Finished is not the last event": not any(isinstance(e, types.Finished) for e in before),
         "two calls have the same id": len(set(opened)) == len(opened),
         "arguments of a call that was not announced": pieces <= set(opened),
         "the text deltas are not the text of the message": text_of(before) == said,
@@ -156,34 +128,36 @@ def stream_problems(events: Sequence[StreamEvent]) -> list[str]:
     return [text for text, good in checks.items() if not good]
 
 
-def ask(model: Model, *messages: Message | str) -> Request:
+def ask(model: types.Model, *messages: types.Message | str) -> types.Request:
     said = tuple(
-        Message("user", (Text(message),), 0.0) if isinstance(message, str) else message
+        types.Message("user", (types.Text(message),), 0.0) if isinstance(message, str) else message
         for message in messages
     )
-    return Request(model, "be brief", said, (TOOL,))
+    return types.Request(model, "be brief", said, (TOOL,))
 
 
-def play(make: Make, url: str, request: Request) -> tuple[list[StreamEvent], ProviderError | None]:
+def play(
+    make: Make, url: str, request: types.Request
+) -> tuple[list[types.StreamEvent], errors.ProviderError | None]:
     """The events of a call as far as it came, and what ended it."""
     provider = make(url)
-    events: list[StreamEvent] = []
+    events: list[types.StreamEvent] = []
     try:
         for event in provider.stream(request, Cancel()):
             events.append(event)
-    except ProviderError as error:
+    except errors.ProviderError as error:
         return events, error
     finally:
         provider.close()
     return events, None
 
 
-def text_of(events: Sequence[StreamEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
+def text_of(events: Sequence[types.StreamEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, types.TextDelta))
 
 
 def check_answer(
-    make: Make, model: Model, server: FakeServer, wanted: ExpectedAnswer
+    make: Make, model: types.Model, server: FakeServer, wanted: ExpectedAnswer
 ) -> Iterator[str]:
     events, error = play(make, server.url, ask(model, wanted.prompt))
     if error is not None:
@@ -191,24 +165,26 @@ def check_answer(
         return
     yield from stream_problems(events)
     last = events[-1]
-    assert isinstance(last, Finished)
-    calls = tuple(block.args for block in last.content if isinstance(block, ToolCall))
+    assert isinstance(last, types.Finished)
+    calls = tuple(block.args for block in last.content if isinstance(block, types.ToolCall))
     if (text_of(events), calls, last.stop) != (wanted.text, wanted.calls, wanted.stop):
         yield f"gave {text_of(events)!r}, {calls!r}, {last.stop!r}"
     yield from refused(server)
 
 
-def check_failure(make: Make, model: Model, server: FakeServer, wanted: Failure) -> Iterator[str]:
+def check_failure(
+    make: Make, model: types.Model, server: FakeServer, wanted: Failure
+) -> Iterator[str]:
     events, error = play(make, server.url, ask(model, wanted.prompt))
     if not isinstance(error, wanted.kinds):
         yield f"ended with {error!r}"
     if not text_of(events).startswith(wanted.text):
         yield f"lost the text before the failure: {text_of(events)!r}"
-    if any(isinstance(event, Finished) for event in events):
+    if any(isinstance(event, types.Finished) for event in events):
         yield "said that it finished"
 
 
-def check_abort(make: Make, model: Model, server: FakeServer, prompt: str) -> Iterator[str]:
+def check_abort(make: Make, model: types.Model, server: FakeServer, prompt: str) -> Iterator[str]:
     provider, cancel = make(server.url), Cancel()
     timer = threading.Timer(0.2, cancel.set)
     timer.start()
@@ -217,37 +193,37 @@ def check_abort(make: Make, model: Model, server: FakeServer, prompt: str) -> It
         for _ in provider.stream(ask(model, prompt), cancel):
             pass
         yield "ended without Cancelled"
-    except Cancelled:
+    except errors.Cancelled:
         took = time.monotonic() - start - 0.2
         if took > ABORT_SECONDS:
             yield f"took {took:.1f} s"
-    except ProviderError as error:
+    except errors.ProviderError as error:
         yield f"raised {error!r} instead of Cancelled"
     finally:
         timer.cancel()
         provider.close()
 
 
-def check_conversation(make: Make, model: Model, server: FakeServer) -> Iterator[str]:
+def check_conversation(make: Make, model: types.Model, server: FakeServer) -> Iterator[str]:
     """An answer with calls, an image and an error go back, and the server takes them."""
     first, error = play(make, server.url, ask(model, "think:1\ntools:2"))
-    if error is not None or not isinstance(first[-1], Finished):
+    if error is not None or not isinstance(first[-1], types.Finished):
         yield f"failed with {error!r}"
         return
     content = first[-1].content
-    ids = [block.id for block in content if isinstance(block, ToolCall)]
+    ids = [block.id for block in content if isinstance(block, types.ToolCall)]
     if len(ids) != 2:
         yield f"gave {len(ids)} calls where two were asked for"
         return
     results = (
-        ToolResult(ids[0], (Text("out"), Image("image/png", b"\x89PNG"))),
-        ToolResult(ids[1], (Text("bad"),), is_error=True),
+        types.ToolResult(ids[0], (types.Text("out"), types.Image("image/png", b"\x89PNG"))),
+        types.ToolResult(ids[1], (types.Text("bad"),), is_error=True),
     )
     request = ask(
         model,
         "tools:2\nthen\nsay:end",
-        Message("assistant", content, 0.0),
-        Message("tool", results, 0.0),
+        types.Message("assistant", content, 0.0),
+        types.Message("tool", results, 0.0),
     )
     events, error = play(make, server.url, request)
     if error is not None or text_of(events) != "end":
@@ -255,7 +231,7 @@ def check_conversation(make: Make, model: Model, server: FakeServer) -> Iterator
     yield from refused(server)
 
 
-def check_redirect(make: Make, model: Model, server: FakeServer) -> Iterator[str]:
+def check_redirect(make: Make, model: types.Model, server: FakeServer) -> Iterator[str]:
     with FakeServer() as elsewhere:
         _, error = play(make, server.url, ask(model, f"redirect:{elsewhere.url}/v1/messages"))
         if error is None or elsewhere.requests:

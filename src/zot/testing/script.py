@@ -92,17 +92,17 @@ class FakeTurn(Struct):
 def parse_script(text: str) -> list[FakeTurn] | None:
     """The turns a prompt scripts; None when it holds no script line."""
     groups: list[list[tuple[str, str]]] = [[]]
-    found = False
+    named = False
     for line in text.splitlines():
         if line.strip() == "then":
-            if found:
+            if named:
                 groups.append([])
             continue
         words = parse_line(line)
         if words:
-            found = True
+            named = True
             groups[-1] += words
-    return [build_turn(words) for words in groups] if found else None
+    return [build_turn(words) for words in groups] if named else None
 
 
 def parse_line(line: str) -> list[tuple[str, str]] | None:

@@ -188,10 +188,10 @@ class Beneath(Disk):
         try:
             with os.scandir(fd) as entries:
                 # All is asked while the descriptor is open: afterwards its number is another's.
-                found = [BeneathEntry(entry, directory, self) for entry in entries]
+                below = [BeneathEntry(entry, directory, self) for entry in entries]
         finally:
             os.close(fd)
-        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+        return sorted(below, key=lambda entry: os.fsencode(entry.name))
 
     def repository(self, directory: str) -> str | None:
         while directory != self.root and len(directory) > len(self.root):

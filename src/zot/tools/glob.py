@@ -113,7 +113,7 @@ class Search:
 def compile_pattern(pattern: str, said: str = "") -> list[wildcard.Segments]:
     """Raises ToolError if the pattern has no meaning; `said` is how the caller wrote it."""
     try:
-        return [_compile(each) for each in wildcard.braces(pattern)]
+        return [_compile(alternative) for alternative in wildcard.braces(pattern)]
     except wildcard.BadPattern as error:
         raise ToolError(f"invalid glob pattern {said or pattern!r}: {error}") from error
 

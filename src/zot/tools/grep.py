@@ -77,15 +77,15 @@ class Grep:
         wanted = self._arguments(args)
         rg = self._ripgrep(wanted)
         if rg is not None:
-            found, result = self._search(rg, wanted, context.cancel)
-            if result.exit_code != 2 or found.rows:
-                return found.report(result)
+            matches, result = self._search(rg, wanted, context.cancel)
+            if result.exit_code != 2 or matches.rows:
+                return matches.report(result)
         # Also where rg does not know the syntax: looking around, back references.
-        found, result = self._search(self._python(wanted), wanted, context.cancel)
+        matches, result = self._search(self._python(wanted), wanted, context.cancel)
         if result.exit_code == 2:
-            said = found.errors.strip()
+            said = matches.errors.strip()
             raise ToolError(f"invalid regular expression {wanted.pattern!r}: {said}")
-        return found.report(result)
+        return matches.report(result)
 
     def _arguments(self, args: dict[str, Json]) -> Arguments:
         pattern = args.get("pattern")
@@ -147,12 +147,12 @@ class Grep:
     ) -> tuple[GrepMatches, ProcessResult]:
         """Run a program that answers as `rg --json` does, until there is enough."""
         enough = Cancel()
-        found = GrepMatches(wanted, self._place.cwd, enough)
+        matches = GrepMatches(wanted, self._place.cwd, enough)
         env = {"PATH": os.defpath, "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
         with cancel.calling(enough.set):
-            result = self._supervisor.run(argv, wanted.folder, env, found.feed, enough, SECONDS)
+            result = self._supervisor.run(argv, wanted.folder, env, matches.feed, enough, SECONDS)
         cancel.check()
-        return found, result
+        return matches, result
 
 
 def _number(value: Json, default: int, most: int) -> int:
@@ -245,7 +245,7 @@ class GrepMatches:
             self._name = shown(self._wanted.folder / path, self._cwd)
             parts = path.removeprefix("./").split("/")
             self._skip = self._globs is not None and not any(
-                wildcard.matches(each, parts) for each in self._globs
+                wildcard.matches(glob, parts) for glob in self._globs
             )
         elif said.type in ("match", "context") and data.lines and not self._skip:
             self._add(data.lines, data.line_number or 0, said.type == "match")

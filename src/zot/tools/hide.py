@@ -24,6 +24,12 @@ def hide_process(names: Collection[str], values: Collection[str]) -> None:
     trees.own_process()
 
 
+def hide_server(names: Collection[str]) -> None:
+    """The same for a process that runs no commands itself, but has agents that do."""
+    hide_secrets(names)
+    trees.hide_memory()
+
+
 def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
     """Wipe the variables with these names, and arguments that hold these values."""
     if sys.platform != "linux":
@@ -43,22 +49,22 @@ def _variables(data: bytes, names: Collection[str]) -> list[tuple[int, int]]:
     wanted = {name.encode() for name in names}
     entries = [entry.partition(b"=") for entry in data.split(b"\0")]
     values = {value for name, _, value in entries if name in wanted and len(value) >= SHORT}
-    found, at = [], 0
+    places, at = [], 0
     for name, equals, value in entries:
         if value and (name in wanted or value in values):
-            found.append((at + len(name) + 1, len(value)))
+            places.append((at + len(name) + 1, len(value)))
         at += len(name) + len(equals) + len(value) + 1
-    return found
+    return places
 
 
 def _arguments(data: bytes, values: Collection[str]) -> list[tuple[int, int]]:
-    found = []
+    places = []
     for value in (value.encode() for value in values if len(value) >= SHORT):
         at = data.find(value)
         while at >= 0:
-            found.append((at, len(value)))
+            places.append((at, len(value)))
             at = data.find(value, at + 1)
-    return found
+    return places
 
 
 def _wipe(address: int, data: bytes, places: list[tuple[int, int]]) -> None:

@@ -22,7 +22,7 @@ MAX_SIZE = 1 << 20
 META = frozenset("*?[\\")
 
 
-class Rules:
+class IgnoreRules:
     """The lines of one .gitignore. The last one that matches decides, so lines in a row that say
     the same (ignore, or do not) can be asked together."""
 
@@ -45,7 +45,7 @@ class Rules:
 class RuleRun:
     """Rules of one sign in a row."""
 
-    def __init__(self, negated: bool, rules: list[Rule]) -> None:
+    def __init__(self, negated: bool, rules: list[IgnoreRule]) -> None:
         self.negated = negated
         names = [rule for rule in rules if rule.name]
         self._dirs = Names([rule.name for rule in names])
@@ -81,7 +81,7 @@ class Names:
         return self._others is not None and self._others.match(name) is not None
 
 
-class Rule:
+class IgnoreRule:
     def __init__(self, segments: Segments, negated: bool, only_dirs: bool, name: str) -> None:
         self.segments = segments
         self.negated = negated
@@ -92,7 +92,7 @@ class Rule:
         """Of the paths that can match; 0 for any."""
 
 
-def _parse(line: str) -> Rule | None:
+def _parse(line: str) -> IgnoreRule | None:
     line = _without_trailing_spaces(line.removesuffix("\r"))
     if not line or line.startswith("#"):
         return None
@@ -109,7 +109,7 @@ def _parse(line: str) -> Rule | None:
         name = "" if anchored or line == "**" else line
     except BadPattern:
         return None  # as git does: a line without meaning matches nothing
-    return Rule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
+    return IgnoreRule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
 
 
 def _without_trailing_spaces(line: str) -> str:
@@ -119,7 +119,7 @@ def _without_trailing_spaces(line: str) -> str:
     return stripped
 
 
-def rules_in(directory: str, disk: Disk) -> Rules | None:
+def rules_in(directory: str, disk: Disk) -> IgnoreRules | None:
     """The rules of a directory's own .gitignore, if it has one."""
     try:
         fd = disk.open(os.path.join(directory, ".gitignore"))
@@ -133,4 +133,4 @@ def rules_in(directory: str, disk: Disk) -> Rules | None:
         return None
     finally:
         os.close(fd)
-    return Rules(data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))
+    return IgnoreRules(data.decode("utf-8", "surrogateescape").removeprefix("\ufeff"))

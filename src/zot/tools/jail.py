@@ -308,7 +308,7 @@ class Jail(Place):
         return sorted(
             path
             for path in real
-            if not is_below(self.root, path) and not any(is_below(path, each) for each in closed)
+            if not is_below(self.root, path) and not any(is_below(path, shut) for shut in closed)
         )
 
     def _probe(
@@ -421,13 +421,13 @@ def own_names(*roots: str) -> tuple[str, ...]:
     """What of the working directory zot itself runs from: say, `.venv`. A change there would be
     carried out by zot, outside the jail. The outermost names: what is below can be renamed."""
     package = str(Path(__file__).parents[1])
-    found = set()
+    names = set()
     for path in (sys.prefix, sys.executable, package):
         for place in (os.path.abspath(path), os.path.realpath(path)):
             for root in roots:
                 if is_below(place, root) and place != root:
-                    found.add(os.path.relpath(place, root).split("/")[0])
-    return tuple(sorted(found))
+                    names.add(os.path.relpath(place, root).split("/")[0])
+    return tuple(sorted(names))
 
 
 @contextmanager

@@ -51,9 +51,9 @@ class Decoder:
     def feed(self, data: bytes, final: bool = False) -> str:
         text = self._held + self._decode.decode(data, final)
         self._held = ""
-        if not final and (found := UNFINISHED.search(text, max(0, len(text) - HELD))):
-            self._held = text[found.start() :]
-            text = text[: found.start()]
+        if not final and (start := UNFINISHED.search(text, max(0, len(text) - HELD))):
+            self._held = text[start.start() :]
+            text = text[: start.start()]
         return clean(text)
 
 

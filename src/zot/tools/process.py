@@ -359,20 +359,20 @@ def _sweep(mark: str) -> None:
     """Kill what is left of a command that killed all its supervisors at once. Nobody inherited
     its processes, so they are known only by their environment."""
     deadline = time.monotonic() + SWEEP_SECONDS
-    while (found := _marked(mark.encode())) and time.monotonic() < deadline:
+    while (left := _marked(mark.encode())) and time.monotonic() < deadline:
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            trees.send(found, number)
+            trees.send(left, number)
 
 
 def _marked(mark: bytes) -> list[int]:
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
         try:
             if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue  # it ended, or belongs to someone else
-    return found
+    return pids
 
 
 def _result(report: Report | None, seconds: float) -> ProcessResult:

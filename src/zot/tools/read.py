@@ -134,9 +134,9 @@ class Window:
             missing = lines - self.line
             if missing == 0:
                 return True
-            found = self._buffer.count(b"\n")
-            if found < missing:
-                self.line += found
+            here = self._buffer.count(b"\n")
+            if here < missing:
+                self.line += here
                 self._ended = self._buffer.endswith(b"\n")
                 self._buffer = b""
                 continue

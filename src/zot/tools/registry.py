@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
+from zot.later import later
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
-    from zot.tools.background import Background
-    from zot.tools.place import Place
-    from zot.tools.process import Supervisor
+    from zot.tools import background, hide, jail, place, process
+else:
+    background, hide, jail, place, process = later(
+        "zot.tools", "background", "hide", "jail", "place", "process"
+    )
 
 # --- what the model is told: description, properties, required properties --------------------
 
@@ -112,21 +115,19 @@ class SharedSupervisor:
         self.secrets = secrets
         self._hidden_names = hidden_names
         self._hidden_values = hidden_values
-        self._supervisor: Supervisor | None = None
+        self._supervisor: process.Supervisor | None = None
         self._lock = threading.Lock()
         self._closed = False
 
-    def get(self) -> Supervisor:
+    def get(self) -> process.Supervisor:
         with self._lock:
             if self._supervisor is None:
                 self._supervisor = self._made()
             return self._supervisor
 
-    def _made(self) -> Supervisor:
-        from zot.tools.process import Supervisor  # start-up budget
-
+    def _made(self) -> process.Supervisor:
         self.hide()
-        supervisor = Supervisor()
+        supervisor = process.Supervisor()
         if self._closed:
             supervisor.close()
         return supervisor
@@ -134,9 +135,7 @@ class SharedSupervisor:
     def hide(self) -> None:
         """Hide what no other program may see, before one is started."""
         if self._hidden_names or self._hidden_values:
-            from zot.tools.hide import hide_process  # start-up budget
-
-            hide_process(self._hidden_names, self._hidden_values)
+            hide.hide_process(self._hidden_names, self._hidden_values)
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""
@@ -152,13 +151,11 @@ class SharedBackground:
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         self._on_first = on_first
-        self._background: Background | None = None
+        self._background: background.Background | None = None
 
-    def get(self) -> Background:
+    def get(self) -> background.Background:
         if self._background is None:
-            from zot.tools.background import Background  # start-up budget
-
-            self._background = Background(self._on_first)
+            self._background = background.Background(self._on_first)
         return self._background
 
     @property
@@ -181,23 +178,19 @@ class SharedPlace:
         self._environ = environ
         self.jail = jail
         self._home = home
-        self._place: Place | None = None
+        self._place: place.Place | None = None
         self._lock = threading.Lock()
 
-    def get(self) -> Place:
+    def get(self) -> place.Place:
         with self._lock:
             if self._place is None:
                 self._place = self._made()
             return self._place
 
-    def _made(self) -> Place:
+    def _made(self) -> place.Place:
         if self.jail:
-            from zot.tools.jail import Jail  # start-up budget, as below
-
-            return Jail(self.cwd, self._environ, self._home)
-        from zot.tools.place import Place
-
-        return Place(self.cwd, self._environ)
+            return jail.Jail(self.cwd, self._environ, self._home)
+        return place.Place(self.cwd, self._environ)
 
 
 class Builtin:

@@ -31,19 +31,19 @@ Edits = list[tuple[bytes, bytes]]
 
 def parse(args: dict[str, Json]) -> Edits:
     """The edits of a call: a list, that list as JSON text, or one oldText and newText."""
-    given = args.get("edits")
-    if isinstance(given, str):
+    edits = args.get("edits")
+    if isinstance(edits, str):
         try:
-            given = msgspec.json.decode(given)
+            edits = msgspec.json.decode(edits)
         except msgspec.DecodeError as error:
             raise ToolError(f"edits must be a list of oldText and newText: {error}") from error
-    if given is None and "oldText" in args:
-        given = [{"oldText": args["oldText"], "newText": args.get("newText")}]
-    if isinstance(given, dict):
-        given = [given]
-    if not isinstance(given, list) or not given:
+    if edits is None and "oldText" in args:
+        edits = [{"oldText": args["oldText"], "newText": args.get("newText")}]
+    if isinstance(edits, dict):
+        edits = [edits]
+    if not isinstance(edits, list) or not edits:
         raise ToolError("at least one edit is required")
-    return [_pair(each, number) for number, each in enumerate(given, 1)]
+    return [_pair(edit, number) for number, edit in enumerate(edits, 1)]
 
 
 def _pair(edit: Json, number: int) -> tuple[bytes, bytes]:

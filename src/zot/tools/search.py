@@ -14,12 +14,17 @@ import sys
 import warnings
 from collections.abc import Iterator
 
+from zot.later import Later
 from zot.tools.disk import Disk
 from zot.tools.walk import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from zot.tools import beneath
+else:
+    beneath = Later("zot.tools.beneath")
 
 MAX_FILE = 64 << 20
 """Bytes; larger files are passed over."""
@@ -53,9 +58,7 @@ def main(request: str) -> int:
 def _disk(jail: dict[str, Any] | None) -> Disk:
     if jail is None:
         return Disk()
-    from zot.tools.beneath import Beneath  # only there: it needs ctypes
-
-    return Beneath(**jail)
+    return beneath.Beneath(**jail)
 
 
 def _files(root: str, cwd: str, disk: Disk) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.home import Surroundings
+from zot.later import later
 from zot.provider.types import ToolCall
 from zot.tools.registry import (
     BACKGROUND,
@@ -24,7 +25,10 @@ from zot.tools.registry import (
 
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
+    from zot.tools import output, restore, shell
     from zot.tools.jail import Jail
+else:
+    output, restore, shell = later("zot.tools", "output", "restore", "shell")
 
 SHORT = 2_000
 """Characters; a text of less is never too long."""
@@ -90,23 +94,15 @@ class BuiltinTools(ReadySource):
     # --- Files -------------------------------------------------------------------------------
 
     def content(self, path: str) -> bytes | None:
-        from zot.tools import restore  # start-up budget, as below
-
         return restore.content(self._place.get(), path)
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
-        from zot.tools import restore
-
         restore.put(self._place.get(), path, content, expected)
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
-        from zot.tools import restore
-
         return restore.diff(before, after)
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
-        from zot.tools import restore
-
         return restore.planned(self._place.get(), call)
 
     # --- Shell -------------------------------------------------------------------------------
@@ -142,10 +138,8 @@ class BuiltinTools(ReadySource):
         it goes into a file that the model may read."""
         if len(text) < SHORT:
             return text
-        from zot.tools.output import Capture  # start-up budget: loaded with the first one
-
         place = self._place.get()
-        capture = Capture(place.temporary, self._supervisor.secrets())
+        capture = output.Capture(place.temporary, self._supervisor.secrets())
         capture.feed(text.encode("utf-8", "replace"))
         capture.close()
         if capture.path is not None:
@@ -155,10 +149,8 @@ class BuiltinTools(ReadySource):
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
-        from zot.tools.shell import run_shell  # start-up budget: loaded with the first one
-
         supervisor = self._supervisor
-        return run_shell(
+        return shell.run_shell(
             command,
             self._place.get(),
             supervisor.get(),

@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from zot.tools.disk import Disk
-from zot.tools.ignore import Rules, rules_in
+from zot.tools.ignore import IgnoreRules, rules_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zot.tools.disk import DiskEntry
 
-Chain = tuple[tuple[int, Rules], ...]
+Chain = tuple[tuple[int, IgnoreRules], ...]
 """Rules with the depth of their directory, outermost first."""
 
 
@@ -31,7 +31,7 @@ class Tree:
         top = self.repository or (cwd if _inside(root, cwd) else root)
         relative = os.path.relpath(root, top)
         self._prefix = () if relative == "." else tuple(relative.split(os.sep))
-        chain: list[tuple[int, Rules]] = []
+        chain: list[tuple[int, IgnoreRules]] = []
         for depth in range(len(self._prefix)):
             rules = rules_in(os.path.join(top, *self._prefix[:depth]), disk)
             if rules is not None:

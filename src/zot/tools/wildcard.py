@@ -29,10 +29,10 @@ def braces(pattern: str) -> list[str]:
     done: list[str] = []
     waiting = [pattern]
     while waiting:
-        each = waiting.pop()
-        parts = _first_brace(each)
+        glob = waiting.pop()
+        parts = _first_brace(glob)
         if parts is None:
-            done.append(each)
+            done.append(glob)
         else:
             waiting += reversed(parts)
         if len(done) + len(waiting) > MAX_ALTERNATIVES:
@@ -50,7 +50,7 @@ def _first_brace(pattern: str) -> list[str] | None:
             head, tail = pattern[:at], pattern[commas[-1] + 1 :]
             edges = [at, *commas]
             inner = [pattern[a + 1 : b] for a, b in zip(edges, edges[1:], strict=False)]
-            return [head + each + tail for each in inner]
+            return [head + alternative + tail for alternative in inner]
         else:
             at += 1
     return None
@@ -83,14 +83,14 @@ def compile_segments(pattern: str) -> Segments:
         BadPattern: a `[` without its `]`, or an impossible range.
     """
     parts = [part for part in pattern.split("/") if part]
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for part in parts:
         if part == "**":
-            if not found or found[-1] is not DEEP:
-                found.append(DEEP)
+            if not segments or segments[-1] is not DEEP:
+                segments.append(DEEP)
         else:
-            found.append(compile_name(part))
-    return tuple(found)
+            segments.append(compile_name(part))
+    return tuple(segments)
 
 
 def compile_name(pattern: str) -> re.Pattern[str]:

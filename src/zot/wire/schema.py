@@ -233,14 +233,14 @@ def _signature(schema: Schema) -> str:
 
 def _reachable(schema: Schema, name: str) -> set[str]:
     """The definitions that a definition is made of, itself included."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [name]
     while waiting:
         at = waiting.pop()
-        if at not in found and at in schema["$defs"]:
-            found.add(at)
+        if at not in reached and at in schema["$defs"]:
+            reached.add(at)
             waiting += [ref.removeprefix("#/$defs/") for ref in _refs(schema["$defs"][at])]
-    return found
+    return reached
 
 
 def _refs(schema: Any) -> Iterator[str]:

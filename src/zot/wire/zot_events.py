@@ -24,28 +24,38 @@ from zot.provider.types import (
 from zot.wire import frames
 from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
+FEATURES: dict[type, str] = {
+    events.ReasoningDelta: "thinking",
+    events.ToolAllowed: "tools",
+    events.Retrying: "retries",
+    events.QueueUpdate: "queue",
+    events.ApprovalRequest: "approvals",
+    events.ApprovalResolved: "approvals",
+    events.ExtensionAsk: "dialogs",
+    events.ServerChanged: "mcp",
+}
+"""Events for a client that asked for them in its `hello`."""
+
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
     if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
         return frames.TextDelta(event.text)
+    if (feature := FEATURES.get(type(event))) is not None and feature not in features:
+        return None
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
-        case events.ToolCallArgs(id, delta):
-            return frames.ToolUseArgs(id, delta)
+        case events.ToolCallArgs() | events.ToolCallStart() | events.ToolCallEnd():
+            return _tool_use(event)
         case events.ReasoningDelta(delta):
-            return frames.ThinkingDelta(delta) if "thinking" in features else None
+            return frames.ThinkingDelta(delta)
         case events.UserMessage(message):
             return frames.UserMessage(content(message.content), timestamp(message.time))
         case events.TurnStart(step):
             return frames.TurnStart(step)
         case events.AssistantStart():
             return frames.AssistantStart()
-        case events.ToolCallStart(id, name):
-            return frames.ToolUseStart(id, name)
-        case events.ToolCallEnd(id):
-            return frames.ToolUseEnd(id)
         case events.UsageReport(usage, cumulative):
             return _usage(usage, cumulative)
         case events.AssistantMessage(message):
@@ -55,8 +65,6 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.TurnEnd():
             return _turn_end(event, features)
         case events.ToolAllowed(call):
-            if "tools" not in features:
-                return None
             return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolProgress(id, text):
             return frames.ToolProgress(id, text)
@@ -68,31 +76,38 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.Done(run)
         case events.RunResumed() | events.RunHeld() | events.RunSuspended():
             return _durable(event)
-        case events.CompactStart(reason):
-            return frames.CompactStart(reason)
-        case events.CompactDone(summary):
-            return frames.CompactDone(summary)
+        case events.CompactStart() | events.CompactDone():
+            return _compact(event)
         case events.Retrying():
-            return _retry(event) if "retries" in features else None
+            return _retry(event)
         case events.FellBack(failed, provider, model, reason):
             return frames.Fallback(failed, provider, model.id, reason)
         case events.QueueUpdate(steering, follow_up):
-            return frames.QueueUpdate(steering, follow_up) if "queue" in features else None
+            return frames.QueueUpdate(steering, follow_up)
         case events.ApprovalRequest() | events.ApprovalResolved():
-            return _approval(event) if "approvals" in features else None
-        case events.ExtensionNotify(extension, level, message):
-            return frames.ExtNotify(extension, level, message)
-        case events.ExtensionDisplay(extension, text):
-            return frames.ExtDisplay(extension, text)
-        case events.ExtensionPanel(extension, action, panel):
-            return frames.ExtPanel(extension, action, panel)
+            return _approval(event)
+        case events.ExtensionNotify() | events.ExtensionDisplay() | events.ExtensionPanel():
+            return _told(event)
         case events.ExtensionAsk():
-            return extension_ask(event) if "dialogs" in features else None
+            return extension_ask(event)
         case events.ServerChanged(name, server_state, tools, error):
-            shown = frames.McpServer(name, server_state, tools, error)
-            return shown if "mcp" in features else None
+            return frames.McpServer(name, server_state, tools, error)
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
+        case _:
+            assert_never(event)
+
+
+def _tool_use(
+    event: events.ToolCallStart | events.ToolCallArgs | events.ToolCallEnd,
+) -> EventFrame:
+    match event:
+        case events.ToolCallArgs(id, delta):
+            return frames.ToolUseArgs(id, delta)
+        case events.ToolCallStart(id, name):
+            return frames.ToolUseStart(id, name)
+        case events.ToolCallEnd(id):
+            return frames.ToolUseEnd(id)
         case _:
             assert_never(event)
 
@@ -136,6 +151,12 @@ def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) ->
             assert_never(event)
 
 
+def _compact(event: events.CompactStart | events.CompactDone) -> EventFrame:
+    if isinstance(event, events.CompactStart):
+        return frames.CompactStart(event.reason)
+    return frames.CompactDone(event.summary)
+
+
 def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
     if isinstance(event, events.ApprovalResolved):
         return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
@@ -156,6 +177,20 @@ def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
         event.diff,
         event.line,
     )
+
+
+def _told(
+    event: events.ExtensionNotify | events.ExtensionDisplay | events.ExtensionPanel,
+) -> EventFrame:
+    match event:
+        case events.ExtensionNotify(extension, level, message):
+            return frames.ExtNotify(extension, level, message)
+        case events.ExtensionDisplay(extension, text):
+            return frames.ExtDisplay(extension, text)
+        case events.ExtensionPanel(extension, action, panel):
+            return frames.ExtPanel(extension, action, panel)
+        case _:
+            assert_never(event)
 
 
 def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:

@@ -14,7 +14,7 @@ from support.local import small_model_file
 from support.oauth import OAuthServer
 from support.terminal import AtTerminal, environment, zot
 
-from zot.local.models import SMALL, known_model
+from zot.local.models import SMALL
 from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": "Hello `there`", "repeat": True}]
@@ -203,10 +203,57 @@ def test_a_question_on_the_side_does_not_enter_the_conversation(at_terminal):
     program = at_terminal(turns, "hi there")
     program.until("Hello")
     send(program, "/btw aside, what is it?", "a side answer")
+    leave(program, "On the side")
+    assert "side answer" not in everything(program)
     send(program, "/cost", "answered")
     send(program, "/session export json", "written to")
     (page,) = Path(program.cwd).glob("*.json")
     assert "side answer" not in page.read_text()
+
+
+def test_a_chat_on_the_side_goes_on_reads_files_and_is_forgotten(at_terminal, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "facts.txt").write_text("the number is 42\n")
+    read = {"name": "read", "args": {"path": "facts.txt"}}
+    wrong = {"name": "write", "args": {"path": "made.txt", "content": "x"}}
+    slow = [f"word{number} " for number in range(2000)]
+    turns = [
+        {"match": "go on", "text": slow, "delay_ms": 20},
+        {"match": "look it up", "tools": [read, wrong]},
+        {"match": "look it up", "text": "It is **42**, I looked."},
+        {"match": "and then", "text": "Then nothing."},
+    ]
+    program = at_terminal(turns, "go on", "--yolo")
+    program.until("word3")
+    program.type("/btw\r")
+    program.until("nothing of this enters the conversation")
+    program.type("look it up\r")
+    shown = program.until("It is 42, I looked.")
+    assert "read facts.txt" in shown.text
+    program.type("and then?\r")
+    program.until("Then nothing.")
+    leave(program, "On the side")  # the turn went on beside it
+    program.type("\x1b")
+    program.until("stopped")
+    assert not (tmp_path / "work" / "made.txt").exists()
+    (session,) = (tmp_path / "zot" / "sessions").rglob("*.jsonl")
+    for text in ("look it up", "I looked", "Then nothing"):
+        assert text not in session.read_text()
+
+
+def test_a_question_on_the_side_is_stopped_and_its_error_told(at_terminal):
+    turns = [
+        {"match": "slowly", "text": ["one ", "two ", "three "], "delay_ms": 3000},
+        {"match": "badly", "error": {"status": 401, "message": "no such key"}},
+    ]
+    program = at_terminal(turns)
+    program.until("scripted")
+    send(program, "/btw slowly", "answering")
+    program.type("\x1b")
+    program.until("stopped")
+    program.type("badly\r")
+    program.until("no such key")
+    leave(program, "On the side")
 
 
 def test_small_commands(at_terminal, tmp_path):
@@ -417,8 +464,8 @@ def test_a_model_that_is_here_already_is_used_at_once(wide, tmp_path):
     program = wide("--provider", "anthropic")
     program.until("zot needs a model")
     program.type("inside zot\r")
-    program.until("Download")
-    program.type(f"{known_model(SMALL).title}\r")
+    program.until("Models on this machine")
+    program.type(f"{SMALL}\r")
     program.until(f"{SMALL} is here")
     program.until(lambda shown: shown.lines and SMALL in shown.text.split("\n")[-1])
 

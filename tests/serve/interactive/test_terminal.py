@@ -7,6 +7,7 @@ import time
 import pytest
 
 from zot.serve.interactive.state import branch_of
+from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": ["Hello ", "**there**"], "repeat": True}]
 SLOW = [{"text": [f"word{number} " for number in range(400)], "delay_ms": 20, "repeat": True}]
@@ -387,3 +388,14 @@ def test_a_terminal_that_does_not_read_delays_nothing_and_the_end_comes(at_termi
     program.process.send_signal(signal.SIGTERM)
     assert program.process.wait(15) == 128 + signal.SIGTERM
     assert program.is_restored()
+
+
+def test_the_model_may_hand_work_to_agents_of_its_own(at_terminal):
+    with FakeServer() as server:
+        flags = ("--provider", "anthropic", "--base-url", server.url)
+        program = at_terminal([], *flags, ANTHROPIC_API_KEY="sk-test-0123456789")
+        program.until("❯")
+        program.type("say:hello there\r")
+        server.wait_for(1)
+        (asked,) = [seen.body for seen in server.requests if seen.body]
+    assert "task" in [tool["name"] for tool in asked["tools"]]

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from zot.errors import AuthError
+from zot.later import later
 from zot.provider.providers import ProviderInfo, env_key, without_keys
 
 if TYPE_CHECKING:
+    from zot.provider.auth import oauth, store
     from zot.provider.auth.store import AuthFile
+else:
+    oauth, store = later("zot.provider.auth", "oauth", "store")
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -46,8 +50,8 @@ def credential(info: ProviderInfo, flag: str, environ: Mapping[str, str], home: 
     Raises:
         AuthError: there is one, but it cannot be had.
     """
-    found = find_credential(info, flag, environ, home)
-    return None if found is None else found.key
+    stored = find_credential(info, flag, environ, home)
+    return None if stored is None else stored.key
 
 
 def find_credential(
@@ -69,9 +73,7 @@ def find_credential(
     if not os.path.exists(os.path.join(home, "auth.json")):
         return None
     # Deferred: most runs of `zot rpc` have their key in a variable.
-    from zot.provider.auth.store import AuthFile
-
-    file = AuthFile(home)
+    file = store.AuthFile(home)
     stored = file.get(info.name)
     if stored is None:
         return None
@@ -81,9 +83,7 @@ def find_credential(
         left = stored.oauth.seconds_left(time.time())
         token = stored.oauth
         if left is not None and left < REFRESH_SECONDS:
-            from zot.provider.auth.oauth import refreshed
-
-            token = refreshed(info.name, file, home)
+            token = oauth.refreshed(info.name, file, home)
         return FoundKey(token.access_token, "oauth", file.path)
     if stored.api_key_command is not None:
         command = stored.api_key_command

@@ -134,10 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def cookie(self) -> str:
         try:
-            found = SimpleCookie(self.headers.get("cookie", "")).get("zot_login")
+            morsel = SimpleCookie(self.headers.get("cookie", "")).get("zot_login")
         except CookieError:
             return ""
-        return found.value if found else ""
+        return morsel.value if morsel else ""
 
     def _reply(self) -> None:
         try:
@@ -155,9 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def same(given: str, secret: str) -> bool:
+def same(said: str, secret: str) -> bool:
     """Whether two texts are equal, in a time that does not tell how far they are."""
-    return bool(secret) and secrets.compare_digest(given.encode(), secret.encode())
+    return bool(secret) and secrets.compare_digest(said.encode(), secret.encode())
 
 
 def set_cookie(value: str) -> str:

@@ -85,8 +85,10 @@ class AuthFile:
         """Every credential in the file, by provider."""
         content = self._read()
         names = [*(name for name in content if name != OTHERS), *content.get(OTHERS, {})]
-        found = {name: self.get(name) for name in dict.fromkeys(names)}
-        return {name: each for name, each in found.items() if each is not None}
+        credentials = {name: self.get(name) for name in dict.fromkeys(names)}
+        return {
+            name: credential for name, credential in credentials.items() if credential is not None
+        }
 
     def check(self) -> None:
         """Raises AuthError when the file cannot be read."""

@@ -401,9 +401,7 @@ class App(RuntimeClient):
             line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
             below.append(clip(line, columns, "..."))
         below = below[-max(0, rows - 6) :] if rows > 6 else []
-        fields, (row, column) = self._fields(
-            columns, max(1, rows // 2 if self.overlays else rows // 3)
-        )
+        fields, (row, column) = self._fields(columns, max(1, self._fields_height(rows)))
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
@@ -412,6 +410,11 @@ class App(RuntimeClient):
         live = view.live(columns, room) if view is not None and room > 0 else []
         above = [*live, *below, EMPTY]
         return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
+
+    def _fields_height(self, rows: int) -> int:
+        if not self.overlays:
+            return rows // 3
+        return rows * 2 // 3 if getattr(self.overlays[-1], "tall", False) else rows // 2
 
     def _fields(self, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""

@@ -99,7 +99,7 @@ def load(app: App, **changes: str) -> None:
 
     view = View(spoken=app.spoken)
     try:
-        from zot.build import agent_words, build_runtime
+        from zot.build import Additions, agent_words, build_runtime
         from zot.runtime.approval import Approval
 
         plan = app.find_plan(**changes)
@@ -112,15 +112,14 @@ def load(app: App, **changes: str) -> None:
         approval = None
         if not options.yolo:
             approval = Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
-        runtime = build_runtime(
-            plan,
-            app,
+        added = Additions(
             keep=True,
             approval=approval,
             tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )
+        runtime = build_runtime(plan, app, added)
         messages = runtime.session.messages()
         first = first_shown(messages)
         if first:

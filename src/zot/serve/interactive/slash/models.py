@@ -280,7 +280,9 @@ def first_run(app: App, reason: str = "") -> None:
             case "server":
                 _find_server(app)
             case _:
-                choose_local(app)
+                from zot.serve.interactive.slash.local import local  # few choose it
+
+                local(app, "")
 
     app.choose(reason or "zot needs a model. Use", items, pick)
 
@@ -290,41 +292,6 @@ def _find_server(app: App) -> None:
 
     app.note("looking for a server on this machine")
     load_behind(app, provider="", model="")
-
-
-def choose_local(app: App) -> None:
-    from zot.local.limits import size_text
-    from zot.local.models import known_models
-
-    items = [
-        MenuItem(f"{model.title}, {size_text(model.bytes)}", model.licence, model)
-        for model in known_models()
-    ]
-    app.choose("Download", items, lambda model: pull_local(app, model))
-
-
-def pull_local(app: App, model: object) -> None:
-    from zot.local.models import LocalModel
-    from zot.local.pull import pull
-    from zot.serve.interactive.progress import ProgressBlock
-    from zot.serve.interactive.start import load_behind
-
-    assert isinstance(model, LocalModel)
-    bar = ProgressBlock(f"downloading {model.name}")
-    app.show(bar)
-    home = app.around.home
-
-    def work() -> None:
-        try:
-            pull(model, lambda done, total: app.loop.post(lambda: bar.set(done, total)), home)
-        finally:
-            app.loop.post(bar.close)
-
-    def then(_: None) -> None:
-        app.note(f"{model.name} is here")
-        load_behind(app, provider="local", model=model.name)
-
-    app.work(work, then)
 
 
 def rescue(app: App, code: str) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive.slash import models, sessions, work
+from zot.serve.interactive.slash import local, models, sessions, work
 from zot.tui.blocks import LinesBlock, ToolBlock
 from zot.tui.cells import Line, clean
 
@@ -93,6 +93,7 @@ COMMANDS = {
         SlashCommand("login", "keep a key, or log in", models.login, "[PROVIDER]"),
         SlashCommand("logout", "forget a login", models.logout, "[PROVIDER]"),
         SlashCommand("model", "go on with another model", models.model, "[ID]"),
+        SlashCommand("llama", "models on this machine", local.local, "[NAME]"),
         SlashCommand("reasoning", "how much to think", models.reasoning, "[LEVEL]"),
         SlashCommand("retry", "answer the last prompt once more", work.retry),
         SlashCommand("new", "begin a new session", new, stops=True),
@@ -107,7 +108,7 @@ COMMANDS = {
         SlashCommand("undo", "go back to before the last prompt", sessions.undo, stops=True),
         SlashCommand("diff", "what this session changed in files", sessions.diff, "[PATH]"),
         SlashCommand("jump", "show an earlier turn again", sessions.jump, "[TEXT]"),
-        SlashCommand("btw", "ask on the side; it is forgotten", work.btw, "QUESTION"),
+        SlashCommand("btw", "a chat on the side, which is forgotten", work.btw, "[QUESTION]"),
         SlashCommand("copy", "an answer, a code block, the diff", work.copy, "[answer|code|diff]"),
         SlashCommand("compact", "summarise what was said so far", work.compact, "[HINT]"),
         SlashCommand("study", "get to know a project", work.study, "[PATH]"),
@@ -127,7 +128,7 @@ COMMANDS = {
         SlashCommand("exit", "leave", exit_),
     )
 }
-ALIASES = {"quit": "exit", "?": "help"}
+ALIASES = {"quit": "exit", "?": "help", "local": "llama"}
 KEYS = (
     ("enter", "send; while zot works: after its turn (ctrl+s: as soon as it can hear it)"),
     ("ctrl+j, alt+enter", "a new line"),

@@ -13,6 +13,7 @@ from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, Text
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
+from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
@@ -28,7 +29,6 @@ from zot.settings.known import visible_environment
 from zot.settings.table import SETTINGS, from_text
 from zot.tui.blocks import LinesBlock
 from zot.tui.cells import Line, clean
-from zot.tui.markdown import MarkdownBlock
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def cost(app: App, args: str) -> None:
 
 
 def tools(app: App, args: str) -> None:
-    specs = app.runtime.agent.toolbox.specs
+    specs = app.runtime.tool_specs()
     _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
 
 
@@ -173,22 +173,11 @@ def retry(app: App, args: str) -> None:
 
 
 def btw(app: App, args: str) -> None:
-    """A question on the side: its answer is shown, and forgotten."""
-    if not args:
-        ask_text(app, "On the side:", "", lambda text: btw(app, text) if text else None)
-        return
-    runtime = app.runtime
-    app.note(f"on the side: {args}")
-    block = MarkdownBlock()
-    app.show(block)
-
-    def ask() -> None:
-        try:
-            runtime.ask_aside(args, lambda piece: app.loop.post(lambda: block.add(piece)))
-        finally:
-            app.loop.post(block.close)
-
-    app.work(ask, lambda _: app.refresh_status())
+    """A chat on the side, which is forgotten."""
+    chat = SideChat(app, app.runtime)
+    app.open(chat)
+    if args:
+        chat.ask(args)
 
 
 def study(app: App, args: str) -> None:

@@ -1,0 +1,185 @@
+"""How simple src is, in numbers: `python scripts/measures.py` prints them, `--where` says where.
+
+`tests/test_measures.py` keeps each number from growing.
+"""
+
+import argparse
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).parent.parent / "src" / "zot"
+
+LONG_FUNCTION = 60
+LONG_FILE = 600
+VAGUE = {"found", "each", "given"}
+"""Locals that do not say what they hold."""
+VOCABULARIES = {
+    "core.events",
+    "wire.frames",
+    "wire.commands",
+    "pi.commands",
+    "pi.frames",
+    "acp.commands",
+    "extensions.proto",
+    "observe.facts",
+}
+"""Modules whose classes are always written with the module's name before them: `frames.Done`."""
+DOORS = {"sdk", "ext", "client", "testing"}
+"""Rooms whose names are public, and stay."""
+
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module of src by its dotted name, without the `zot.`."""
+    trees = {}
+    for path in sorted(SRC.rglob("*.py")):
+        parts = path.relative_to(SRC).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, FUNCTION))
+
+
+def lines() -> int:
+    return sum(len(path.read_bytes().splitlines()) for path in SRC.rglob("*.py"))
+
+
+def long_files() -> list[str]:
+    counts = {
+        str(path.relative_to(SRC)): len(path.read_bytes().splitlines())
+        for path in sorted(SRC.rglob("*.py"))
+    }
+    return [f"{name}: {count}" for name, count in counts.items() if count > LONG_FILE]
+
+
+def long_functions(trees: dict[str, ast.Module]) -> list[str]:
+    return [
+        f"{name}.{function.name}: {length}"
+        for name, tree in trees.items()
+        for function in functions(tree)
+        if (length := (function.end_lineno or 0) - function.lineno + 1) >= LONG_FUNCTION
+    ]
+
+
+def inner_imports(trees: dict[str, ast.Module]) -> list[str]:
+    """Imports that run when a function is called."""
+    return sorted(
+        {
+            f"{name}:{node.lineno}"
+            for name, tree in trees.items()
+            for function in functions(tree)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+    )
+
+
+def repeated_classes(trees: dict[str, ast.Module]) -> list[str]:
+    """Class names that two modules have; vocabularies and public names may."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, tree in trees.items():
+        if name in VOCABULARIES or name.partition(".")[0] in DOORS:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(name)
+    return [f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1]
+
+
+def vague_locals(trees: dict[str, ast.Module]) -> list[str]:
+    """Where something is bound to a name that does not say what it holds."""
+    places = []
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=local, ctx=ast.Store()) | ast.arg(arg=local) if local in VAGUE:
+                    places.append(f"{name}:{node.lineno} {local}")
+                case ast.MatchAs(name=str(local)) if local in VAGUE:
+                    places.append(f"{name}:{node.lineno} {local}")
+    return places
+
+
+def imported_at_start(tree: ast.Module, known: set[str]) -> set[str]:
+    """The modules of zot that are loaded when this one is."""
+    targets: set[str] = set()
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        match waiting.pop():
+            case ast.Import(names):
+                targets |= {alias.name for alias in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                # Of a package one may ask for a module or for a name of its own.
+                inside = {f"{module}.{alias.name}" for alias in names}
+                modules = {name for name in inside if name.removeprefix("zot.") in known}
+                targets |= modules if modules == inside else {module, *modules}
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                continue
+            case ast.If(body=body, orelse=rest) | ast.Try(body=body, orelse=rest):
+                waiting += [*body, *rest]
+    return {target.removeprefix("zot.") for target in targets} & known
+
+
+def cycles(trees: dict[str, ast.Module]) -> list[str]:
+    """Groups of modules that load each other (Tarjan's strongly connected components)."""
+    # `zot` itself holds the version and loads the doors lazily.
+    known = set(trees) - {""}
+    edges = {name: imported_at_start(trees[name], known) - {name} for name in known}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[str] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in edges[name]:
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                groups.append(" ~ ".join(sorted(stack[at:])))
+            del stack[at:]
+
+    for name in sorted(known):
+        if name not in index:
+            visit(name)
+    return groups
+
+
+def measures() -> dict[str, list[str]]:
+    """The places behind each number, by what is counted."""
+    trees = modules()
+    return {
+        "files above 600 lines": long_files(),
+        "functions of 60 lines or more": long_functions(trees),
+        "imports inside functions": inner_imports(trees),
+        "class names in two modules": repeated_classes(trees),
+        "locals called found, each or given": vague_locals(trees),
+        "import cycles": cycles(trees),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--where", action="store_true", help="say where, not only how many")
+    where = parser.parse_args().where
+    out = sys.stdout
+    out.write(f"{lines():>7}  lines\n")
+    for name, places in measures().items():
+        out.write(f"{len(places):>7}  {name}\n")
+        out.writelines(f"         {place}\n" for place in places if where)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""`zot swarm worker` and `zot swarm temporal`: the swarm on many machines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from zot.cli.output import say, say_json
+from zot.errors import ConfigError
+from zot.files import ensure_dir
+from zot.home import home_dir
+from zot.swarm.temporal.config import (
+    TemporalConfig,
+    WorkerPlace,
+    hub_token,
+    load_config,
+    save_config,
+)
+
+SERVER_PORT = 7233
+
+
+def add_temporal_actions(action: Callable[..., argparse.ArgumentParser]) -> None:
+    worker = action("worker", _worker, "do tasks of `--engine temporal` on this machine")
+    worker.add_argument("--hub", default="", help="address of the machine that gave the tasks")
+    worker.add_argument("--slots", type=int, default=8, help="tasks at once (default 8)")
+    worker.add_argument("--queue", default="", help="whose tasks")
+    worker.add_argument("--repository", default="", help="a clone or an address to fetch from")
+    worker.add_argument("--folder", default="", help="where it works")
+    worker.add_argument("--ca-file", default="", help="certificate to check the hub's with")
+    temporal = action("temporal", _temporal, "a server for trying it (dev); settings (config)")
+    temporal.add_argument("what", choices=("dev", "config"))
+    temporal.add_argument("--port", type=int, default=SERVER_PORT, help="of the server")
+    temporal.add_argument("--forget", action="store_true", help="keep the server's data in memory")
+    temporal.add_argument("--queue", help="name of the queue")
+    temporal.add_argument("--lease", type=float, metavar="SECONDS", help="of a silent worker")
+    temporal.add_argument("--hub-host", help="where workers reach this machine")
+    temporal.add_argument("--hub-port", type=int)
+    temporal.add_argument("--hub-name", help="what they call it")
+    temporal.add_argument("--hub-cert", help="certificate (needed for other machines)")
+    temporal.add_argument("--hub-key", help="and its key")
+
+
+def _swarm() -> Path:
+    return Path(home_dir(os.environ)) / "swarm"
+
+
+def change_config(**changes: Any) -> TemporalConfig:
+    """Remember what was named; the settings as they are now."""
+    config = load_config(_swarm())
+    named = {name: value for name, value in changes.items() if value is not None}
+    if named:
+        config = replace(config, **named)
+        save_config(_swarm(), config)
+    return config
+
+
+def _temporal(swarm: object, arguments: argparse.Namespace) -> int:
+    if arguments.what == "dev":
+        return _dev(arguments)
+    config = change_config(
+        queue=arguments.queue,
+        lease_seconds=arguments.lease,
+        hub_host=arguments.hub_host,
+        hub_port=arguments.hub_port,
+        hub_name=arguments.hub_name,
+        tls_cert=arguments.hub_cert,
+        tls_key=arguments.hub_key,
+    )
+    if arguments.json:
+        say_json(config)
+        return 0
+    for name, value in asdict(config).items():
+        say(f"{name.replace('_', ' '):14} {value}")
+    say(f"{'workers use':14} {config.hub_url} with the token in {_swarm() / 'hub.token'}")
+    hub_token(_swarm())
+    return 0
+
+
+def _dev(arguments: argparse.Namespace) -> int:
+    from zot.swarm.temporal.door import server_command
+
+    database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
+    command = server_command(database, arguments.port)
+    say(
+        f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
+        f"{arguments.port + 1000}; end it with Ctrl-C"
+    )
+    os.execv(command[0], command)
+
+
+def _worker(swarm: object, arguments: argparse.Namespace) -> int:
+    from zot.swarm.temporal.door import run_worker
+
+    config = load_config(_swarm())
+    if arguments.queue:
+        config = replace(config, queue=arguments.queue)
+    token = os.environ.get("ZOT_SWARM_TOKEN", "")
+    if not token and not arguments.hub:
+        token = hub_token(_swarm())  # the tasks are given on this machine, too
+    if not token:
+        raise ConfigError(
+            "a worker on another machine needs ZOT_SWARM_TOKEN: what hub.token says where the "
+            "tasks are given (zot swarm temporal config shows the file)"
+        )
+    if arguments.slots < 1:
+        raise ConfigError(f"--slots must be at least 1, not {arguments.slots}")
+    folder = Path(arguments.folder or Path(home_dir(os.environ)) / "worker")
+    place = WorkerPlace(
+        folder=folder.absolute(),
+        hub=arguments.hub or config.hub_url,
+        token=token,
+        slots=arguments.slots,
+        repository=arguments.repository,
+        ca_file=arguments.ca_file,
+    )
+    hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for what agents run
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    run_worker(config, place, environment)
+    return 0

@@ -1,0 +1,27 @@
+"""Modules that are loaded when they are first used, because the first answer does not need them.
+
+    if TYPE_CHECKING:
+        from zot.tools import output, restore
+    else:
+        output, restore = later("zot.tools", "output", "restore")
+
+Type checkers and readers see an import at the top; a test compares the two.
+"""
+
+import sys
+from typing import Any
+
+
+class Later:
+    """Stands for a module."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        __import__(self._name)  # also waits for a thread that is loading it
+        return getattr(sys.modules[self._name], attribute)
+
+
+def later(room: str, *names: str) -> list[Later]:
+    return [Later(f"{room}.{name}") for name in names]

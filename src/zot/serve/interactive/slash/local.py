@@ -1,0 +1,98 @@
+"""Models on this machine: which are here and which run, downloads with their bar, use, removal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zot.errors import ZotError
+from zot.local.limits import size_text
+from zot.local.models import LocalModel, is_pulled, known_models
+from zot.local.pull import pull, remove
+from zot.local.server import running_servers
+from zot.serve.interactive.progress import ProgressBlock
+from zot.serve.interactive.slash.sessions import confirm
+from zot.tui.menu import Menu, MenuItem
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
+
+
+def local(app: App, args: str) -> None:
+    """Pick a model that runs inside zot; one that is not here is downloaded first."""
+    if args:
+        model = next((model for model in known_models() if model.name == args), None)
+        if model is None:
+            names = ", ".join(model.name for model in known_models())
+            raise ZotError(f"there is no local model {args!r}; there is: {names}")
+        use_local(app, model)
+        return
+
+    def pick(value: object) -> None:
+        assert isinstance(value, LocalModel)
+        app.close(menu)
+        use_local(app, value)
+
+    def delete(value: object) -> None:
+        assert isinstance(value, LocalModel)
+        confirm(app, f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu))
+
+    menu = Menu(
+        "Models on this machine",
+        _items(app),
+        pick,
+        leave=lambda: app.close(menu),
+        keys={"ctrl+d": delete},
+        hint=HINT,
+    )
+    app.open(menu)
+
+
+def _items(app: App) -> list[MenuItem]:
+    home = app.around.home
+    running = {Path(server.model).stem for server in running_servers(Path(home, "local"))}
+    items = []
+    for model in known_models():
+        state = "here" if is_pulled(model, home) else f"a download of {size_text(model.bytes)}"
+        state = "running" if model.name in running else state
+        detail = f"{state}; {model.title}, {model.licence}, good for {model.good_for}"
+        items.append(MenuItem(model.name, detail, model))
+    return items
+
+
+def _remove(app: App, model: LocalModel, menu: Menu) -> None:
+    gone = remove(model, app.around.home)
+    app.note(f"removed {model.name}" if gone else f"{model.name} is not on this machine")
+    menu.replace(_items(app))
+
+
+def use_local(app: App, model: LocalModel) -> None:
+    """Go on with the model, once it is here."""
+    home = app.around.home
+    if is_pulled(model, home):
+        _go_on(app, model)
+        return
+    bar = ProgressBlock(f"downloading {model.name}")
+    app.show(bar)
+
+    def work() -> None:
+        try:
+            pull(model, lambda done, total: app.loop.post(lambda: bar.set(done, total)), home)
+        finally:
+            app.loop.post(bar.close)
+
+    app.work(work, lambda _: _go_on(app, model))
+
+
+def _go_on(app: App, model: LocalModel) -> None:
+    """In the same conversation where there is one; else start with it."""
+    from zot.serve.interactive.slash.models import use_model
+    from zot.serve.interactive.start import load_behind
+
+    app.note(f"{model.name} is here")
+    if app.built is not None:
+        use_model(app, model.name, "local")
+    else:
+        load_behind(app, provider="local", model=model.name)

@@ -1,0 +1,230 @@
+"""One attempt at a task: what the hub has of it is brought here, the agent runs under a supervisor
+of its own, and everything it does goes to the hub. An effect begins when the hub has the row that
+says so; when another attempt has superseded this one, it does not begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import shutil
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from zot.errors import ZotError
+from zot.swarm.child import ChildGone
+from zot.swarm.log import AgentFolder, read_log
+from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.task import TreeMade
+from zot.swarm.temporal.carried import CarriedWork, RepositoryCopy
+from zot.swarm.temporal.hubclient import HubClient
+from zot.swarm.temporal.remote import Claim, Order, OrderReply
+
+LOOK_SECONDS = 0.05
+"""Between two looks at what the agent wrote."""
+MAX_ROWS = 500
+"""Sent at once."""
+EFFECT = b'"effect_started"'
+EXITED = "swarm_exited"
+
+
+class TaskAttempt:
+    def __init__(
+        self,
+        claim: Claim,
+        hub: HubClient,
+        folder: Path,
+        witness: Path,
+        copy: RepositoryCopy,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._claim = claim
+        self._hub = hub
+        self._folder = folder
+        self._witness_path = witness
+        """A socket: its name has to be short."""
+        self._copy = copy
+        self._environment = environment
+        self._carry = asyncio.Lock()
+        self._sent = 0
+        """Bytes of the session that the hub has."""
+        self._running: Supervised | None = None
+        self._position = 0
+        self.last_seq = claim.last_seq
+        """Number of the agent's last frame that the hub has."""
+
+    @property
+    def _supervised(self) -> Supervised:
+        assert self._running is not None
+        return self._running
+
+    async def run(self) -> str:
+        """Work until nothing is left to do; how it ended. Raises Superseded."""
+        server = await asyncio.start_unix_server(self._witness, self._witness_path)
+        try:
+            await self._restore()
+            witness = {"ZOT_WITNESS": str(self._witness_path)}
+            runner = AgentRunner(self._folder, {**self._environment, **witness}, slots=1)
+            (self._running,) = runner.agents.values()
+            self._seed(self._supervised)
+            try:
+                await self._work(runner)
+            finally:
+                await runner.stop()
+        finally:
+            server.close()
+            self._witness_path.unlink(missing_ok=True)
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        return self._supervised.agent.stage
+
+    async def abort(self) -> None:
+        """End its run as a person would; what it did is kept."""
+        child = self._running.child if self._running is not None else None
+        if child is not None:
+            with contextlib.suppress(ZotError):
+                await child.request("abort")
+
+    # --- before ------------------------------------------------------------------------------
+
+    async def _restore(self) -> None:
+        """Session and tree as the hub has them."""
+        claim = self._claim
+        folder = AgentFolder(self._folder / "agents" / claim.task.id)
+        folder.create(claim.task)
+        if claim.session_size:
+            await self._hub.fetch("session", folder.session)
+            folder.session.chmod(0o600)
+            self._sent = folder.session.stat().st_size
+            # The agent numbers its frames behind those that the hub has.
+            head = b'{"type":"event_log","after":%d}\n' % claim.last_seq
+            Path(f"{folder.session}.events").write_bytes(head)
+        await asyncio.to_thread(self._copy.prepare)
+        if not await asyncio.to_thread(self._copy.has, claim.tip):
+            bundle = self._folder / "begin.bundle"
+            have = await asyncio.to_thread(self._copy.have)
+            if await self._hub.fetch("bundle", bundle, have=",".join(have)):
+                await asyncio.to_thread(self._copy.take, bundle, claim.task.id, claim.tip)
+        self._tree = await asyncio.to_thread(self._copy.clone, folder.path / "tree", claim)
+        self._work_done = await asyncio.to_thread(
+            CarriedWork, self._tree, claim.tip, self._environment
+        )
+        self._session = folder.session
+
+    def _seed(self, supervised: Supervised) -> None:
+        agent = supervised.agent
+        agent.waiting = dict(self._claim.waiting)
+        agent.attempt = self._claim.started
+        agent.last_seq = self._claim.last_seq
+        supervised.resume_held = self._claim.resume_held
+        supervised.note(TreeMade(self._tree))
+
+    # --- meanwhile ---------------------------------------------------------------------------
+
+    async def _work(self, runner: AgentRunner) -> None:
+        runner.schedule()
+        orders = asyncio.create_task(self._obey())
+        try:
+            while not self._is_over():
+                if orders.done():
+                    orders.result()  # superseded: nobody wants to hear more
+                await self._forward()
+                await asyncio.sleep(LOOK_SECONDS)
+            if self._supervised.agent.waiting:
+                async with self._carry:
+                    await self._carry_checkpoint()  # it is lost, its work is not
+            await self._forward()
+        finally:
+            orders.cancel()
+            await asyncio.gather(orders, return_exceptions=True)
+
+    def _is_over(self) -> bool:
+        agent = self._supervised.agent
+        return not agent.alive and (not agent.waiting or bool(agent.lost))
+
+    async def _forward(self) -> None:
+        """Send the hub what is new in the log."""
+        log = self._supervised.folder.log
+        while rows := list(islice(read_log(log, self._position), MAX_ROWS)):
+            ends = any(row.frame.get("type") == EXITED for _, row in rows)
+            if ends and not self._supervised.agent.waiting:
+                await self._carry_final()  # whoever hears of the end can merge at once
+            lines = b"\n".join(msgspec.json.encode(row) for _, row in rows)
+            await self._hub.post("rows", lines)
+            self._position = rows[-1][0]
+            self.last_seq = self._supervised.agent.last_seq
+
+    async def _obey(self) -> None:
+        """Fetch what the agent is to be told, and tell it."""
+        after = 0
+        while True:
+            data = await self._hub.get("orders", after=after)
+            for order in msgspec.json.decode(data, type=list[Order]):
+                after = order.number
+                await self._hub.post("reply", msgspec.json.encode(await self._tell(order)))
+
+    async def _tell(self, order: Order) -> OrderReply:
+        child = self._supervised.child
+        if child is None:
+            return OrderReply(order.number, gone=True)
+        try:
+            return OrderReply(order.number, await child.request(order.type, **order.fields))
+        except ChildGone:
+            return OrderReply(order.number, gone=True)
+        except ZotError as error:
+            return OrderReply(order.number, error=str(error))
+
+    # --- what must not be lost ---------------------------------------------------------------
+
+    async def _witness(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """The agent has written something that has to be there before it goes on."""
+        try:
+            path = (await reader.readline()).rstrip(b"\n")
+            if Path(path.decode(errors="surrogateescape")) == self._session:
+                await self._carry_session()
+            writer.write(b"ok\n")
+            await writer.drain()
+        except (ZotError, ConnectionError):
+            pass  # it is hung up, and does not go on
+        finally:
+            writer.close()
+
+    async def _carry_session(self) -> None:
+        async with self._carry:
+            data = await asyncio.to_thread(_from, self._session, self._sent)
+            if EFFECT in data:
+                await self._carry_checkpoint()
+            while data:
+                answer = await self._hub.post("session", data, at=self._sent)
+                size = msgspec.json.decode(answer)["size"]
+                if size == self._sent + len(data):
+                    self._sent = size
+                    return
+                self._sent = size
+                data = await asyncio.to_thread(_from, self._session, self._sent)
+
+    async def _carry_checkpoint(self) -> None:
+        bundle = self._folder / f"{secrets.token_hex(4)}.bundle"
+        commit = await asyncio.to_thread(self._work_done.checkpoint, bundle)
+        if commit:
+            await self._carry_bundle(commit, bundle, final=0)
+
+    async def _carry_final(self) -> None:
+        async with self._carry:
+            bundle = self._folder / "final.bundle"
+            commit = await asyncio.to_thread(self._work_done.final, bundle)
+            await self._carry_bundle(commit, bundle, final=1)
+
+    async def _carry_bundle(self, commit: str, bundle: Path, final: int) -> None:
+        await self._hub.post("tip", bundle, commit=commit, final=final)
+        self._work_done.arrived(commit)
+        bundle.unlink()
+
+
+def _from(path: Path, position: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read()

@@ -1,0 +1,93 @@
+"""Where Temporal is, and where workers reach this machine. Read without Temporal's library."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from zot.errors import ConfigError
+from zot.files import ensure_dir, read_bytes, write_atomic
+
+PORT = 7749
+INSTALL = "pip install 'zot-agent[temporal]'"
+
+
+class TemporalConfig(Struct, frozen=True, omit_defaults=True):
+    """Kept in `temporal.json` in the folder of the swarm."""
+
+    address: str = "127.0.0.1:7233"
+    namespace: str = "default"
+    queue: str = "zot"
+    """Workers of a queue do the tasks of one swarm."""
+    lease_seconds: float = 30.0
+    """Without a sign of a worker for so long, its tasks go on elsewhere."""
+    hub_host: str = "127.0.0.1"
+    hub_port: int = PORT
+    hub_name: str = ""
+    """What workers call this machine; empty: its address."""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    @property
+    def retry_queue(self) -> str:
+        """What a worker lost does not wait behind what has not begun."""
+        return f"{self.queue}-retry"
+
+    @property
+    def hub_url(self) -> str:
+        host = self.hub_name or self.hub_host
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.hub_port}"
+
+    def check(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ConfigError("a certificate and its key belong together: --hub-cert, --hub-key")
+        if self.hub_host not in ("127.0.0.1", "::1", "localhost") and not self.tls_cert:
+            raise ConfigError(
+                f"{self.hub_host!r} can be reached from other machines: give --hub-cert and "
+                "--hub-key, or stay on 127.0.0.1 and let workers use a tunnel (ssh -R)"
+            )
+        if self.lease_seconds < 2:
+            raise ConfigError(f"a lease of {self.lease_seconds:g} s is too short: at least 2")
+
+
+def load_config(swarm: Path) -> TemporalConfig:
+    data = read_bytes(swarm / "temporal.json")
+    try:
+        return msgspec.json.decode(data, type=TemporalConfig) if data else TemporalConfig()
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{swarm / 'temporal.json'} cannot be read: {error}") from error
+
+
+def save_config(swarm: Path, config: TemporalConfig) -> None:
+    config.check()
+    ensure_dir(swarm)
+    write_atomic(swarm / "temporal.json", msgspec.json.encode(config))
+
+
+def hub_token(swarm: Path) -> str:
+    """What a worker has to know to be let in; made once, for the user alone to read."""
+    path = swarm / "hub.token"
+    token = (read_bytes(path) or b"").decode(errors="replace").strip()
+    if not token:
+        token = secrets.token_urlsafe(32)
+        ensure_dir(swarm)
+        write_atomic(path, token.encode())
+    return token
+
+
+class WorkerPlace(Struct, frozen=True):
+    """Where a worker works, and whom it tells."""
+
+    folder: Path
+    """Its trees and its copy of the repository; for this worker alone."""
+    hub: str
+    token: str
+    slots: int = 8
+    repository: str = ""
+    """A clone or an address to fetch from first; what is missing there the hub sends."""
+    ca_file: str = ""
+    """Certificate that the hub's is checked with; empty: those of the system."""

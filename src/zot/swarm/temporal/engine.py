@@ -1,0 +1,208 @@
+"""Temporal as the supervisor uses it: starts a workflow a task, looks after those it has not heard
+of, and cancels. What the workers send comes to the hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.envconfig import ClientConfig
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from zot.swarm.git import top_level
+from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.task import Cancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
+from zot.swarm.temporal.config import TemporalConfig, hub_token
+from zot.swarm.temporal.flow import TaskFlow, TaskOrder
+from zot.swarm.temporal.hub import Hub
+from zot.swarm.temporal.remote import POLL_SECONDS, RemoteAgent
+
+STARTERS = 16
+"""Workflows that are started at once: many more and the server answers too late."""
+LOOK_SECONDS = 2.0
+AGAIN_SECONDS = 15.0
+"""Between two looks at a workflow whose agent is not heard of."""
+CONNECT_SECONDS = 10.0
+ENDED_BY_HAND = {
+    WorkflowExecutionStatus.TERMINATED: "its workflow was terminated in Temporal",
+    WorkflowExecutionStatus.TIMED_OUT: "its workflow timed out in Temporal",
+}
+
+
+async def connect(config: TemporalConfig) -> Client:
+    """A client. TLS and keys come from Temporal's own variables and file (TEMPORAL_API_KEY, ...).
+
+    Raises:
+        SwarmError: nobody answers there, or it does not let us in.
+    """
+    words = ClientConfig.load_client_connect_config()
+    words["target_host"] = config.address
+    words["namespace"] = config.namespace
+    try:
+        return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
+    except (RuntimeError, RPCError, TimeoutError) as error:
+        reason = str(error).partition("\n")[0][:300] or "no answer"
+        raise SwarmError(
+            f"cannot reach Temporal at {config.address} ({reason}); for trying it: "
+            "zot swarm temporal dev"
+        ) from error
+
+
+class TemporalEngine:
+    """Of one supervisor: all tasks that are given to workers elsewhere."""
+
+    def __init__(self, runner: AgentRunner, config: TemporalConfig) -> None:
+        self._runner = runner
+        self._config = config
+        self._agents: dict[str, RemoteAgent] = {}
+        self._looked: dict[str, float] = {}
+        """When its workflow was last started or looked at."""
+        self._begun: dict[str, tuple[int, int]] = {}
+        """For which attempt and message a workflow was started."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._starters = asyncio.Semaphore(STARTERS)
+        self._hub = Hub(config, hub_token(runner.folder), self.remote)
+
+    async def start(self) -> None:
+        self._client = await connect(self._config)
+        await self._hub.start()
+        self._do(self._look_after())
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._hub.stop()
+
+    def remote(self, id: str) -> RemoteAgent:
+        """Raises NoSuchAgent."""
+        supervised = self._runner.agents.get(id)
+        if supervised is None or not supervised.agent.task.engine:
+            raise NoSuchAgent(f"no agent {id!r}")
+        if id not in self._agents:
+            self._agents[id] = RemoteAgent(self._runner, supervised)
+        return self._agents[id]
+
+    # --- what the supervisor asks ------------------------------------------------------------
+
+    def check(self, task: SwarmTask) -> None:
+        if task.here:
+            raise SwarmError("an agent elsewhere cannot work in the directory itself: no --here")
+        origin = top_level(task.directory, self._runner.environment)
+        if not origin or not self._runner.trees.at(origin).succeeds("rev-parse", "--verify", "@"):
+            raise SwarmError(
+                f"{task.directory!r} is not in a git repository with a commit, and only those "
+                "travel to workers: make one, or use the local engine"
+            )
+
+    def begin(self, supervised: Supervised) -> None:
+        id, agent = supervised.folder.id, supervised.agent
+        which = (agent.claim.attempt, agent.runs)
+        if self._begun.get(id) != which:
+            self._begun[id] = which
+            self._looked[id] = time.monotonic()
+            self._do(self._begin(supervised))
+
+    def cancel(self, supervised: Supervised) -> None:
+        self._do(self._cancel(supervised))
+
+    async def diff(self, supervised: Supervised) -> str | None:
+        return await self.remote(supervised.folder.id).diff()
+
+    # --- workflows ---------------------------------------------------------------------------
+
+    async def _begin(self, supervised: Supervised) -> None:
+        agent = supervised.agent
+        task = agent.task
+        order = TaskOrder(
+            id=task.id,
+            attempt=agent.claim.attempt + 1,
+            queue=self._config.queue,
+            retry_queue=self._config.retry_queue,
+            lease_seconds=self._config.lease_seconds,
+            priority=min(5, max(1, 3 - task.priority)),
+        )
+        async with self._starters:
+            try:
+                await self._client.start_workflow(
+                    TaskFlow.run,
+                    order,
+                    id=self._flow_id(task.id),
+                    task_queue=self._config.queue,
+                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                )
+            except WorkflowAlreadyStartedError:
+                # It runs, or is just ending: looked at again soon.
+                self._looked[task.id] = time.monotonic() - AGAIN_SECONDS + LOOK_SECONDS
+            except RPCError as error:
+                self._said(f"cannot start the workflow of {task.id}: {error.message}")
+
+    async def _cancel(self, supervised: Supervised) -> None:
+        """The agent hears of it at once, and Temporal does not give it to anybody else."""
+        self._do(self.remote(supervised.folder.id).abort())
+        try:
+            await self._client.get_workflow_handle(self._flow_id(supervised.folder.id)).cancel()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                self._said(f"cannot cancel {supervised.folder.id} in Temporal: {error.message}")
+
+    async def _look_after(self) -> None:
+        """A task whose workflow ended without its end being heard of is begun again."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for id, supervised in list(self._runner.agents.items()):
+                agent = supervised.agent
+                if agent.task.engine and agent.alive and self._is_silent(id):
+                    self.remote(id).give_up()
+                if not agent.task.engine or not agent.waiting or agent.lost or not self._is_due(id):
+                    continue
+                self._looked[id] = time.monotonic()
+                self._do(self._look_at(supervised))
+
+    def _is_due(self, id: str) -> bool:
+        if id not in self._looked:
+            return False  # it waits for another one, or has not been begun
+        if self._runner.agents[id].agent.alive:
+            return False  # its worker is heard of
+        return time.monotonic() - self._looked[id] >= AGAIN_SECONDS
+
+    def _is_silent(self, id: str) -> bool:
+        return self.remote(id).silent_seconds() > max(self._config.lease_seconds, POLL_SECONDS) + 5
+
+    async def _look_at(self, supervised: Supervised) -> None:
+        id = supervised.folder.id
+        async with self._starters:
+            try:
+                seen = await self._client.get_workflow_handle(self._flow_id(id)).describe()
+                status = seen.status
+            except RPCError as error:
+                if error.status != RPCStatusCode.NOT_FOUND:
+                    self._said(f"cannot look at the workflow of {id}: {error.message}")
+                    return
+                status = None
+        if status == WorkflowExecutionStatus.RUNNING:
+            return
+        if status in ENDED_BY_HAND:
+            supervised.note(Lost(ENDED_BY_HAND[status]), sync=True)
+        elif status == WorkflowExecutionStatus.CANCELED:
+            supervised.note(Cancelled(), sync=True)
+        else:
+            await self._begin(supervised)
+
+    def _flow_id(self, id: str) -> str:
+        return f"{self._config.queue}-{id}"
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _said(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")

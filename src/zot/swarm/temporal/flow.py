@@ -1,0 +1,70 @@
+"""One workflow a task: give it to a worker, and to another one when that worker is gone.
+
+Only ids and numbers go through here: what an agent is told, says and does is in no history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import Priority, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+RUN = "zot-run"
+LONGEST = timedelta(days=30)
+"""Of one attempt: an agent may wait for a person for a long time."""
+PAUSE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Before an attempt, by the number of those that failed before it."""
+SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True)
+class TaskOrder:
+    id: str
+    attempt: int
+    """Number of the first one."""
+    queue: str
+    retry_queue: str
+    lease_seconds: float
+    priority: int = 3
+    """1 begins first, 5 last."""
+
+
+@dataclass(frozen=True)
+class AttemptOrder:
+    id: str
+    attempt: int
+    lease_seconds: float
+
+
+@workflow.defn(name="zot-task")
+class TaskFlow:
+    @workflow.run
+    async def run(self, order: TaskOrder) -> str:
+        failed = 0
+        while True:
+            queue = order.retry_queue if failed else order.queue
+            attempt = AttemptOrder(order.id, order.attempt + failed, order.lease_seconds)
+            try:
+                outcome: str = await workflow.execute_activity(
+                    RUN,
+                    attempt,
+                    result_type=str,
+                    task_queue=queue,
+                    start_to_close_timeout=LONGEST,
+                    heartbeat_timeout=timedelta(seconds=order.lease_seconds),
+                    retry_policy=RetryPolicy(maximum_attempts=1),
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    priority=Priority(priority_key=order.priority),
+                )
+                return outcome
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                cause = error.cause
+                if isinstance(cause, ApplicationError) and cause.type == SUPERSEDED:
+                    return SUPERSEDED
+                failed += 1
+            await workflow.sleep(PAUSE_SECONDS[min(failed, len(PAUSE_SECONDS)) - 1])

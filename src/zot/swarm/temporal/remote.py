@@ -1,0 +1,379 @@
+"""Agents that run elsewhere, as this machine keeps them: who has each, what it may still write, and
+what it has to be told. Knows neither HTTP nor Temporal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from zot.files import read_bytes
+from zot.lines import write_all
+from zot.swarm.child import ANSWER_SECONDS, ChildGone
+from zot.swarm.git import MAX_DIFF, Git
+from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.task import (
+    AnySwarmRow,
+    Claimed,
+    Exited,
+    LogRow,
+    Lost,
+    RunOver,
+    SwarmError,
+    SwarmTask,
+    TreeMade,
+)
+from zot.swarm.worktrees import Worktree
+
+POLL_SECONDS = 20.0
+"""A worker that asks for commands is kept waiting so long at most."""
+OURS = frozenset({"swarm_tree", "swarm_claimed", "swarm_merged", "swarm_message"})
+"""Rows that a worker has no say in."""
+
+
+class Superseded(SwarmError):
+    """Another attempt has the task now, or nobody should."""
+
+    code = "superseded"
+
+
+class Claim(Struct, frozen=True):
+    """What a worker needs to begin, or to go on where another one was cut off."""
+
+    task: SwarmTask
+    waiting: dict[str, str]
+    """Messages by run; none: there is nothing to do."""
+    started: int
+    """Times that a process of it was started."""
+    last_seq: int
+    tip: str
+    """The commit to begin with."""
+    is_checkpoint: bool
+    """The tip holds uncommitted work on top of its parent."""
+    base: str
+    branch: str
+    inside: str
+    origin: str
+    """A name for the repository, the same for all its tasks."""
+    session_size: int
+    resume_held: bool = False
+
+
+class Order(Struct, frozen=True):
+    """A command for the agent, and its number."""
+
+    number: int
+    type: str
+    fields: dict[str, Any]
+
+
+class OrderReply(Struct, frozen=True):
+    number: int
+    data: dict[str, Any] = {}
+    error: str = ""
+    gone: bool = False
+
+
+class RemoteChild:
+    """An agent that runs elsewhere: commands wait here until its worker fetches them."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._orders: deque[Order] = deque()
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._news = asyncio.Event()
+
+    async def request(self, type: str, **fields: Any) -> dict[str, Any]:
+        order = Order(next(self._numbers), type, fields)
+        reply: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._replies[order.number] = reply
+        self._orders.append(order)
+        self._news.set()
+        try:
+            return await asyncio.wait_for(reply, ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise SwarmError(f"its worker has not taken {type!r} for {ANSWER_SECONDS:.0f} s") from (
+                error
+            )
+        finally:
+            self._replies.pop(order.number, None)
+
+    async def orders(self, after: int) -> list[Order]:
+        """Commands behind a number, as soon as there are some."""
+        while self._orders and self._orders[0].number <= after:
+            self._orders.popleft()
+        if not self._orders:
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
+            except TimeoutError:
+                pass
+        return list(self._orders)
+
+    def reply(self, reply: OrderReply) -> None:
+        waiting = self._replies.get(reply.number)
+        if waiting is None or waiting.done():
+            return
+        if reply.gone:
+            waiting.set_exception(ChildGone("the agent's process has ended"))
+        elif reply.error:
+            waiting.set_exception(SwarmError(reply.error))
+        else:
+            waiting.set_result(reply.data)
+
+    def hang_up(self) -> None:
+        for waiting in self._replies.values():
+            if not waiting.done():
+                waiting.set_exception(ChildGone("its worker is gone"))
+
+
+class RemoteAgent:
+    """One task that a worker elsewhere has. Everything it sends names its attempt: of an attempt
+    that was superseded nothing is taken any more."""
+
+    def __init__(self, runner: AgentRunner, supervised: Supervised) -> None:
+        self._runner = runner
+        self._supervised = supervised
+        self._child = RemoteChild()
+        self._heard = time.monotonic()
+        self._rows_taken = 0
+        """Number of the last row of this attempt that is in the log."""
+        self._git_lock = asyncio.Lock()
+        self._stopping: asyncio.Task[Any] | None = None
+        """Tells the agent that the money of all is used up."""
+
+    @property
+    def _checkpoint(self) -> str:
+        return f"refs/zot/{self._supervised.folder.id}"
+
+    # --- who has it --------------------------------------------------------------------------
+
+    async def claim(self, attempt: int, worker: str) -> Claim:
+        agent = self._supervised.agent
+        held = agent.claim
+        if (attempt, worker) != (held.attempt, held.worker):
+            if attempt <= held.attempt:
+                raise Superseded(f"attempt {attempt} comes after attempt {held.attempt}")
+            self.give_up()
+            self._child = RemoteChild()
+            self._supervised.note(Claimed(attempt, worker), sync=True)
+            self._rows_taken = 0
+            self._stopping = None
+            if agent.waiting and agent.gives_up:
+                self._supervised.note(Lost(agent.gives_up), sync=True)
+        if used_up := self._used_up():
+            for run in list(agent.waiting):
+                self._supervised.note(RunOver(run, "limit", used_up), sync=True)
+            self._runner.schedule()
+        async with self._git_lock:
+            tree = await self._tree()
+            tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)
+        resume_held, self._supervised.resume_held = self._supervised.resume_held, False
+        limits, _ = agent.left()  # an agent's budget is for all its messages
+        return Claim(
+            task=replace(agent.task, engine="", after=(), directory="", **limits),
+            waiting={} if agent.lost else dict(agent.waiting),
+            started=agent.attempt,
+            last_seq=agent.last_seq,
+            tip=tip,
+            is_checkpoint=is_checkpoint,
+            base=tree.base,
+            branch=tree.branch,
+            inside=tree.inside,
+            origin=tree.origin,
+            session_size=self._session_size(),
+            resume_held=resume_held,
+        )
+
+    def give_up(self) -> None:
+        """Whoever has it is not heard of any more."""
+        supervised = self._supervised
+        if not supervised.agent.kept:
+            supervised.note(Exited(-9, "its worker is gone"))
+        self._child.hang_up()
+        supervised.child = None
+
+    def check(self, attempt: int, worker: str) -> RemoteChild:
+        """The door of the attempt that has the task. Raises Superseded."""
+        agent = self._supervised.agent
+        if (attempt, worker) != (agent.claim.attempt, agent.claim.worker):
+            raise Superseded(f"attempt {attempt} was superseded by attempt {agent.claim.attempt}")
+        self._heard = time.monotonic()
+        agent.alive = not agent.kept  # a supervisor that has just begun does not know yet
+        self._supervised.child = self._child if agent.alive else None
+        return self._child
+
+    def silent_seconds(self) -> float:
+        return time.monotonic() - self._heard
+
+    # --- what it sends -----------------------------------------------------------------------
+
+    def take_rows(self, lines: list[bytes]) -> int:
+        """Rows of the worker's own log, numbered; the number of the last that is kept here."""
+        supervised = self._supervised
+        for line in lines:
+            row = msgspec.json.decode(line, type=LogRow)
+            if row.seq <= self._rows_taken:
+                continue  # sent again: the answer was lost
+            self._rows_taken = row.seq
+            kind = str(row.frame.get("type", ""))
+            if not kind.startswith("swarm_"):
+                self._take_frame(msgspec.json.encode(row.frame), row.frame)
+            elif kind not in OURS and not self._has(row.frame):
+                swarm_row = msgspec.convert(row.frame, AnySwarmRow)
+                if isinstance(swarm_row, RunOver) and self._stopping is not None:
+                    swarm_row = RunOver(swarm_row.run, "limit", self._used_up())
+                supervised.note(swarm_row, sync=True)
+        supervised.child = self._child if supervised.agent.alive else None
+        if not supervised.agent.alive:
+            self._runner.schedule()
+        return self._rows_taken
+
+    def _has(self, row: dict[str, Any]) -> bool:
+        """A supervisor before this one kept the row, and died before it said so."""
+        agent = self._supervised.agent
+        if row["type"] == "swarm_run_over":
+            return row.get("run") not in agent.waiting
+        return row["type"] == "swarm_exited" and agent.kept
+
+    def _take_frame(self, line: bytes, fields: dict[str, Any]) -> None:
+        supervised = self._supervised
+        seq = fields.get("seq")
+        if isinstance(seq, int) and seq <= supervised.agent.last_seq:
+            return
+        row = supervised.log.frame(line)
+        if row is not None:
+            supervised.agent.take(row)
+        if fields.get("type") in ("usage", "done"):
+            name = supervised.folder.id
+            self._runner.ledger.book(name, name, supervised.agent.spent())
+            if self._used_up() and self._stopping is None:
+                self._stopping = asyncio.create_task(self.abort())
+
+    def _used_up(self) -> str:
+        spending = self._runner.ledger.read()
+        return f"the shared limit is used up: {spending.said()}" if spending.is_used_up() else ""
+
+    async def abort(self) -> None:
+        if self._supervised.agent.alive:
+            with contextlib.suppress(SwarmError):
+                await self._child.request("abort")
+
+    def take_session(self, at: int, data: bytes) -> int:
+        """More of the session file, from a position on; its size."""
+        fd = os.open(
+            self._supervised.folder.session, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        try:
+            size = os.fstat(fd).st_size
+            if at > size:
+                return size  # a part is missing: it is sent again from there
+            os.lseek(fd, at, os.SEEK_SET)
+            write_all(fd, data)
+            os.ftruncate(fd, at + len(data))
+            getattr(os, "fdatasync", os.fsync)(fd)
+            return at + len(data)
+        finally:
+            os.close(fd)
+
+    def session(self) -> bytes:
+        return read_bytes(self._supervised.folder.session) or b""
+
+    def _session_size(self) -> int:
+        path = self._supervised.folder.session
+        return path.stat().st_size if path.exists() else 0
+
+    # --- git ---------------------------------------------------------------------------------
+
+    async def _tree(self) -> Worktree:
+        supervised = self._supervised
+        task = supervised.agent.task
+        if supervised.agent.tree is None:
+            folder = supervised.folder.path
+            tree = await asyncio.to_thread(
+                self._runner.trees.make, task.directory, task.id, folder, base=task.base
+            )
+            supervised.note(TreeMade(tree), sync=True)
+        assert supervised.agent.tree is not None
+        return supervised.agent.tree
+
+    def _git(self, directory: str) -> Git:
+        return self._runner.trees.at(directory)
+
+    def _tip(self, tree: Worktree) -> tuple[str, bool]:
+        """Where the next attempt begins: the last checkpoint, or what is on the branch."""
+        git = self._git(tree.path)
+        done = git.attempt("rev-parse", "-q", "--verify", f"{self._checkpoint}^{{commit}}")
+        if done.returncode == 0:
+            return done.stdout.decode().strip(), True
+        self._runner.trees.commit(tree, "zot: edited by hand between two runs")
+        return git.line("rev-parse", "HEAD"), False
+
+    async def bundle(self, have: list[str], path: Path) -> bool:
+        """Write what a worker lacks of its beginning; False: it has it all."""
+        async with self._git_lock:
+            tree = await self._tree()
+            return await asyncio.to_thread(self._bundle, tree, have, path)
+
+    def _bundle(self, tree: Worktree, have: list[str], path: Path) -> bool:
+        git = self._git(tree.path)
+        tip, is_checkpoint = self._tip(tree)
+        known = [
+            f"^{commit}"
+            for commit in have
+            if git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
+        ]
+        if git.line("rev-list", "--count", tip, *known) == "0":
+            return False
+        ref = self._checkpoint if is_checkpoint else f"refs/heads/{tree.branch}"
+        git.run("bundle", "create", "-q", str(path), ref, *known)
+        return True
+
+    async def take_tip(self, commit: str, bundle: Path | None, *, final: bool) -> None:
+        """Work of the agent: a checkpoint, or (`final`) what its branch is to have."""
+        async with self._git_lock:
+            tree = await self._tree()
+            await asyncio.to_thread(self._store_tip, tree, commit, bundle, final)
+
+    def _store_tip(self, tree: Worktree, commit: str, bundle: Path | None, final: bool) -> None:
+        git = self._git(tree.path)
+        if bundle is not None:
+            git.run("bundle", "unbundle", str(bundle))
+        if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
+            raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
+        if not final:
+            git.run("update-ref", self._checkpoint, commit)
+            return
+        self._set_aside_edits(git, tree)
+        git.run("reset", "-q", "--hard", commit)
+        git.run("update-ref", "-d", self._checkpoint)
+
+    def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
+        """Somebody worked in the tree here while the agent worked elsewhere: that is kept, too."""
+        git.run("add", "-A")
+        edits = git.run("stash", "create", env=git.identity()).strip()
+        if edits:
+            git.run("branch", "-f", f"{tree.branch}-edits", edits)
+
+    async def diff(self) -> str | None:
+        """What it has changed up to its last checkpoint; None: the tree here shows it."""
+        async with self._git_lock:
+            tree = await self._tree()
+            return await asyncio.to_thread(self._diff, tree)
+
+    def _diff(self, tree: Worktree) -> str | None:
+        tip, is_checkpoint = self._tip(tree)
+        if not is_checkpoint:
+            return None
+        words = ("diff", "--no-ext-diff", "--no-textconv", tree.base, tip)
+        return self._git(tree.path).run(*words)[:MAX_DIFF]

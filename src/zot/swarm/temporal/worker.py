@@ -1,0 +1,189 @@
+"""A worker: does tasks of a queue, as many at once as it has slots, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from zot.errors import ConfigError, ZotError
+from zot.files import ensure_dir, lock_file
+from zot.swarm.temporal.attempt import TaskAttempt
+from zot.swarm.temporal.carried import RepositoryCopy
+from zot.swarm.temporal.config import TemporalConfig, WorkerPlace
+from zot.swarm.temporal.engine import connect
+from zot.swarm.temporal.flow import RUN, SUPERSEDED, AttemptOrder, TaskFlow
+from zot.swarm.temporal.hubclient import HubAddress, HubClient
+from zot.swarm.temporal.remote import Claim, Superseded
+
+RETRY_SLOTS = 4
+"""For tasks that another worker lost, beside the others: they do not wait behind them."""
+BEATS = 4
+"""Signs of life within a lease."""
+ABORT_SECONDS = 60.0
+"""For an agent that was cancelled to end what it does and keep its work."""
+
+
+class TaskWorker:
+    def __init__(self, place: WorkerPlace, sockets: Path, environment: Mapping[str, str]) -> None:
+        self._place = place
+        self._sockets = sockets
+        self._environment = environment
+        self._address = HubAddress(place)
+        self._copies: dict[str, RepositoryCopy] = {}
+        self._numbers = itertools.count(1)
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+    @activity.defn(name=RUN)
+    async def run(self, order: AttemptOrder) -> str:
+        """Nothing that it raises or returns holds more than words of our own: histories are read
+        by many, and what went wrong is in the agent's log."""
+        hub = HubClient(self._address, order.id, order.attempt, self._name)
+        try:
+            return await self._run(order, hub)
+        except Superseded as error:
+            raise ApplicationError("another attempt has the task", type=SUPERSEDED) from error
+        except ZotError as error:
+            self._said(f"{order.id}: {error}")
+            raise ApplicationError("the worker could not go on with it; see its output") from error
+        finally:
+            hub.close()
+
+    async def _run(self, order: AttemptOrder, hub: HubClient) -> str:
+        pulse = Pulse(order.lease_seconds)
+        beats = asyncio.create_task(pulse.run())
+        try:
+            while True:
+                claim = msgspec.json.decode(await hub.post("claim"), type=Claim)
+                if not claim.waiting:
+                    return "done"
+                pulse.attempt = self._attempt(order, claim, hub)
+                await self._finish(pulse.attempt)
+        finally:
+            beats.cancel()
+
+    async def _finish(self, attempt: TaskAttempt) -> None:
+        """A task that is cancelled ends as if a person had aborted it; one whose worker stops is
+        cut, and goes on elsewhere."""
+        work = asyncio.create_task(attempt.run())
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and details.cancel_requested:
+                await attempt.abort()
+                await asyncio.wait([work], timeout=ABORT_SECONDS)
+                await _cut(work)
+                raise
+            await _cut(work)
+            raise ApplicationError("the worker stops, or its lease is over") from None
+
+    def _attempt(self, order: AttemptOrder, claim: Claim, hub: HubClient) -> TaskAttempt:
+        folder = ensure_dir(self._place.folder / f"{order.id}.{next(self._numbers)}")
+        if claim.origin not in self._copies:
+            self._copies[claim.origin] = RepositoryCopy(
+                self._place.folder, claim.origin, self._place.repository, self._environment
+            )
+        witness = self._sockets / str(next(self._numbers))
+        copy = self._copies[claim.origin]
+        return TaskAttempt(claim, hub, folder, witness, copy, self._environment)
+
+    def _said(self, text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+
+async def _cut(work: asyncio.Task[str]) -> None:
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError, ZotError):
+        await work
+
+
+class Pulse:
+    """Tells Temporal that the attempt lives, and how far it is."""
+
+    def __init__(self, lease: float) -> None:
+        self._pause = lease / BEATS
+        self.attempt: TaskAttempt | None = None
+
+    async def run(self) -> None:
+        while True:
+            activity.heartbeat(self.attempt.last_seq if self.attempt is not None else 0)
+            await asyncio.sleep(self._pause)
+
+
+def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, str]) -> None:
+    """Raises ConfigError, SwarmError when it cannot begin."""
+    ensure_dir(place.folder)
+    lock = lock_file(place.folder / "lock")
+    if lock is None:
+        raise ConfigError(f"another worker works in {str(place.folder)!r}: give --folder")
+    _clear(place.folder)
+    with tempfile.TemporaryDirectory(prefix="zot-w-") as sockets:
+        asyncio.run(_work(config, place, Path(sockets), environment))
+    os.close(lock)
+
+
+def _clear(folder: Path) -> None:
+    """What a worker that was killed left here has gone on elsewhere."""
+    for path in folder.iterdir():
+        if path.is_dir() and path.suffix != ".git":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+async def _work(
+    config: TemporalConfig, place: WorkerPlace, sockets: Path, environment: Mapping[str, str]
+) -> None:
+    # An attempt that fails is tried elsewhere, and what was wrong is said in our own words.
+    logging.getLogger("temporalio").setLevel(logging.ERROR)
+    loop = asyncio.get_running_loop()
+    # Each agent keeps one thread waiting for orders, and needs others for git and uploads.
+    loop.set_default_executor(ThreadPoolExecutor((place.slots + RETRY_SLOTS) * 3 + 8))
+    client = await connect(config)
+    tasks = TaskWorker(place, sockets, environment)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with (
+        _worker(client, config.queue, place.slots, tasks, config),
+        _worker(client, config.retry_queue, RETRY_SLOTS, tasks, config),
+    ):
+        sys.stdout.write(f"{place.slots} slots of {config.queue!r} at {config.address}\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+def _worker(
+    client: Client, queue: str, slots: int, tasks: TaskWorker, config: TemporalConfig
+) -> Worker:
+    beat = timedelta(seconds=config.lease_seconds / BEATS)
+    return Worker(
+        client,
+        task_queue=queue,
+        workflows=[TaskFlow],
+        activities=[tasks.run],
+        workflow_runner=UnsandboxedWorkflowRunner(),  # the flow is ours, and small
+        # A flow that a worker remembers waits ten seconds for it when it has died; a history of a
+        # dozen events is read anew in no time.
+        max_cached_workflows=0,
+        max_concurrent_activities=slots,
+        max_heartbeat_throttle_interval=beat,
+        default_heartbeat_throttle_interval=beat,
+    )

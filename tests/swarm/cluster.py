@@ -1,0 +1,104 @@
+"""A real Temporal server, workers as processes, and a place that gives them tasks."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from swarm.support import ZOT, Place
+from zot.swarm.temporal.config import TemporalConfig, save_config
+from zot.swarm.temporal.door import server_command
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Cluster:
+    def __init__(self, tmp_path, server, *, lease=4.0, database=""):
+        self.place = Place(tmp_path, server)
+        self.folder = tmp_path
+        self.processes = {}
+        self.port = free_port()
+        self.config = TemporalConfig(
+            address=f"127.0.0.1:{self.port}", lease_seconds=lease, hub_port=free_port()
+        )
+        save_config(self.place.home / "swarm", self.config)
+        command = server_command(database, self.port)
+        self.start("server", [*command, "--headless"])
+        self.until(lambda: _listens(self.port), "the server does not listen")
+
+    def start(self, name, command, **environment):
+        log = (self.folder / f"{name}.log").open("ab")
+        with log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env={**self.place.environment, **environment},
+                start_new_session=True,
+            )
+
+    def worker(self, name, *words, slots=4):
+        folder = self.folder / name
+        command = [*ZOT, "swarm", "worker", "--folder", str(folder), "--slots", str(slots), *words]
+        self.start(name, command)
+        self.until(lambda: "slots of" in self.said(name), f"{name} does not begin")
+
+    def said(self, name):
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def kill(self, name):
+        """The worker, and with `kill -9` of everything it started: its agents and their tools."""
+        top = self.processes[name].pid
+        for pid in (top, *below(top)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.processes.pop(name).wait()
+
+    def until(self, condition, what, seconds=60.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                said = {name: self.said(name)[-2000:] for name in self.processes}
+                raise AssertionError(f"{what}: {said}\n{self.place.log()}")
+            time.sleep(0.05)
+
+    def submit(self, prompt, *turns, **options):
+        return self.place.submit(prompt, *turns, engine="temporal", **options)
+
+    def close(self):
+        self.place.swarm.stop()
+        for name in reversed(list(self.processes)):
+            process = self.processes[name]
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill(name)
+
+
+def below(top):
+    """Every process below this one."""
+    children = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (path / "stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(fields[1]), []).append(int(path.name))
+    found, queue = [], [top]
+    while queue:
+        queue += children.get(queue.pop(), [])
+        found = found + [pid for pid in queue if pid not in found]
+    return found
+
+
+def _listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

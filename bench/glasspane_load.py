@@ -11,10 +11,10 @@ something does not hold.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
-import selectors
 import socket
 import statistics
 import sys
@@ -138,60 +138,65 @@ class CuttingProxy:
         self.cut = 0
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=50)
         self.port = self._listening.getsockname()[1]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="proxy")
-        self._thread.start()
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def close(self) -> None:
-        self._over.set()
-        self._thread.join()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
 
-    def _run(self) -> None:
-        watch = selectors.DefaultSelector()
-        watch.register(self._listening, selectors.EVENT_READ)
-        ends: dict[socket.socket, float] = {}
-        while not self._over.is_set():
-            for key, _ in watch.select(0.1):
-                if key.data is None:
-                    self._accept(watch, ends)
-                else:
-                    self._pass(watch, key.fileobj, key.data)  # type: ignore[arg-type]
-            now = time.monotonic()
-            for sock, end in list(ends.items()):
-                if sock.fileno() < 0:
-                    del ends[sock]
-                elif now >= end:
-                    self.cut += 1
-                    _drop(watch, sock, watch.get_key(sock).data)
-        for key in list(watch.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        watch.close()
-
-    def _accept(self, watch: selectors.BaseSelector, ends: dict[socket.socket, float]) -> None:
-        here, _ = self._listening.accept()
-        there = socket.create_connection(("127.0.0.1", self._target))
-        watch.register(here, selectors.EVENT_READ, there)
-        watch.register(there, selectors.EVENT_READ, here)
-        ends[here] = time.monotonic() + self._dice.expovariate(1 / self._mean)
-
-    def _pass(
-        self, watch: selectors.BaseSelector, source: socket.socket, target: socket.socket
-    ) -> None:
-        try:
-            data = source.recv(65536)
-            if data:
-                target.sendall(data)
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
                 return
-        except OSError:
-            pass
-        _drop(watch, source, target)
+            there = socket.create_connection(("127.0.0.1", self._target))
+            for source, target in ((here, there), (there, here)):
+                threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
+            life = threading.Timer(self._dice.expovariate(1 / self._mean), self._end, (here, there))
+            life.daemon = True
+            life.start()
+
+    def _end(self, here: socket.socket, there: socket.socket) -> None:
+        self.cut += here.fileno() >= 0
+        _shut(here, there)
 
 
-def _drop(watch: selectors.BaseSelector, *sockets: socket.socket) -> None:
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+    except OSError:
+        pass
+    _shut(source, target)
+
+
+def _shut(*sockets: socket.socket) -> None:
     for sock in sockets:
-        if sock.fileno() >= 0:
-            watch.unregister(sock)
-            sock.close()
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        sock.close()
+
+
+class Listening:
+    """All that the page asks of a supervisor while nobody clicks: that one listens."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(path))
+        self._socket.listen(100)
+        threading.Thread(target=self._accept, name="listening", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._socket.accept()[0].close()
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
 class Tab:
@@ -251,9 +256,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> int:
     dice = random.Random(arguments.seed)
     talkers = Talkers(home, arguments.agents, arguments.rate)
     (home / "swarm").mkdir(exist_ok=True)
-    supervisor = socket.socket(socket.AF_UNIX)  # all that the page asks: somebody listens
-    supervisor.bind(str(home / "swarm" / "socket"))
-    supervisor.listen(100)
+    supervisor = Listening(home / "swarm" / "socket")
     environment = {**os.environ, "ZOT_HOME": str(home)}
     with closing(supervisor), closing(Pane(environment, home)) as pane:
         proxy = CuttingProxy(pane.port, arguments.cut, dice)
@@ -310,6 +313,8 @@ class LoadRun:
             if now - sampled >= min(30.0, self._arguments.seconds / 12):
                 sampled = now
                 self.samples.append([tab.memory() for tab in (self.board, *self.tabs)])
+                heard = [tab.run("window.heard.pieces") for tab in self.tabs]
+                print(f"{now - began:.0f} s: heard {heard}", file=sys.stderr, flush=True)
         spent, memory = cpu_and_memory(self._pid)
         self.server = ((spent - cpu) / (time.monotonic() - began), memory)
 

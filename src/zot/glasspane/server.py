@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,10 @@ class EventStream(StreamingResponse):
             try:
                 await asyncio.wait_for(send(message), SLOW_SECONDS)
             except TimeoutError as error:
+                sys.stderr.write(
+                    f"zot: a browser took nothing for {SLOW_SECONDS:.0f} s and was let go; it goes "
+                    "on where it was when it comes back\n"
+                )
                 raise OSError("the browser takes nothing") from error
 
         await super().stream_response(send_in_time)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zot.observe import Observer, Status
+from zot.observe.facts import UserSaid
+from zot.observe.observer import facts_of
 from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.task import LogRow
 
@@ -39,8 +41,9 @@ class WatchedStream:
         self._observer.feed(row.frame)
         if row.frame.get("type") == "stream_over":
             self._observer.end()
-        if not self._first_said and row.frame.get("type") == "user_message":
-            self._first_said = _first_text(row.frame)
+        if not self._first_said:
+            said = (fact.text for fact in facts_of(row.frame) if isinstance(fact, UserSaid))
+            self._first_said = next(said, "")[:500]
         stage = _stage(self._observer.status())
         if stage != self._stage:
             self._stage, self._since = stage, self._row_at
@@ -78,11 +81,3 @@ def _stage(status: Status) -> Stage:
     if status.state == "idle":
         return "done" if status.outcome in ("answered", "") else "cancelled"
     return STAGES[status.state]
-
-
-def _first_text(frame: dict[str, object]) -> str:
-    content = frame.get("content")
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and isinstance(block.get("text"), str):
-            return str(block["text"])[:500]
-    return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -64,8 +64,9 @@ def shared_streams(home: Path) -> Path:
 class LogWriter:
     """Appends rows. A row that a crash cut is taken away before the next is written."""
 
-    def __init__(self, path: Path) -> None:
-        end, self._seq = _end_of(path)
+    def __init__(self, path: Path, take: Callable[[LogRow], None] = lambda row: None) -> None:
+        """`take` gets the rows that are there already."""
+        end, self._seq = _end_of(path, take)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o600)
         if end is not None:
             os.ftruncate(self._fd, end)
@@ -97,11 +98,12 @@ class LogWriter:
         os.close(self._fd)
 
 
-def _end_of(path: Path) -> tuple[int | None, int]:
+def _end_of(path: Path, take: Callable[[LogRow], None]) -> tuple[int | None, int]:
     """Where the last whole row ends (None: there is no file), and its number."""
     end, seq = None, 0
     for position, row in read_log(path):
         end, seq = position, row.seq
+        take(row)
     if end is None and path.exists():
         end = 0
     return end, seq

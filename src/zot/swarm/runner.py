@@ -16,7 +16,7 @@ from zot.home import own_command
 from zot.ledger import Ledger
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
-from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
+from zot.swarm.log import AgentFolder, LogWriter, agent_folders
 from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
     AnySwarmRow,
@@ -49,10 +49,8 @@ class Supervised:
     def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
         self.folder = folder
         self.agent = SwarmAgent(task)
-        for _, row in read_log(folder.log):
-            self.agent.take(row)
+        self.log = LogWriter(folder.log, self.agent.take)
         self.agent.alive = False  # whatever the log says: no supervisor was there until now
-        self.log = LogWriter(folder.log)
         self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()

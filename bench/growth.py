@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from measure import PAGE, Program
-from run import FakeServer
+from run import FakeServer, Provider
 
 from zot.sdk import Runtime
 
@@ -36,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, FakeServer(sys.executable) as url:
         folder = Path(name)
         zot = Program("zot", [str(Path(sys.executable).with_name("zot"))], url, folder)
-        curves |= with_turns(zot, TURNS[:last])
+        curves |= with_turns(zot, Provider(url), TURNS[:last])
         curves |= with_runtimes(folder, RUNTIMES[:last])
         curves |= with_output(zot, OUTPUTS[:last])
         curves |= with_files(zot, FILES[:last])
@@ -45,24 +45,32 @@ def main() -> None:
     print(page(curves))
 
 
-def with_turns(zot: Program, counts: Sequence[int]) -> dict[str, Curve]:
-    """One conversation that grows; each figure is the middle of seven prompts."""
+def with_turns(zot: Program, provider: Provider, counts: Sequence[int]) -> dict[str, Curve]:
+    """Conversations of so many turns; each figure is the middle of seven prompts, without what the
+    fake provider took to read the request."""
     curves: dict[str, Curve] = {
         name: [] for name in ("first delta, ms, by turns", "CPU, ms, by turns", "MB, by turns")
     }
     delta, cpu, memory = curves.values()
-    done = 0
-    with zot.warm() as server:
-        for count in counts:
-            while done < count:
-                server.prompt("text:4 size:50")
-                done += 1
-            before = server.cpu()
-            firsts = sorted(server.prompt("text:4 size:50")[0] for _ in range(7))
-            delta.append((count, firsts[3] * 1e3))
+    for count in counts:
+        with zot.warm() as server:
+            server.ask(type="set_messages", messages=conversation(count))
+            server.prompt("text:4 size:50")  # the first one makes what the others keep
+            before, firsts = server.cpu(), []
+            for _ in range(7):
+                provider.spent()
+                first, _ = server.prompt("text:4 size:50")
+                firsts.append(first - provider.spent()[0])
+            delta.append((count, sorted(firsts)[3] * 1e3))
             cpu.append((count, (server.cpu() - before) / 7 * 1e3))
             memory.append((count, server.memory()))
     return curves
+
+
+def conversation(turns: int) -> list[dict[str, object]]:
+    """So many questions and answers, of 200 bytes each."""
+    text = [{"type": "text", "text": "word " * 40}]
+    return [{"role": role, "content": text} for role in ("user", "assistant") * turns]
 
 
 def with_runtimes(folder: Path, counts: Sequence[int]) -> dict[str, Curve]:

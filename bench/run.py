@@ -77,7 +77,9 @@ def main() -> None:
 
 
 def fresh_environment(folder: Path) -> str:
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    # With a pip of today: the program that an old one makes of a console script loads `re` first.
+    make = [sys.executable, "-m", "venv", "--upgrade-deps", str(folder / "venv")]
+    subprocess.run(make, check=True)
     python = str(folder / "venv" / "bin" / "python")
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(ROOT)]
     subprocess.run(install, check=True)
@@ -319,6 +321,8 @@ def session_rows(python: str) -> str:
         f"the messages take by themselves; one more row costs {seen['append_us']:.0f} µs.\n"
         "\nHow the costs grow with turns, runtimes, output and files: [growth.md](growth.md).\n"
         "\nMany agents in one process: [agents.md](agents.md).\n"
+        "\n100 tasks on a real Temporal server with a worker that is killed: "
+        "[temporal.md](temporal.md).\n"
     )
 
 

@@ -168,7 +168,9 @@ class Bench:
             f"told to the model as uncertain: {told}"
         )
         delays = sorted(
-            claimed[1].at - self.killed_at[0] for claimed in again.values() if self.killed_at
+            claimed[1].at - self.killed_at[0]
+            for id, claimed in again.items()
+            if id in self.taken_from and self.killed_at
         )
         if delays:
             self.say(
@@ -176,6 +178,9 @@ class Bench:
                 f"of them within {statistics.median(delays):.1f} s (lease {LEASE:.0f} s)"
             )
         self.costs()
+        for name in self.cluster.processes:
+            for line in self.cluster.said(name).splitlines()[-20:]:
+                print(f"{name}: {line}")
         good = stages == {"done": len(self.ids)} and not twice and ends == {1: len(self.ids)}
         return 0 if good else 1
 

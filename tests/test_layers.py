@@ -15,6 +15,7 @@ ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
     "early": set(),
+    "finder": set(),
     "lean": set(),
     "errors": set(),
     "cancel": {"errors"},
@@ -72,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
         "swarm",
         "glasspane",
     },
-    "__main__": {"", "cli", "early", "lean"},
+    "__main__": {"", "cli", "early", "finder", "lean"},
 }
 
 

@@ -12,16 +12,26 @@ from zot import lean
 {before}
 lean.load_msgspec()
 import msgspec
-left = {{"uuid", "decimal", "textwrap", "platform", "msgspec.inspect"}} & set(sys.modules)
+kept_out = {{"re", "enum", "uuid", "decimal", "textwrap", "platform", "msgspec.inspect"}}
+left = kept_out & set(sys.modules)
 assert left == {left}, left
-import datetime, decimal, textwrap, uuid
+import datetime, decimal, enum, re, textwrap, typing, uuid
 class Row(msgspec.Struct):
     '''A row.'''
     day: datetime.date
     count: int = 0
+    next: "Row | None" = None
+    word: typing.Annotated[str, msgspec.Meta(pattern="^a")] = "a"
 row = msgspec.json.decode(b'{{"day":"2026-01-02"}}', type=Row)
 assert row.day == datetime.date(2026, 1, 2) and isinstance(row.day, datetime.date)
-assert msgspec.json.encode(row) == b'{{"day":"2026-01-02","count":0}}'
+assert msgspec.json.encode(row).startswith(b'{{"day":"2026-01-02","count":0,"next":null')
+assert typing.Pattern[str].__origin__ is re.Pattern and typing.ForwardRef("int")
+try:
+    msgspec.json.decode(b'{{"day":"2026-01-02","word":"b"}}', type=Row)
+except msgspec.ValidationError:
+    pass
+else:
+    raise AssertionError("a wrong word was taken")
 (schema,), parts = msgspec.json.schema_components([Row])
 assert parts["Row"]["description"] == "A row."
 assert parts["Row"]["properties"]["day"] == {{"type": "string", "format": "date"}}
@@ -46,9 +56,9 @@ def test_all_of_it_works_and_what_was_left_out_is_there_when_it_is_wanted():
 def test_a_msgspec_that_wants_more_is_loaded_as_it_is():
     passes(
         "lean._type = lambda name, **_: type(name, (), {})",
-        "{'uuid', 'decimal', 'textwrap', 'platform', 'msgspec.inspect'}",
+        "{'re', 'enum', 'uuid', 'decimal', 'textwrap', 'platform', 'msgspec.inspect'}",
     )
 
 
 def test_modules_that_are_there_already_are_not_replaced():
-    passes("import uuid, decimal", "{'uuid', 'decimal', 'platform'}")
+    passes("import uuid, decimal", "{'re', 'enum', 'uuid', 'decimal', 'platform'}")

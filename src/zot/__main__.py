@@ -27,6 +27,9 @@ def _run(*, as_pi: bool) -> int:
             from zot.early import FIRST_LINES
 
             FIRST_LINES.answer(sys.argv[1:])
+        from zot import finder
+
+        finder.install()
         from zot.lean import load_msgspec
 
         load_msgspec()

@@ -21,7 +21,7 @@ from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
-from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
@@ -29,8 +29,6 @@ from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_s
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
-from zot.runtime.task import MAX_DEPTH, TaskSource
-from zot.runtime.task import NAME as TASK
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
 from zot.settings.flags import Options
@@ -46,13 +44,14 @@ from zot.tools.source import BuiltinTools
 if TYPE_CHECKING:
     from zot import ledger
     from zot.runtime import durable, spend
+    from zot.runtime import task as task_tool
     from zot.sessions import files as session_files
     from zot.sessions import kept
     from zot.sessions import open as session_open
     from zot.swarm.tool import SwarmSource
 else:
     ledger = Later("zot.ledger")
-    durable, spend = later("zot.runtime", "durable", "spend")
+    durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 SWARM = "swarm"
@@ -177,12 +176,14 @@ def _agent(
 
 def _task_depth(options: Options, default: bool) -> int:
     """Levels of agents below the first one that the tool `task` may open."""
-    return MAX_DEPTH if (default if options.tasks is None else options.tasks) else 0
+    return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
-def _tasks(options: Options, common: Common, depth: int) -> tuple[TaskSource, ...]:
+def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
     named = not options.no_tools and (options.tools is None or TASK in options.tools)
-    return (TaskSource(common.agents, depth, options.tools),) if depth > 0 and named else ()
+    if depth <= 0 or not named:
+        return ()
+    return (task_tool.TaskSource(common.agents, depth, options.tools),)
 
 
 def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
@@ -205,7 +206,14 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
     for flag, value in (("--base-url", options.base_url), ("--script", script)):
         if value:
             words += [flag, value]
-    return (*words, "--no-ext") if options.extensions is False else tuple(words)
+    # No more than here: its directory is another one, where the project's guards are not trusted.
+    guards = (*map(setup.around.absolute, options.ext), *_project_extensions(setup))
+    words += [word for folder in guards for word in ("--ext", folder)]
+    if options.tools is not None:
+        names = ",".join(name for name in options.tools if name != SWARM)
+        words += ["--tools", names] if names else ["--no-tools"]
+    switches = (("--no-ext", options.extensions), ("--no-mcp", options.mcp))
+    return (*words, *(flag for flag, switch in switches if switch is False))
 
 
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:

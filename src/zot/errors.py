@@ -4,6 +4,7 @@ ZotError
 ├── ConfigError            a flag, variable or file that cannot be used; says what to do
 │   ├── UsageError         the command line cannot be understood; exit code 2
 │   └── AuthError          no credential for the provider, or one that was refused
+│       └── NoModelError   nothing is set up at all; the text lists the ways to a model
 ├── ProviderError          a model call failed (status, retryable, retry_after, request_id)
 │   ├── RateLimited        429
 │   ├── Overloaded         5xx, 529, 408, 409
@@ -47,6 +48,10 @@ class UsageError(ConfigError):
 
 class AuthError(ConfigError):
     code = "auth"
+
+
+class NoModelError(AuthError):
+    pass
 
 
 class ProviderError(ZotError):

@@ -1,25 +1,28 @@
-"""Loads msgspec in two thirds of its time, for the `zot` command.
+"""Loads msgspec in half of its time, for the `zot` command.
 
-msgspec loads modules for types that zot never gives it, and for schemas that hardly anyone asks
-for. While it loads they are replaced; afterwards everyone who imports them gets the real ones.
+msgspec and typing load modules for types that zot never gives them, and for schemas that hardly
+anyone asks for. While they load, those are replaced; afterwards everyone who imports them gets the
+real ones.
 """
 
 import sys
 from types import ModuleType
-from typing import Any
+
+Any = object  # typing is loaded below
 
 
 def load_msgspec() -> None:
     """Load it so; as it is where it turns out to want more of these modules."""
     if "msgspec" in sys.modules:
         return
-    replaced = {name: it for name, it in _stand_ins().items() if name not in sys.modules}
+    before = set(sys.modules)
+    replaced = {name: it for name, it in _stand_ins().items() if name not in before}
     sys.modules.update(replaced)  # type: ignore[arg-type]  # None makes an import fail
     try:
-        import msgspec
-    except (ImportError, AttributeError):
-        for name in [name for name in sys.modules if name.partition(".")[0] == "msgspec"]:
-            if name not in replaced:
+        _load_quickly()
+    except (ImportError, AttributeError, TypeError):
+        for name in set(sys.modules) - before - set(replaced):
+            if name.partition(".")[0] in ("msgspec", "typing"):
                 del sys.modules[name]
     finally:
         for name in replaced:
@@ -27,11 +30,23 @@ def load_msgspec() -> None:
     import msgspec  # noqa: F401  as it is, where the above failed
 
 
+def _load_quickly() -> None:
+    import typing
+
+    forward_ref = typing.ForwardRef
+    # msgspec makes one to see that it can. The first text that is compiled costs milliseconds.
+    typing.ForwardRef = lambda *_, **__: None  # type: ignore[misc, assignment]
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        typing.ForwardRef = forward_ref  # type: ignore[misc]
+
+
 class LaterModule(ModuleType):
     """Loads the real one when something of it is first asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or sys.modules.get(self.__name__) is self:
             raise AttributeError(name)
         from importlib import import_module  # hardly ever needed
 
@@ -39,19 +54,38 @@ class LaterModule(ModuleType):
 
 
 def _stand_ins() -> dict[str, ModuleType | None]:
-    stand_ins: dict[str, ModuleType | None] = {
-        "typing_extensions": None,  # not needed from Python 3.11 on
-        "uuid": _module("uuid", UUID=_type("UUID"), SafeUUID=_type("SafeUUID", unknown=None)),
-        "decimal": _module("decimal", Decimal=_type("Decimal")),
-        "textwrap": LaterModule("textwrap"),
-        "msgspec.inspect": LaterModule("msgspec.inspect"),
-    }
+    later = ("re", "textwrap", "msgspec.inspect")
+    stand_ins: dict[str, ModuleType | None] = {name: LaterModule(name) for name in later}
+    stand_ins["typing_extensions"] = None  # not needed from Python 3.11 on
+    vars(stand_ins["re"]).update(_pattern_types(), compile=_compile)
+    stand_ins["enum"] = _module("enum", EnumMeta=_type("EnumMeta"))
+    unknown = _type("SafeUUID", unknown=None)
+    stand_ins["uuid"] = _module("uuid", UUID=_type("UUID"), SafeUUID=unknown)
+    stand_ins["decimal"] = _module("decimal", Decimal=_type("Decimal"))
     if sys.version_info < (3, 12):
         # Python's own version of it is read and thrown away again before this one is used.
         import _datetime  # type: ignore[import-not-found]
 
         stand_ins["datetime"] = _datetime
     return stand_ins
+
+
+def _pattern_types() -> dict[str, type]:
+    """The real types, which typing has other names for; from an expression that matches nothing."""
+    import _sre  # type: ignore[import-not-found]  # what `re` stands on
+
+    pattern = _sre.compile("", 0, [_SUCCESS], 0, {}, (None,))
+    return {"Pattern": type(pattern), "Match": type(pattern.match(""))}
+
+
+def _compile(pattern: str, flags: int = 0) -> Any:
+    import re  # the real one, by now
+
+    return re.compile(pattern, flags)
+
+
+_SUCCESS = 1
+"""The one step of that expression."""
 
 
 def _module(name: str, **names: type) -> ModuleType:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, AnyStr
+from typing import TYPE_CHECKING, Any, AnyStr
 
 import msgspec
+
+if TYPE_CHECKING:
+    from re import Pattern
 
 LONGEST_INTEGER = 14_000
 """Bits; Python writes no number of more than 4300 digits."""
@@ -96,9 +99,14 @@ def printable(text: str) -> str:
 
 
 def _replaced(pattern: AnyStr, by: AnyStr, text: AnyStr) -> AnyStr:
-    import re  # deferred: few texts need it
+    return compiled(pattern).sub(by, text)
 
-    return re.sub(pattern, by, text)
+
+def compiled(pattern: AnyStr) -> Pattern[AnyStr]:
+    """The regular expression; it is made once, when it is first needed."""
+    import re  # deferred: it takes longer to load than most of zot, and a plain answer needs none
+
+    return re.compile(pattern)
 
 
 def for_terminal(text: str, fd: int = 1) -> str:

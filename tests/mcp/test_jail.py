@@ -123,15 +123,23 @@ def is_alive(pid: str) -> bool:
     return state not in (b"Z", b"X")
 
 
-def test_what_other_programs_would_obey_is_renamed_and_told(folder):
+def test_what_other_programs_would_obey_is_renamed_and_told_once(folder):
     use(folder)
-    with Zot(folder, [run("mkdir sub; git init -q sub"), "bye"], args=["--jail"]) as zot:
-        zot.prompt()
-        zot.data("reload_ext")
+    servers = json.loads((folder / "zot-home" / "mcp.json").read_text())["mcpServers"]
+    configure(folder / "zot-home" / "mcp.json", **servers, other=servers["s"])
+    command = {"name": "bash", "args": {"command": "git init -q theirs"}}
+    turns = [run("git init -q sub"), {"tools": [command]}, "bye"]
+    with Zot(folder, turns, args=["--jail"]) as zot:
+        _, of_command = said(zot.prompt())
+        zot.data("reload_ext")  # ends the servers
         told = [frame["message"] for frame in zot.frames if frame["type"] == "ext_notify"]
-    names = [path.name for path in (folder / "work/sub").iterdir()]
-    assert len(names) == 1 and names[0].startswith(".git.jailed-")
-    assert any("the MCP server 's': jailed: 'sub/.git' was renamed" in text for text in told), told
+    for name in ("sub", "theirs"):
+        (inside,) = (folder / "work" / name).iterdir()
+        assert inside.name.startswith(".git.jailed-")
+    # What a command made is told to the model, not to the person.
+    assert "'theirs/.git' was renamed" in of_command
+    names = [text.split("'")[1] for text in told]
+    assert names.count("sub/.git") == 1 and "theirs/.git" not in names, told
 
 
 def test_the_jail_can_be_switched_on_and_off_with_servers_running(folder):

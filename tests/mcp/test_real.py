@@ -1,15 +1,20 @@
 """Published servers, unmodified: of npm (with a handshake) and of PyPI (without one)."""
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from support.mcp import alone
 from support.npm import installed, node
 from support.pypi import fetched
+from support.tools import eventually
 
+from zot.cancel import Cancel
+from zot.errors import Cancelled
 from zot.provider.types import Image
 
 NPM = "@modelcontextprotocol/server-"
@@ -58,6 +63,41 @@ def test_everything(tmp_path, cache, environ):
         seen = json.loads(test.text("get-env"))
         assert set(seen) - {"PATH", "HOME"} <= {"LC_CTYPE"}
         assert {prompt.name for prompt in test.server.listed.prompts} >= {"simple-prompt"}
+
+
+def test_everything_by_http(tmp_path, cache, environ):
+    words = node_server(cache, "everything", "streamableHttp")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [words["command"], *words["args"]],
+        env={**environ, "PORT": str(port)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert eventually(lambda: is_open(port), 60)
+        with alone(tmp_path, entry={"url": f"http://127.0.0.1:{port}/mcp"}) as test:
+            assert len(test.listed()) >= 12
+            assert test.text("echo", {"message": "hi"}) == "Echo: hi"
+            _, told = test.call("trigger-long-running-operation", {"duration": 1, "steps": 2})
+            assert told == "1/2\n2/2\n"
+            cancel = Cancel()
+            threading.Timer(0.5, cancel.set).start()
+            with pytest.raises(Cancelled):
+                test.call("trigger-long-running-operation", {"duration": 60, "steps": 2}, cancel)
+            assert test.text("echo", {"message": "again"}) == "Echo: again"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_filesystem(tmp_path, cache, environ):

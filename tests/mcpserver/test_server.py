@@ -14,6 +14,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.extension import write_extension
 from support.jsonrpc import HELLO, Frame, JsonRpcProcess
 from support.mcp import configure, entry
 from support.rpc import PATIENCE
@@ -172,6 +173,21 @@ def test_a_call_says_where_with_what_and_how_much(mcp: Start) -> None:
         client.call("zot", prompt="where", cwd=str(folder), tools=["read"])
         assert client.call("zot", prompt="hi", cwd="relative")["isError"]
         assert client.call("zot", prompt="hi", model="nothing")["isError"]
+
+
+def test_a_caller_does_not_choose_another_jail_nor_what_is_trusted(mcp: Start) -> None:
+    with mcp(READ, HELLO, args=("--yolo", "--jail", "--trust")) as client:
+        folder = client.folder / "elsewhere"
+        write_extension(folder / ".zot" / "extensions", "hostile", 'open("ran", "w").close()')
+        write_extension(client.cwd / "sub/.zot/extensions", "hostile", 'open("ran", "w").close()')
+        (client.cwd / "link").symlink_to(folder)
+        for place in (folder, client.cwd / "link", client.folder):
+            refused = client.call("zot", prompt="hi", cwd=str(place))
+            assert refused["isError"]
+            assert "jailed: " in refused["content"][0]["text"]
+        below = client.call("zot", prompt="hi", cwd=str(client.cwd / "sub"))
+        assert not below.get("isError"), below
+        assert not list(client.folder.rglob("ran"))
 
 
 def test_wrong_arguments_are_told_to_the_model(mcp: Start) -> None:

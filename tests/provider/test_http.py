@@ -1,3 +1,4 @@
+import _socket
 import shutil
 import socket
 import ssl
@@ -656,7 +657,7 @@ def test_no_time_is_left_for_the_second_address(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = ("127.0.0.1", closed.getsockname()[1])
     rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", dead)] * 2
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: rows)
+    monkeypatch.setattr(_socket, "getaddrinfo", lambda *a, **k: rows)
     with client("openai", "http://two.invalid", connect_seconds=0) as made:
         _, error = run(made, ask(model_of("openai"), "hi"))
     assert isinstance(error, NetworkError)
@@ -706,7 +707,7 @@ def test_a_slow_name_lookup_is_left_behind_at_abort(monkeypatch):
         release.wait(20)
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    monkeypatch.setattr(_socket, "getaddrinfo", lookup)
     cancel = Cancel()
     with client("openai", "http://slow.invalid") as made:
         threading.Thread(target=lambda: (asked.wait(10), cancel.set())).start()
@@ -719,7 +720,7 @@ def test_a_slow_name_lookup_is_left_behind_at_abort(monkeypatch):
 
 def test_a_lookup_that_never_ends_is_a_timeout(monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: release.wait(20) and [])
+    monkeypatch.setattr(_socket, "getaddrinfo", lambda *a, **k: release.wait(20) and [])
     with client("openai", "http://slow.invalid", connect_seconds=-0.8) as made:
         _, error = run(made, ask(model_of("openai"), "hi"))
     release.set()
@@ -727,17 +728,17 @@ def test_a_lookup_that_never_ends_is_a_timeout(monkeypatch):
 
 
 def test_the_next_address_is_tried(server, monkeypatch):
-    real = socket.getaddrinfo
+    real = _socket.getaddrinfo
     with socket.create_server(("127.0.0.1", 0)) as closed:
         dead = closed.getsockname()[1]
     rows = [
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
         for port in (dead, server.port)
     ]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: rows)
+    monkeypatch.setattr(_socket, "getaddrinfo", lambda *a, **k: rows)
     with client("openai", "http://two.invalid") as made:
         _, error = run(made, ask(model_of("openai"), "say:hi"))
-    monkeypatch.setattr(socket, "getaddrinfo", real)
+    monkeypatch.setattr(_socket, "getaddrinfo", real)
     assert error is None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.extension import write_extension
 from support.rpc import Zot, environment
 
 from zot.swarm.local import LocalSwarm
@@ -103,6 +104,42 @@ def test_agents_may_no_more_than_the_conversation_and_one_that_asks_is_said_so(
     (summary,) = engine.agents()
     assert engine.task(summary.id).approve == ("bash",)
     engine.cancel(summary.id)
+
+
+def test_agents_have_the_tools_and_the_guards_of_the_conversation(
+    start: Callable[..., Zot], tmp_path: Path
+) -> None:
+    guard = write_extension(tmp_path / "work" / ".zot" / "extensions", "guard", GUARD)
+    bash = {"name": "bash", "args": {"command": "touch ran"}}
+    write = {"name": "write", "args": {"path": "made", "content": "x"}}
+    zot = start(
+        {"match": "do a thing", "tools": [bash, write], "usage": USAGE},
+        WORK,
+        {"match": "go", **swarm("start", tasks=tasks("do a thing"))},
+        swarm("wait"),
+        THEN,
+        args=("--swarm-budget", "1", "--tools", "read,write,swarm", "--trust"),
+    )
+    assert "did it" in results(zot.prompt("go"))[1]
+    engine = LocalSwarm(tmp_path / "zot-home", environment(tmp_path))
+    (summary,) = engine.agents()
+    assert engine.task(summary.id).words[-2:] == ("--tools", "read,write")
+    assert str(guard) in engine.task(summary.id).words
+    rows = [row.frame for _, row in engine.events(summary.id)]
+    said = [row["content"][0]["text"] for row in rows if row["type"] == "tool_result"]
+    assert "unknown tool 'bash'" in said[0]
+    assert "blocked by extension guard: not here" in said[1]
+
+
+GUARD = """
+hello()
+emit("subscribe", intercept=["tool_call"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        no = frame["tool_name"] == "write"
+        emit("event_intercept_response", id=frame["id"], block=no, reason="not here")
+"""
 
 
 def test_mistakes_are_told_to_the_model_and_an_abort_ends_a_wait(

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zot.errors import UsageError
+from zot.cli.flags_only import parse_flags
 from zot.home import of_process
 from zot.later import Later
-from zot.settings.flags import Options, parse
 
 if TYPE_CHECKING:
     from zot.acp import server
@@ -24,18 +23,6 @@ The flags are those of `zot --help` that say what to run with: --provider, --mod
 --tools, --approve, --yolo, --jail, --ext and so on. --login sets up a provider instead.
 docs/acp.md has set-ups for editors.
 """
-NOT_HERE = (
-    "session",
-    "continue_",
-    "resume",
-    "print",
-    "json",
-    "rpc",
-    "mode",
-    "record",
-    "replay",
-    "durable",
-)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,18 +31,8 @@ def main(argv: Sequence[str]) -> int:
     if "--login" in words:
         words.remove("--login")
         return auth.main(["login", *words])
-    options = parse(words)
+    options = parse_flags("zot acp", words, "the client chooses")
     if options.help:
         sys.stdout.write(USAGE)
         return 0
-    _check(options)
     return server.serve(options, of_process())
-
-
-def _check(options: Options) -> None:
-    """Raises UsageError for what the client decides, or makes no sense here."""
-    if options.words:
-        raise UsageError(f"zot acp takes no words, got {options.words[0]!r}")
-    wrong = next((name for name in NOT_HERE if getattr(options, name)), None)
-    if wrong is not None:
-        raise UsageError(f"zot acp takes no --{wrong.strip('_')}: the client chooses")

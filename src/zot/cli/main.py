@@ -166,7 +166,8 @@ def _check_words(options: Options) -> None:
     if not words or options.print or options.json or options.rpc or options.list_models:
         return
     near = nearest(words[0], (*SUBCOMMANDS, "rpc"), cutoff=0.65)
-    if near or (len(words) == 1 and words[0].isalpha()):
+    at_terminal = os.isatty(0) and os.isatty(1)
+    if near or (len(words) == 1 and words[0].isalpha() and not at_terminal):
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise UsageError(
             f"unknown subcommand {words[0]!r}{hint}; a prompt goes after -p: "

@@ -1,7 +1,5 @@
 """What a person allowed for good in a project, and where such rules are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

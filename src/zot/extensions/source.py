@@ -27,7 +27,6 @@ from zot.core.hook import (
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
-from zot.extensions.limits import ExtensionLimits
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
 from zot.provider.types import Json, Message, ToolCall
@@ -286,6 +285,7 @@ class Extensions(Hook):
         from pathlib import Path  # deferred, as above
 
         from zot.extensions.host import HostSettings
+        from zot.extensions.limits import ExtensionLimits
 
         options = self._options
         return HostSettings(

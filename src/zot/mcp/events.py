@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from zot.errors import McpError
+from zot.errors import BadResponse, McpError
+from zot.provider.sse import Splitter
 
 MAX_EVENT = 16 * 1024 * 1024
 
@@ -20,18 +21,14 @@ class EventReader:
     """Takes a body in pieces cut anywhere, and gives the events that are complete."""
 
     def __init__(self) -> None:
-        self._held = b""
-        self._after_cr = False
+        self._splitter = Splitter("it", MAX_EVENT)
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
         """The events that end within this piece. Raises McpError when one has no end."""
-        if self._after_cr and piece.startswith(b"\n"):
-            piece = piece[1:]  # the other half of a CRLF
-        self._after_cr = piece.endswith(b"\r")
-        plain = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *blocks, self._held = (self._held + plain).split(b"\n\n")
-        if len(self._held) > MAX_EVENT:
-            raise McpError(f"it sent an event of more than {MAX_EVENT} bytes")
+        try:
+            blocks = self._splitter.complete(piece).split(b"\n\n")
+        except BadResponse as error:
+            raise McpError(str(error)) from error
         return [event for block in blocks if (event := _event(block)) is not None]
 
 
@@ -39,7 +36,7 @@ def _event(block: bytes) -> ServerEvent | None:
     data: list[bytes] = []
     id: str | None = None
     retry: float | None = None
-    for line in block.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+    for line in block.split(b"\n"):
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         match field:

@@ -315,11 +315,8 @@ class McpServer:
 
         program = server_program(config, parts.environ)
         parts.hide()
-        confined = parts.confine(program, self._closed, self._warn)
+        confined = parts.confine(program, self._closed, parts.warn)
         return StdioLink(config, confined, log, handler)
-
-    def _warn(self, text: str) -> None:
-        self._parts.warn(f"the MCP server {self.name!r}: {text}")
 
     # --- its lists ---------------------------------------------------------------------------
 

@@ -122,13 +122,28 @@ class McpJob(RuntimeClient):
                 if cwd and not os.path.isabs(cwd):
                     raise CommandError(f"cwd must be an absolute path, not {cwd!r}")
                 options = replace(options, tools=narrowed(options.tools, tools))
-                options = replace(options, cwd=cwd or options.cwd)
-                return plan(replace(options, reasoning=reasoning or options.reasoning), around)
+                options = replace(options, reasoning=reasoning or options.reasoning)
+                return self._planned_in(cwd, options, around)
             case ReplyArguments(session_id=id):
                 path = library.find_id(id, around.home)
                 cwd = load(path).meta.cwd
-                cwd = cwd if os.path.isdir(cwd) else options.cwd
-                return plan(replace(options, session=path, cwd=cwd), around)
+                cwd = cwd if os.path.isdir(cwd) else ""
+                return self._planned_in(cwd, replace(options, session=path), around)
+
+    def _planned_in(self, cwd: str, options: Options, around: Surroundings) -> Plan:
+        """The plan for a directory that a caller, who may be a model, has chosen."""
+        here = os.path.realpath(around.absolute(options.cwd))
+        there = os.path.realpath(cwd) if cwd else here
+        if there == here:
+            return plan(options, around)
+        planned = plan(replace(options, cwd=there, trust=False), around)
+        if planned.setup.options.jail and not there.startswith(here.rstrip("/") + "/"):
+            if planned.session is not None:
+                planned.session.close()
+            raise CommandError(
+                f"jailed: {cwd!r} is not below {here!r}, where this server was started with --jail"
+            )
+        return planned
 
     def _run(self, runtime: Runtime) -> Run:
         arguments = self._arguments

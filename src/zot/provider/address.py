@@ -5,7 +5,6 @@ By hand, without urllib: that would cost more than all else on the way to the fi
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -105,6 +104,8 @@ def parse_proxy(url: str) -> Proxy:
     if mark and scheme.lower() != "http":
         raise ConfigError(f"the proxy {shown} is not usable: use http://")
     host, port = split_netloc(netloc, shown)
+    from binascii import b2a_base64  # deferred: few have a proxy
+
     name, _, password = user.partition(":")
     pair = unquoted(name) + b":" + unquoted(password)
     headers = {"proxy-authorization": f"Basic {b2a_base64(pair, newline=False).decode()}"}

@@ -1,7 +1,5 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import assert_never
 
@@ -73,7 +71,7 @@ class MessagesWire:
         body.update(thinking(request, quirks, body["max_tokens"]))
         return body
 
-    def reader(self, provider: str) -> MessagesReader:
+    def reader(self, provider: str) -> "MessagesReader":
         return MessagesReader(provider)
 
 

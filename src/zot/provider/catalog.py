@@ -4,8 +4,6 @@ The files are written by scripts/update_catalog.py. On the start-up path: nothin
 is asked for, and only the file of the provider in use.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 

@@ -5,9 +5,9 @@ the request for a tunnel.
 
 from __future__ import annotations
 
+import _socket as socket  # without the module around it, whose enums take a while to make
 import os
 import select
-import socket
 import threading
 import time
 from functools import cache
@@ -101,7 +101,7 @@ class Connection:
             host, port = self._proxy.host, self._proxy.port
         # As bytes: a name in ASCII needs no IDNA, whose tables take milliseconds to load.
         name = host.encode() if host.isascii() else host
-        rows = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        rows = socket.getaddrinfo(name, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         last: OSError = OSError(f"no address for {host!r}")
         for index, (family, kind, protocol, _, where) in enumerate(rows):
             left = end - time.monotonic()
@@ -146,7 +146,9 @@ class Connection:
     def _secure(self) -> None:
         plain = self._socket()
         secured = tls_context().wrap_socket(
-            plain, server_hostname=self._address.host, do_handshake_on_connect=False
+            plain,  # type: ignore[arg-type]  # only its descriptor is taken over
+            server_hostname=self._address.host,
+            do_handshake_on_connect=False,
         )
         try:
             self._use(secured)

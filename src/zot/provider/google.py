@@ -1,7 +1,5 @@
 """Google Gemini `streamGenerateContent`: requests to JSON, stream events to blocks. No I/O."""
 
-from __future__ import annotations
-
 import re
 from typing import assert_never
 
@@ -78,7 +76,7 @@ class GenerateContent:
             body["generationConfig"] = settings
         return body
 
-    def reader(self, provider: str) -> GoogleReader:
+    def reader(self, provider: str) -> "GoogleReader":
         return GoogleReader(provider)
 
 

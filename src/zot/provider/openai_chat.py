@@ -3,8 +3,6 @@
 No I/O. How a server departs from the API is in its Quirks, never in its name.
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 import msgspec
@@ -59,7 +57,7 @@ class Chat:
         body.update(quirks.extra_body)
         return body
 
-    def reader(self, provider: str) -> ChatReader:
+    def reader(self, provider: str) -> "ChatReader":
         return ChatReader(provider)
 
 
@@ -237,7 +235,7 @@ class ChatPiece(Struct):
 
     type: str = ""
     text: str | None = None
-    thinking: list[ChatPiece] | str | None = None
+    thinking: "list[ChatPiece] | str | None" = None
 
 
 class ChatDelta(Struct):

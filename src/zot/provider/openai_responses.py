@@ -4,8 +4,6 @@ Nothing is stored at the server (`store: false`), so reasoning travels with the 
 encrypted form and goes back in its place among the items.
 """
 
-from __future__ import annotations
-
 from typing import assert_never
 
 import msgspec
@@ -57,7 +55,7 @@ class Responses:
             body.update(thinking(request, quirks))
         return body
 
-    def reader(self, provider: str) -> ResponsesReader:
+    def reader(self, provider: str) -> "ResponsesReader":
         return ResponsesReader(provider)
 
 

@@ -4,8 +4,6 @@ data/providers.json.
 On the start-up path of `zot rpc`: imports nothing but msgspec; API files load when connected.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping

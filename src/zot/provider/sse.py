@@ -4,16 +4,17 @@ data means; the names of events are dropped, since every API repeats them in the
 
 from __future__ import annotations
 
-import re
-
 from zot.errors import BadResponse
+from zot.text import compiled
 
 MAX_EVENT = 32 * 1024 * 1024
 """Bytes of one event; a server that sends more without an end is not answering."""
 BOM = b"\xef\xbb\xbf"
 
 # What nearly every event looks like: one data line, perhaps after a name line.
-PLAIN = re.compile(rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n")
+PLAIN = rb"(?:\A|(?<=\n\n))(?:event: [^\n]*\n)?data: ?(\S[^\n]*)\n\n"
+FEW = 16
+"""Events up to which it is not worth while to look for plain ones, all in one go."""
 
 
 class Splitter:
@@ -34,7 +35,19 @@ class Splitter:
         self._first = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that end within this piece.
+        """The data of the events that end within this piece. Raises as `complete`."""
+        whole = self.complete(chunk)
+        if not whole:
+            return []
+        count = whole.count(b"\n\n")
+        if count > FEW:
+            events: list[bytes] = compiled(PLAIN).findall(whole)
+            if len(events) == count:
+                return events
+        return parse_blocks(whole.split(b"\n\n"))
+
+    def complete(self, chunk: bytes) -> bytes:
+        """The events that end within this piece, as they came; empty: none does.
 
         Raises:
             BadResponse: an event is larger than the limit.
@@ -42,7 +55,7 @@ class Splitter:
         if self._after_cr or b"\r" in chunk:
             chunk = self._plain(chunk)
         if not chunk:
-            return []
+            return b""
         ends = b"\n\n" in chunk or (self._after_lf and chunk[0] == 10)
         self._after_lf = chunk[-1] == 10
         self._parts.append(chunk)
@@ -50,21 +63,17 @@ class Splitter:
         if not ends:
             if self._size > self._max:
                 raise BadResponse(f"{self._name}: an event of more than {self._max} bytes")
-            return []
+            return b""
         # Joined only when an event ends: a large one would otherwise be copied with every piece.
         joined = b"".join(self._parts) if len(self._parts) > 1 else chunk
+        if self._first:
+            self._first = False
+            joined = joined.removeprefix(BOM)
         end = joined.rfind(b"\n\n") + 2
         rest = joined[end:]
         self._parts = [rest] if rest else []
         self._size = len(rest)
-        if self._first:
-            self._first = False
-            joined = joined.removeprefix(BOM)
-            end = len(joined) - len(rest)
-        events: list[bytes] = PLAIN.findall(joined, 0, end)
-        if len(events) == joined.count(b"\n\n", 0, end):
-            return events
-        return parse_blocks(joined[:end].split(b"\n\n"))
+        return joined[:end]
 
     def finish(self) -> list[bytes]:
         """The last event when its closing blank line is missing: some servers leave it out."""

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 MAX_AGENTS = 1000
 MAX_NAME = 64
 """Bytes of an agent's name."""
+TASK = "task"
+"""The tool with which the model opens agents."""
+MAX_TASK_DEPTH = 2
+"""Levels of agents below the first one that it may open."""
 STOP_SECONDS = 10.0
 """More than a run takes to give up."""
 

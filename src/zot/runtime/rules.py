@@ -7,13 +7,13 @@ command in which the shell would see more than words: `git log *` is not `git lo
 from __future__ import annotations
 
 import os
-import re
 
 from zot.core.rule import Rule
 from zot.provider.types import ToolCall
+from zot.text import compiled
 
 ANY = "*"
-SHELL_SIGNS = re.compile(r"[;&|<>$`\\\n\r(){}\0]")
+SHELL_SIGNS = r"[;&|<>$`\\\n\r(){}\0]"
 """What makes a command more than one program with its words."""
 GROUPS = frozenset(
     ("git", "npm", "pnpm", "yarn", "bun", "npx", "cargo", "go", "pip", "uv", "poetry", "make")
@@ -52,7 +52,7 @@ def covers(rule: Rule, call: ToolCall, cwd: str) -> bool:
 
 
 def _command_pattern(command: str) -> str:
-    if SHELL_SIGNS.search(command):
+    if compiled(SHELL_SIGNS).search(command):
         return command
     words = command.split()
     if not words or words[0] in WRAPPERS or "=" in words[0]:
@@ -66,7 +66,7 @@ def _command_pattern(command: str) -> str:
 def _covers_command(pattern: str, command: str) -> bool:
     if pattern in (command, ANY):
         return True
-    if not pattern.endswith(f" {ANY}") or SHELL_SIGNS.search(command):
+    if not pattern.endswith(f" {ANY}") or compiled(SHELL_SIGNS).search(command):
         return False
     wanted = pattern.split()[:-1]
     return command.split()[: len(wanted)] == wanted

@@ -225,6 +225,10 @@ class Runs:
             lambda: durable.accept(kind, id, user, limits, tag),
         )
 
+    def reconnect(self) -> bool:
+        """Take up a new credential; given by the Runtime."""
+        return False
+
     def _work_durable(self, run: Run) -> None:
         assert self.durable is not None
         self.prepare(run.cancel)
@@ -244,6 +248,7 @@ class Runs:
             BusyError: a run is in flight.
             CommandError: the last prompt was answered.
         """
+        self.reconnect()
         with self._idle("retry"):
             self._drop_partial()
             if self.durable is not None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.core.agent import Agent, AgentSettings, Limits
+from zot.core.agent import Agent, AgentSettings
 from zot.core.events import ApprovalRequest, Event, ExtensionAsk
 from zot.core.image import check_messages
 from zot.core.rule import Rule
@@ -46,7 +46,7 @@ from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.commands import CommandedRuns
 from zot.runtime.dialogs import OpenDialogs
 from zot.runtime.redact import Redactor
-from zot.runtime.run import ABORT_GRACE, Run
+from zot.runtime.run import ABORT_GRACE
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
@@ -446,16 +446,6 @@ class Runtime(CommandedRuns):
                 return False
             self._put_model(self.models.connect(model), model)
             return True
-
-    def retry(
-        self,
-        *,
-        tag: object = None,
-        limits: Limits | None = None,
-        accepted: Callable[[int], None] = lambda ahead: None,
-    ) -> Run:
-        self.reconnect()
-        return super().retry(tag=tag, limits=limits, accepted=accepted)
 
     def _put_model(self, provider: Provider, model: Model) -> None:
         before = self.agent.provider

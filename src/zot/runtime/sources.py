@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from zot.cancel import Cancel
@@ -24,8 +23,9 @@ from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
 from zot.errors import CommandError
 from zot.provider.types import ToolCall
+from zot.text import compiled
 
-_TYPED = re.compile(r"/(\S+)(?:\s+(.*))?\Z", re.S)
+_TYPED = r"(?s)/(\S+)(?:\s+(.*))?\Z"
 
 
 class GivenTools(ReadySource):
@@ -115,15 +115,15 @@ class Sources:
 
     def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
         """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
-        typed = _TYPED.match(text)
-        if typed is None:
+        typed = text.startswith("/") and compiled(_TYPED).match(text)
+        if not typed:
             return None
         return self._run(typed[1], (typed[2] or "").strip(), self._commanding(), cancel)
 
     def expand(self, text: str) -> str:
         """A prompt as the model reads it: `/name args` of a skill or a prompt file replaced."""
-        typed = _TYPED.match(text)
-        if typed is None:
+        typed = text.startswith("/") and compiled(_TYPED).match(text)
+        if not typed:
             return text
         instant = (source for source in self._commanding() if source.instant)
         result = self._run(typed[1], (typed[2] or "").strip(), instant, None)

@@ -28,7 +28,7 @@ from zot.errors import (
     ToolTimedOut,
 )
 from zot.provider.types import Json, Text
-from zot.runtime.agents import AgentRequest, Agents
+from zot.runtime.agents import TASK, AgentRequest, Agents
 from zot.runtime.relay import Relay
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from zot.runtime.client import RuntimeClient
     from zot.runtime.runtime import Runtime
 
-NAME = "task"
-MAX_DEPTH = 2
-"""Levels of agents below the first one."""
 AT_ONCE = 4
 MAX_TASKS = 32
 """For one prompt."""
@@ -97,7 +94,7 @@ class TaskSource(ReadySource):
 
 
 class TaskTool:
-    name = NAME
+    name = TASK
     description = DESCRIPTION
     schema = SCHEMA
     side_by_side = True
@@ -162,7 +159,7 @@ class TaskTool:
 
         try:
             name, child = self._agents.open(
-                "", self._request(args, parent), client, made_up=NAME, parent=parent.name
+                "", self._request(args, parent), client, made_up=TASK, parent=parent.name
             )
         except (CommandError, ConfigError, SessionError) as error:
             raise ToolError(f"the task cannot be started: {error}") from error

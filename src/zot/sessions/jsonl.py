@@ -10,22 +10,7 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET, Raw
 
-from zot.core.session import (
-    Body,
-    Cleared,
-    Compaction,
-    Custom,
-    Entry,
-    Label,
-    LevelChange,
-    ModelChange,
-    Replaced,
-    ResultNote,
-    Session,
-    Title,
-    UsageNote,
-    summary_message,
-)
+from zot.core import session as entries
 from zot.provider.types import Json, Message, ToolResult
 from zot.sessions import rows
 from zot.sessions.format import BadRow, Format, SessionReader
@@ -55,56 +40,56 @@ class ZotWriter:
     def head(self) -> bytes:
         return _line(SessionRow("meta", meta=self._meta))
 
-    def entry(self, entry: Entry, session: Session) -> bytes:
+    def entry(self, entry: entries.Entry, session: entries.Session) -> bytes:
         before, kept = b"", list[Message]()
         if entry.parent != self.last:
             before = encode_branch(session.context_at(entry.parent).messages())
-        if isinstance(entry.body, Compaction) and entry.body.first_kept is not None:
+        if isinstance(entry.body, entries.Compaction) and entry.body.first_kept is not None:
             context = session.context_at(entry.parent).kept(entry.body)
             kept = [message for _, message in context]
         return before + encode_entry(entry, self._meta, kept)
 
 
-def encode_entry(entry: Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
+def encode_entry(entry: entries.Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
     """One line, with its line feed.
 
     `kept` are the messages that stay verbatim behind a compaction's summary: readers that
     do not follow the tree find the whole remaining conversation in the row.
     """
     match entry.body:
-        case ModelChange(provider, model):
+        case entries.ModelChange(provider, model):
             row = SessionRow(
                 "meta", meta=msgspec.structs.replace(meta, provider=provider, model=model)
             )
         case Message():
             row = SessionRow("message", message=rows.message_row(entry.body))
-        case Compaction():
-            summary = rows.message_row(summary_message(entry.body, entry.time))
+        case entries.Compaction():
+            summary = rows.message_row(entries.summary_message(entry.body, entry.time))
             summary = msgspec.structs.replace(summary, meta=_compaction_meta(entry.body))
             row = SessionRow(
                 "compaction",
                 messages=_raw([summary, *map(rows.message_row, kept)]),
                 compaction=entry.body,
             )
-        case Cleared():
+        case entries.Cleared():
             row = SessionRow("compaction", messages=Raw(b"[]"), cleared=True)
-        case Replaced(messages):
+        case entries.Replaced(messages):
             row = SessionRow(
                 "compaction", messages=_raw([rows.message_row(kept) for kept in messages])
             )
-        case UsageNote(usage, cumulative):
+        case entries.UsageNote(usage, cumulative):
             row = SessionRow(
                 "usage", usage=rows.usage_row(usage), cumulative=rows.usage_row(cumulative)
             )
-        case Title(title):
+        case entries.Title(title):
             row = SessionRow("rename", title=title)
-        case LevelChange(level):
+        case entries.LevelChange(level):
             row = SessionRow("level", level=level)
-        case Label(target, label):
+        case entries.Label(target, label):
             row = SessionRow("label", target=target, label=label)
-        case ResultNote(result):
+        case entries.ResultNote(result):
             row = SessionRow("result", result=rows.block_row(result))
-        case Custom(kind, data):
+        case entries.Custom(kind, data):
             row = SessionRow("custom", kind=kind, data=data)
         case _:
             assert_never(entry.body)
@@ -128,7 +113,7 @@ def encode_branch(messages: Sequence[Message]) -> bytes:
     )
 
 
-def _compaction_meta(body: Compaction) -> dict[str, str]:
+def _compaction_meta(body: entries.Compaction) -> dict[str, str]:
     return {"compaction": "true", "tokens_before": str(body.tokens_before)}
 
 
@@ -200,11 +185,11 @@ class Transcript(SessionReader):
         elif (body := self._body(row)) is not None:
             self._add(row.id, row.parent, row.time, body, number)
 
-    def _unknown(self, row: dict[str, Json]) -> Custom:
+    def _unknown(self, row: dict[str, Json]) -> entries.Custom:
         data = {key: value for key, value in row.items() if key not in ("type", "id", "crc")}
-        return Custom(row["type"], data)
+        return entries.Custom(row["type"], data)
 
-    def _body(self, row: SessionRow) -> Body | None:
+    def _body(self, row: SessionRow) -> entries.Body | None:
         # First and plainly, because nearly all rows are messages: matching costs as much as
         # decoding does.
         if row.message is not None and row.type == "message":
@@ -217,43 +202,43 @@ class Transcript(SessionReader):
                 return _compaction(row)
             case SessionRow(type="usage", usage=usage, cumulative=cumulative):
                 usage = usage or rows.UsageRow()
-                return UsageNote(rows.usage(usage), rows.usage(cumulative or usage))
+                return entries.UsageNote(rows.usage(usage), rows.usage(cumulative or usage))
             case SessionRow(type="rename", title=str(title)):
-                return Title(title)
+                return entries.Title(title)
             case SessionRow(type="level", level=level) if level is not None:
-                return LevelChange(level)
+                return entries.LevelChange(level)
             case SessionRow(type="label", target=str(target), label=label):
-                return Label(target, label)
+                return entries.Label(target, label)
             case SessionRow(type="result", result=BlockRow() as block):
                 return _result_note(block)
             case SessionRow(type="custom", kind=str(kind), data=data):
-                return Custom(kind, data or {})
+                return entries.Custom(kind, data or {})
             case _:
                 return None
 
-    def _take_meta(self, meta: Meta) -> ModelChange | None:
+    def _take_meta(self, meta: Meta) -> entries.ModelChange | None:
         if self.meta is None:
             self.meta = meta
             return None
         # A branch without a switch of its own goes on with the model that the file began with.
         began = {"provider": self.meta.provider, "model": self.meta.model}
         self.meta = msgspec.structs.replace(meta, **began)
-        return ModelChange(meta.provider, meta.model)
+        return entries.ModelChange(meta.provider, meta.model)
 
 
-def _compaction(row: SessionRow) -> Compaction | Cleared | Replaced | None:
+def _compaction(row: SessionRow) -> entries.Compaction | entries.Cleared | entries.Replaced | None:
     if row.branch:
         return None
     if row.cleared:
-        return Cleared()
+        return entries.Cleared()
     if row.compaction is not None or row.messages is UNSET:
         return row.compaction
-    return Replaced(tuple(map(rows.message, _messages.decode(row.messages))))
+    return entries.Replaced(tuple(map(rows.message, _messages.decode(row.messages))))
 
 
-def _result_note(row: BlockRow) -> ResultNote | None:
+def _result_note(row: BlockRow) -> entries.ResultNote | None:
     result = rows.block(row)
-    return ResultNote(result) if isinstance(result, ToolResult) else None
+    return entries.ResultNote(result) if isinstance(result, ToolResult) else None
 
 
 def _owns(line: bytes) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from zot.errors import AuthError, ConfigError, ProviderError
+from zot.errors import ConfigError, NoModelError, ProviderError
 from zot.lines import ready
 from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
@@ -71,7 +71,7 @@ def choose(
         return Choice(find_provider(name), because="you are logged in")
     choice = _on_this_machine(environ, candidates) or _pulled(home)
     if choice is None:
-        raise AuthError(THREE_WAYS)
+        raise NoModelError(THREE_WAYS)
     return choice
 
 

@@ -7,7 +7,6 @@ user writes `/skill:name`. Plain string paths: pathlib costs milliseconds before
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.files import StrPath, read_own
 from zot.provider.types import Json
+from zot.text import compiled
 
 FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
@@ -27,8 +27,8 @@ MAX_FOLDERS = 2000
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 
-NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)", re.M | re.S)
+NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
+_HEAD = r"(?ms)\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)"
 
 BUILTIN = os.path.join(os.path.dirname(__file__), "builtin")
 
@@ -154,7 +154,7 @@ def read_builtin(path: str) -> Skill:
 
 def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     """Front matter and body. Without front matter the whole text is the body."""
-    head_match = _HEAD.match(text)
+    head_match = compiled(_HEAD).match(text)
     if not head_match:
         problems.append("has no front matter between two lines of ---")
         return {}, text
@@ -193,7 +193,7 @@ def _check(
     """What the Agent Skills format asks for."""
     if head and "name" not in head:
         problems.append("has no name")
-    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+    if len(name) > MAX_NAME or not compiled(NAME).fullmatch(name):
         problems.append(
             f"is named {name!r}; a name has up to {MAX_NAME} small letters, digits and hyphens"
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -23,9 +23,13 @@ from zot.skills.skill import (
     shown,
     split,
 )
+from zot.text import compiled
+
+if TYPE_CHECKING:
+    from re import Match
 
 PREFIX = "skill:"
-_PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
+_PLACE = r"\$(ARGUMENTS|[1-9])"
 
 
 class SkillSource(ReadySource):
@@ -117,13 +121,13 @@ def filled(text: str, args: str) -> str:
     """The text with its places filled; arguments that it has no place for come after it."""
     words = args.split()
 
-    def put(place: re.Match[str]) -> str:
+    def put(place: Match[str]) -> str:
         if place[1] == "ARGUMENTS":
             return args
         number = int(place[1])
         return words[number - 1] if number <= len(words) else ""
 
-    whole, places = _PLACE.subn(put, text)
+    whole, places = compiled(_PLACE).subn(put, text)
     return f"{whole}\n\n{args}" if args and not places else whole
 
 

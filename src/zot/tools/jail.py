@@ -13,7 +13,7 @@ import pwd
 import re
 import stat
 import sys
-import time
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -29,7 +29,6 @@ from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
 from zot.tools.obeyed import (
-    WATCH_AFTER,
     Survey,
     Thing,
     Watch,
@@ -98,8 +97,10 @@ class Jail(Place):
         self._linked: list[str] = []
         self._all_links = True
         """The whole tree was searched for them."""
-        self._commands: list[CommandStart] = []
-        """Those that run now."""
+        self._looking = threading.Lock()
+        self._commands: list[Collection[int]] = []
+        """Those that run now, by what was there before each of them."""
+        self._residents = Residents(lambda before: self._made_harmless(before, spare=True))
         remove_covers(self.root)
 
     # --- files -------------------------------------------------------------------------------
@@ -127,8 +128,7 @@ class Jail(Place):
         env = visible(env)
         notes: list[str] = []
         with self._walls(supervisor, env, cancel, notes.append) as walls:
-            began = CommandStart(time.monotonic(), walls.before)
-            self._commands.append(began)
+            self._commands.append(walls.before)
             try:
                 # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
                 # background process to name, nor let `cmd > >(tee log)` finish.
@@ -137,7 +137,7 @@ class Jail(Place):
                     *(Path(self.root), env, on_output, cancel, timeout, self._filter),
                 )
             finally:
-                self._commands.remove(began)
+                self._commands.remove(walls.before)
         # bubblewrap's own first process outlives the shell as long as something else does.
         own = f"{walls.words[0]} "
         left = tuple(name for name in result.leftovers if not name.startswith(own))
@@ -188,7 +188,7 @@ class Jail(Place):
                 tell(note)
 
         def look() -> list[str]:
-            return self._made_harmless(before, spare_fresh=lasts)
+            return self._residents.look() if lasts else self._made_harmless(before)
 
         try:
             with protected(self.root, self._protected) as protections:
@@ -200,7 +200,8 @@ class Jail(Place):
                         tell_once(note)
                 words = [*self._wrap(program, network=network), *protections]
                 words += self._covers(before.values())
-                with Watch(look, tell_once):
+                stays = self._residents.one_more(before, tell_once)
+                with stays if lasts else Watch(look, tell_once):
                     yield Walls(words, before)
         finally:  # also after an error: it may have run all the same
             for note in look():
@@ -235,14 +236,15 @@ class Jail(Place):
             for word in ("--ro-bind-try", path, path)
         ]
 
-    def _made_harmless(self, before: Collection[int], *, spare_fresh: bool = False) -> list[str]:
-        """Rename what appeared since; what to say of it. `spare_fresh`: not what a command may have
-        made that began a moment ago. It does that itself, and tells the model."""
+    def _made_harmless(self, before: Collection[int], *, spare: bool = False) -> list[str]:
+        """Rename what appeared since; what to say of it. `spare`: not what a command may have made
+        that still runs. That is done for the command, whose result tells the model."""
         notes = []
-        for inode, thing in self._survey.things().items():
-            if inode in before or (spare_fresh and self._may_be_fresh(inode)):
-                continue
-            if thing.path not in PROTECTED:
+        with self._looking:  # two who see the same would rename it twice
+            for inode, thing in self._survey.things().items():
+                made = inode not in before and thing.path not in PROTECTED
+                if not made or (spare and any(inode not in known for known in self._commands)):
+                    continue
                 try:
                     notes.append(make_harmless(thing, self._beneath))
                 except OSError as error:
@@ -256,12 +258,6 @@ class Jail(Place):
                 " other programs obey, such as .git; check them before you use them"
             )
         return notes
-
-    def _may_be_fresh(self, inode: int) -> bool:
-        since = time.monotonic() - WATCH_AFTER
-        return any(
-            command.began > since and inode not in command.before for command in self._commands
-        )
 
     def _bubblewrap(self) -> str:
         program = paths.executable("bwrap", Path(self.root), self.environ)
@@ -350,9 +346,35 @@ class Walls(msgspec.Struct, frozen=True):
     """What was there that other programs obey, by inode."""
 
 
-class CommandStart(msgspec.Struct, frozen=True, eq=False):
-    began: float
-    before: Collection[int]
+class Residents:
+    """Programs that stay in the jail for long, beside its commands: one look at what appears serves
+    all of them."""
+
+    def __init__(self, look: Callable[[Collection[int]], list[str]]) -> None:
+        """`look` renames what appeared since, and tells of it."""
+        self._look = look
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before: Collection[int] = ()
+        self._watching = ExitStack()
+
+    def look(self) -> list[str]:
+        return self._look(self._before)
+
+    @contextmanager
+    def one_more(self, before: Collection[int], tell: Tell) -> Iterator[None]:
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._before = before
+                self._watching.enter_context(Watch(self.look, tell))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+                if not self._count:
+                    self._watching.close()
 
 
 class JailDisk(Beneath):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
@@ -220,6 +219,8 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
+        from importlib import import_module  # deferred: with the first call of a tool
+
         module = import_module(f"zot.tools.{self.name}")
         return getattr(module, self.name.capitalize())(*self._parts())
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from zot.tui.cells import EMPTY, Line, clean, clip, plain, visible, wrap
+from zot.tui.cells import EMPTY, Line, cells, clean, clip, plain, visible, wrap
 from zot.tui.links import file_word, linked
 from zot.tui.partial import partial_fields
 
@@ -111,6 +111,34 @@ class LinesBlock(WholeBlock):
     @property
     def source(self) -> str:
         return "\n".join(plain(line) for line in self._drawn)
+
+
+class RowsBlock(WholeBlock):
+    """Names, and a text to each: side by side, or one below the other where it is narrow."""
+
+    NARROW = 60
+
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        self._title = title
+        self._rows = [(clean(name), clean(text)) for name, text in rows]
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        lines: list[Line] = wrap([("heading", clean(self._title))], width)
+        widest = min(30, max((cells(name) for name, _ in self._rows), default=0))
+        for name, text in self._rows:
+            if width < self.NARROW:
+                lines.append(clip((("accent", f"  {name}"),), width, "..."))
+                lines += wrap([("", text)], width, first=(("", "    "),), rest=(("", "    "),))
+                continue
+            blanks = " " * max(0, widest - cells(name))
+            first: Line = (("accent", f"  {name}{blanks}  "),)
+            rest: Line = (("", " " * (widest + 4)),)
+            lines += wrap([("", text)], width, first=first, rest=rest)
+        return lines
+
+    @property
+    def source(self) -> str:
+        return "\n".join([self._title, *(f"{name}  {text}" for name, text in self._rows)])
 
 
 class ThinkingBlock(WholeBlock):

@@ -17,6 +17,8 @@ from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
 
 _KEYMAP = default_keymap()
+SCROLLED = 5
+"""Lines of a question that a key scrolls."""
 MAX_SPOKEN = 30
 """Lines of a menu that are read out at once."""
 
@@ -242,6 +244,8 @@ class QuestionBox:
         self._answer = answer
         self._leave = leave
         self._chosen = 0
+        self._top = 0
+        """Lines of the body that were scrolled away."""
         self._field = Editor()
         self._field.set(text)
         self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
@@ -251,14 +255,22 @@ class QuestionBox:
         head: list[Line] = wrap([("heading", clean(self.title))], width)
         room = max(0, height - len(head) - len(foot.lines))
         body = self._body(width) if callable(self._body) else wrap([("", clean(self._body))], width)
-        if len(body) > room:
-            hidden = len(body) - max(0, room - 1)
-            body = [*body[: max(0, room - 1)], (("dim", f"  ... {hidden} more lines"),)][:room]
+        body = self._scrolled(body, room)
         lines = [*head, *body, *foot.lines][:height]
         if foot.cursor is None:
             return Drawn(lines)
         row, column = foot.cursor
         return Drawn(lines, (min(len(lines) - 1, len(head) + len(body) + row), column))
+
+    def _scrolled(self, body: list[Line], room: int) -> list[Line]:
+        """As much of a long body as fits, from where it was scrolled to."""
+        if len(body) <= room:
+            return body
+        seen = max(0, room - 1)
+        self._top = max(0, min(self._top, len(body) - seen))
+        hidden = len(body) - self._top - seen
+        text = f"  ... {hidden} more lines (page down)" if hidden else "  (page up)"
+        return [*body[self._top : self._top + seen], (("dim", text),)][:room]
 
     def spoken(self) -> list[str]:
         body = self._body(1_000) if callable(self._body) else wrap([("", clean(self._body))], 1_000)
@@ -321,6 +333,8 @@ class QuestionBox:
                 self._chosen = max(0, self._chosen - 1)
             case "down" | "ctrl+n" | "tab":
                 self._chosen = min(len(self._replies) - 1, self._chosen + 1)
+            case "pageup" | "pagedown":
+                self._top = max(0, self._top + (SCROLLED if key.name == "pagedown" else -SCROLLED))
             case "enter":
                 self._take(self._replies[self._chosen])
             case _:

@@ -8,7 +8,6 @@ import os
 import select
 import termios
 import time
-from types import TracebackType
 from typing import Any
 
 from zot.tui.keys import KeyDecoder, KeyPress
@@ -48,12 +47,7 @@ class Terminal:
         self.enter()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.leave()
         os.close(self.fd)
 

@@ -2,8 +2,6 @@
 dialect decodes straight into these types; other dialects build them by hand.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field

@@ -3,8 +3,6 @@
 Kept light, because the first answer of `zot rpc` waits for it: events are another file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, get_args, get_type_hints

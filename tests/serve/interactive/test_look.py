@@ -55,7 +55,7 @@ def test_the_background_decides_between_light_and_dark(at_terminal):
 def test_a_theme_that_cannot_be_used_is_named(at_terminal, tmp_path, name, content):
     if content is not None:
         write(tmp_path / "zot" / "themes" / f"{name}.json", content)
-    program = at_terminal(HELLO, "--theme", name)
+    program = at_terminal(HELLO, "--theme", name, size=(200, 24))
     program.until(name)
 
 

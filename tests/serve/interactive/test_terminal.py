@@ -1,10 +1,12 @@
 """The whole program in a pty, with xterm.js as the screen."""
 
 import os
+import re
 import signal
 import time
 
 import pytest
+from support.terminal import AtTerminal, environment, zot
 
 from zot.serve.interactive.state import branch_of
 from zot.testing.fakeserver import FakeServer
@@ -138,7 +140,7 @@ def test_a_shell_command_of_the_person(at_terminal):
 def test_help_lists_commands_and_unknown_ones_are_sent_as_text(at_terminal):
     program = at_terminal(HELLO)
     program.type("/HELP\r")
-    program.until("/clear")
+    program.until(lambda shown: any("/clear" in line for line in shown.everything))
     program.type("/usr/bin/thing is what?\r")
     program.until("Hello")
 
@@ -189,7 +191,7 @@ def test_a_resize_keeps_every_settled_line_once(at_terminal):
 
 def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
     program = at_terminal([], "--provider", "anthropic", "hello you")
-    program.until("zot needs a model")
+    program.until("It needs a model")
     program.type("\x1b")
     shown = program.until("❯ hello you")
     assert "key" in shown.text
@@ -388,6 +390,76 @@ def test_a_terminal_that_does_not_read_delays_nothing_and_the_end_comes(at_termi
     program.process.send_signal(signal.SIGTERM)
     assert program.process.wait(15) == 128 + signal.SIGTERM
     assert program.is_restored()
+
+
+def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(emulator, tmp_path):
+    program = AtTerminal(emulator, zot(), environment(tmp_path), tmp_path, (60, 20))
+    try:
+        shown = program.until("Welcome to zot. It needs a model:")
+        assert "an API key or a login" in shown.text
+        program.type("\x1b")
+        program.until(lambda shown: "It needs a model" not in shown.text)
+        assert "no model yet: /login, /llama" in program.shown.text
+        program.type("what is this?\r")
+        program.until("It needs a model")
+        program.type("\x1b")
+        program.until("❯ what is this?")
+        program.type("\x15\x04")
+        assert program.end() == 0
+        assert program.is_restored()
+    finally:
+        program.close()
+
+
+def test_one_word_is_a_prompt_at_a_terminal(at_terminal):
+    shown = at_terminal(HELLO, "hello").until("Hello")
+    assert "❯ hello" in shown.text
+
+
+def test_an_empty_editor_says_what_can_be_typed_until_something_was(at_terminal):
+    program = at_terminal(HELLO)
+    shown = program.until("❯ ask anything; / commands")
+    assert shown.cursor[1] == 2
+    program.type("hi")
+    program.until(lambda shown: "❯ hi" in shown.text and "ask anything" not in shown.text)
+    program.type("\r")
+    program.until("Hello")
+    program.pump(0.1)
+    assert "ask anything" not in program.shown.text
+
+
+def test_a_long_list_of_completions_is_gone_through(at_terminal):
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    program.type("/")
+    program.until("1 of ")
+    program.type("\x1b[B" * 40)
+    program.until(lambda shown: re.search(r"(\d+) of \1\n", shown.text))
+    program.type("\t")
+    program.until("❯ /skill:write-zot-extension")
+
+
+def test_a_long_change_is_scrolled_in_its_question(at_terminal, tmp_path):
+    content = "".join(f"line {number}\n" for number in range(40))
+    write = {"tools": [{"name": "write", "args": {"path": "a.txt", "content": content}}]}
+    program = at_terminal([write, *HELLO], "write it", size=(60, 20))
+    shown = program.until("more lines (page down)")
+    assert "+ line 39" not in shown.text
+    program.type("\x1b[6~" * 10)
+    shown = program.until("(page up)")
+    assert "+ line 39" in shown.text
+    program.type("y")
+    program.until("Hello")
+
+
+def test_help_is_whole_in_a_narrow_window(at_terminal):
+    program = at_terminal(HELLO, size=(40, 20))
+    program.until("scripted")
+    program.type("/help\r")
+    program.until("!command")
+    text = " ".join(" ".join(program.shown.everything).split())
+    assert "run a shell command (!!command: the model does not see it)" in text
+    assert "what runs without a question" in text
 
 
 def test_the_model_may_hand_work_to_agents_of_its_own(at_terminal):

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import AuthError, ZotError
+from zot.errors import AuthError, NoModelError, ZotError
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.beside import watch_agents
+from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Loop, Picture
-from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line, working_line
+from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line
 from zot.serve.interactive.written import Written
-from zot.tui.cells import EMPTY, Line, clean, clip
+from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
@@ -245,9 +246,11 @@ class App(RuntimeClient):
         """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
         runtime = self.built
         if runtime is None:
-            if not self.loading:
-                raise ZotError("there is no agent to send this to")
-            self._unsent.append(text)
+            if self.loading:
+                self._unsent.append(text)
+            else:  # it stays where it was
+                self.editor.set(text)
+                self._find_model()
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
             self._unheard = text
@@ -316,7 +319,8 @@ class App(RuntimeClient):
         """There is no agent: say why, keep what was written."""
         view.follow(self.view)
         self.view, self.loading = view, False
-        self._early.append((str(error), "error"))
+        if not isinstance(error, NoModelError):  # the menu below says as much
+            self._early.append((str(error), "error"))
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
@@ -324,9 +328,12 @@ class App(RuntimeClient):
             self.editor.set("\n".join(self._unsent))
         self._unsent.clear()
         if isinstance(error, AuthError):
-            from zot.serve.interactive.slash.models import first_run
+            self._find_model()
 
-            first_run(self)
+    def _find_model(self) -> None:
+        from zot.serve.interactive.slash import models
+
+        models.first_run(self)
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
@@ -360,9 +367,8 @@ class App(RuntimeClient):
 
     def _put_back(self) -> None:
         """A prompt that could not even be written down stands in the editor again."""
-        unheard, self._unheard = self._unheard, ""
-        if unheard and not self.editor.text:
-            self.editor.set(unheard)
+        if self._unheard and not self.editor.text:
+            self.editor.set(self._unheard)
 
     def _take_events(self) -> None:
         if self.view is None or not self._events:
@@ -394,14 +400,9 @@ class App(RuntimeClient):
     def picture(self, columns: int, rows: int) -> Picture:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below: list[Line] = []
-        if view is not None and view.activity:
-            below += [EMPTY, working_line(view.activity, time.monotonic() - view.since, columns)]
-        for text in (*self._steering, *self._follow_up, *self._unsent):
-            line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
-            below.append(clip(line, columns, "..."))
+        below = waiting_lines(view, (*self._steering, *self._follow_up, *self._unsent), columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
-        fields, (row, column) = self._fields(columns, max(1, self._fields_height(rows)))
+        fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
@@ -411,27 +412,25 @@ class App(RuntimeClient):
         above = [*live, *below, EMPTY]
         return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
 
-    def _fields_height(self, rows: int) -> int:
-        if not self.overlays:
-            return rows // 3
-        return rows * 2 // 3 if getattr(self.overlays[-1], "tall", False) else rows // 2
-
-    def _fields(self, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
+    def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
+            part = 2 / 3 if getattr(self.overlays[-1], "tall", False) else 1 / 2
+            height = max(1, int(rows * part))
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
-        layout = self.editor.layout(max(2, columns - 3), height)
-        mark = ("dim", ": ") if self.vi is not None and not self.vi.inserts else ("prompt", "❯ ")
-        marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
-        lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
-        return lines, (layout.row, 2 + layout.column)
+        is_new = not self.loading and self.view is not None and not self.view.record
+        is_normal = self.vi is not None and not self.vi.inserts
+        height = max(1, rows // 3)
+        return editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
 
     def _foot(self, columns: int) -> Line:
         if self._hint:
             return clip((("warn", self._hint),), columns)
         if self.loading:
             return (("status", "loading"),)
+        if self.built is None:
+            return clip((("warn", "no model yet: /login, /llama"),), columns)
         if self._status_line is None or self._status_line[0] != columns:
             line = status_line(self._status, columns, self.status_parts)
             self._status_line = (columns, line)
@@ -473,13 +472,10 @@ class App(RuntimeClient):
     def dress(self, choice: ThemeChoice) -> None:
         """Use a theme; the terminal is asked for its background where that makes a difference."""
         self._themes = choice
-        self._wear(choice.dark)
+        self.theme = choice.dark
+        self.loop.use_theme(choice.dark)
         if choice.depends:
             self.loop.terminal.write("\x1b]11;?\x1b\\")
-
-    def _wear(self, theme: Theme) -> None:
-        self.theme = theme
-        self.loop.use_theme(theme)
 
     def _told(self, reply: str) -> None:
         """An answer of the terminal."""
@@ -487,7 +483,8 @@ class App(RuntimeClient):
             from zot.tui.palette import is_light
 
             if is_light(reply):
-                self._wear(self._themes.light)
+                self.theme = self._themes.light
+                self.loop.use_theme(self.theme)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""
@@ -568,8 +565,8 @@ class App(RuntimeClient):
             self.guarded(lambda: self.send(text))
 
     def _steer(self, text: str) -> bool:
-        runtime = self.built
-        return runtime is not None and runtime.busy and runtime.steer(text, self._images(text))
+        built = self.built
+        return built is not None and built.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
         from zot.serve.interactive.slash.table import run_slash  # after the first paint

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_FILES = 20_000
 MAX_SHOWN = 8
+"""Lines of it; the others come with the arrow keys."""
+MAX_MATCHES = 200
 FRESH_SECONDS = 20.0
 """A list of files that is older is made again."""
 _FILE = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
@@ -64,7 +66,7 @@ class Completion:
             self._items = self._commands(match[1])
         elif (match := _FILE.search(head)) is not None:
             self._start = match.start()
-            self._items = matching(match[1], self._known_files())[:MAX_SHOWN]
+            self._items = matching(match[1], self._known_files())[:MAX_MATCHES]
         if [item.label for item in self._items] != before:
             self._chosen = 0
 
@@ -110,7 +112,7 @@ class Completion:
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
-        return (begins or (matching(typed, items) if typed else items))[:MAX_SHOWN]
+        return begins or (matching(typed, items) if typed else items)
 
     def _ask_others(self) -> None:
         """Extensions, skills and prompt files: known as soon as they have started."""
@@ -141,10 +143,11 @@ class Completion:
     # --- drawing -----------------------------------------------------------------------------
 
     def lines(self, width: int) -> list[Line]:
-        widest = max((len(item.label) for item in self._items), default=0)
-        widest = min(widest, width // 2)
+        first = max(0, min(self._chosen - MAX_SHOWN // 2, len(self._items) - MAX_SHOWN))
+        shown = self._items[first : first + MAX_SHOWN]
+        widest = min(max((len(item.label) for item in shown), default=0), width // 2)
         lines: list[Line] = []
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(shown, first):
             is_chosen = index == self._chosen
             label = clean(item.label)
             line = (
@@ -153,6 +156,8 @@ class Completion:
                 ("dim", " " * max(0, widest - len(label)) + "  " + clean(item.detail)),
             )
             lines.append(clip(line, width, "..."))
+        if len(self._items) > MAX_SHOWN:
+            lines.append((("dim", f"  {self._chosen + 1} of {len(self._items)}"),))
         return lines
 
 

@@ -65,9 +65,9 @@ class ApprovalQuestion:
     def ask(self) -> None:
         event, name = self._event, self._event.call.name
         replies = [AnswerKey("y", "yes", "allow")]
-        replies.append(AnswerKey("a", f"yes, and do not ask again for {name} now", "allow_session"))
+        replies.append(AnswerKey("a", f"yes, to every {name} in this session", "allow_session"))
         if event.pattern:
-            label = f"yes, and always in this project: {visible(event.pattern)}"
+            label = f"yes, always in this project: {visible(event.pattern)}"
             replies.append(AnswerKey("p", label, "project"))
         replies += [
             AnswerKey("e", "change it first", "edit"),

@@ -24,7 +24,7 @@ from zot.swarm.temporal.carried import CarriedWork, RepositoryCopy
 from zot.swarm.temporal.hubclient import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.1
 """Between two looks at what the agent wrote."""
 MAX_ROWS = 500
 """Sent at once."""
@@ -52,6 +52,8 @@ class TaskAttempt:
         self._carry = asyncio.Lock()
         self._sent = 0
         """Bytes of the session that the hub has."""
+        self._broken: ZotError | None = None
+        """Why what the agent did cannot be brought to the hub."""
         self._running: Supervised | None = None
         self._position = 0
         self.last_seq = claim.last_seq
@@ -131,6 +133,8 @@ class TaskAttempt:
             while not self._is_over():
                 if orders.done():
                     orders.result()  # superseded: nobody wants to hear more
+                if self._broken is not None:
+                    raise self._broken
                 await self._forward()
                 await asyncio.sleep(LOOK_SECONDS)
             if self._supervised.agent.waiting:
@@ -187,8 +191,12 @@ class TaskAttempt:
                 await self._carry_session()
             writer.write(b"ok\n")
             await writer.drain()
-        except (ZotError, ConnectionError):
-            pass  # it is hung up, and does not go on
+        except ConnectionError:
+            pass  # the agent died meanwhile
+        except ZotError as error:
+            # Not the agent's fault: it is kept waiting until it is cut, and goes on elsewhere.
+            self._broken = error
+            await reader.read()
         finally:
             writer.close()
 

@@ -28,7 +28,7 @@ from zot.swarm.temporal.remote import OrderReply, RemoteAgent, Superseded
 MAX_JSON = 1024 * 1024
 MAX_ROWS = 64 * 1024 * 1024
 MAX_SESSION = 256 * 1024 * 1024
-MAX_BUNDLE = 2 * 1024 * 1024 * 1024
+MAX_BUNDLE = 512 * 1024 * 1024
 
 Handler = Callable[[Request, RemoteAgent], Awaitable[Response]]
 

@@ -348,9 +348,10 @@ class RemoteAgent:
     def _store_tip(self, tree: Worktree, commit: str, bundle: Path | None, final: bool) -> None:
         git = self._git(tree.path)
         if bundle is not None:
-            git.run("bundle", "unbundle", str(bundle))
+            _unpack(git, bundle)
         if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
             raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
+        git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # nothing is missing
         if not final:
             git.run("update-ref", self._checkpoint, commit)
             return
@@ -377,3 +378,12 @@ class RemoteAgent:
             return None
         words = ("diff", "--no-ext-diff", "--no-textconv", tree.base, tip)
         return self._git(tree.path).run(*words)[:MAX_DIFF]
+
+
+def _unpack(git: Git, bundle: Path) -> None:
+    """Take the objects of a bundle. `git bundle unbundle` would look at all trees of the repository
+    beside, and fails while one of them is being made."""
+    _, blank, pack = bundle.read_bytes().partition(b"\n\n")
+    if not blank:
+        raise SwarmError("what the worker sent is not a bundle")
+    git.run("index-pack", "--stdin", "--fix-thin", given=pack)

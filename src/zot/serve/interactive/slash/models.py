@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 RESCUED = {
-    "auth": "the provider refused the credential",
-    "rate_limited": "the provider allows no more requests for now",
-    "overloaded": "the provider failed",
-    "network": "the provider cannot be reached",
-    "idle": "the provider fell silent",
+    "auth": "The key was refused",
+    "rate_limited": "No more requests for now",
+    "overloaded": "The provider failed",
+    "network": "It cannot be reached",
+    "idle": "It fell silent",
 }
 """Why a prompt failed that may go on with another model, another key, or later."""
 
@@ -265,7 +265,7 @@ def logout(app: App, args: str) -> None:
 # --- when there is no model, or it cannot be asked -------------------------------------------
 
 
-def first_run(app: App, reason: str = "") -> None:
+def first_run(app: App) -> None:
     """Three ways to a model, for somebody who has none yet."""
     items = [
         MenuItem("an API key or a login", "Anthropic, OpenAI, Google and others", "login"),
@@ -284,7 +284,7 @@ def first_run(app: App, reason: str = "") -> None:
 
                 local(app, "")
 
-    app.choose(reason or "zot needs a model. Use", items, pick)
+    app.choose("Welcome to zot. It needs a model:", items, pick)
 
 
 def _find_server(app: App) -> None:
@@ -301,7 +301,7 @@ def rescue(app: App, code: str) -> None:
     provider = app.runtime.model.provider
     runtime = app.runtime
     items = [
-        MenuItem("with another model", "", "model"),
+        MenuItem("with another model", "the same prompt; nothing is typed again", "model"),
         MenuItem("try again", "", "again"),
         MenuItem(f"after a login to {provider}", "", "login"),
     ]
@@ -320,4 +320,4 @@ def rescue(app: App, code: str) -> None:
             case _:
                 again()
 
-    app.choose(f"{RESCUED[code].capitalize()}. Go on", items, pick)
+    app.choose(f"{RESCUED[code]}. Go on:", items, pick)

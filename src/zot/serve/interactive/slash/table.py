@@ -14,8 +14,7 @@ from msgspec import Struct
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
 from zot.serve.interactive.slash import local, models, sessions, work
-from zot.tui.blocks import LinesBlock, ToolBlock
-from zot.tui.cells import Line, clean
+from zot.tui.blocks import RowsBlock, ToolBlock
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
@@ -39,29 +38,19 @@ def help_(app: App, args: str) -> None:
 
 
 def _show_others(app: App, infos: list[CommandInfo]) -> None:
-    if not infos:
-        return
-    widest = min(30, max(len(info.name) for info in infos) + 1)
-    lines: list[Line] = [(("heading", "From extensions, skills and prompt files"),)]
-    lines += [
-        (("accent", f"  {clean('/' + info.name):<{widest}}  "), ("", clean(info.description)))
-        for info in infos
-    ]
-    app.show(LinesBlock(lines))
+    if infos:
+        rows = [(f"/{info.name}", info.description) for info in infos]
+        app.show(RowsBlock("From extensions, skills and prompt files", rows))
 
 
 def _show_help(app: App) -> None:
-    rows: list[tuple[str, str]] = [
-        (f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS.values()
-    ]
-    widest = max(len(name) for name, _ in rows)
-    lines: list[Line] = [(("heading", "Commands"),)]
-    lines += [(("accent", f"  {name:<{widest}}  "), ("", clean(text))) for name, text in rows]
-    lines.append((("heading", "Keys"),))
-    lines += [(("accent", f"  {key:<{widest}}  "), ("", text)) for key, text in KEYS]
     if app.view is None:
         raise ZotError("the agent is not ready yet")
-    app.show(LinesBlock(lines))
+    rows = [
+        (f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS.values()
+    ]
+    app.show(RowsBlock("Commands", rows))
+    app.show(RowsBlock("Keys", KEYS))
 
 
 def exit_(app: App, args: str) -> None:
@@ -135,7 +124,10 @@ KEYS = (
     ("alt+up", "take the last waiting message back"),
     ("esc, ctrl+c", "stop the turn; ctrl+c also clears the text, and twice leaves"),
     ("ctrl+d", "leave, when the text is empty"),
-    ("ctrl+o", "show folded output"),
+    ("ctrl+o, page up", "the pager: folded output, the whole transcript"),
+    ("ctrl+r, ctrl+g", "search what was sent; write the text in your editor"),
+    ("ctrl+v", "paste an image or text; files can be dropped, too"),
+    ("@file", "name a file or directory"),
     ("!command", "run a shell command (!!command: the model does not see it)"),
 )
 

@@ -27,8 +27,7 @@ from zot.settings import config
 from zot.settings.flags import Options
 from zot.settings.known import visible_environment
 from zot.settings.table import SETTINGS, from_text
-from zot.tui.blocks import LinesBlock
-from zot.tui.cells import Line, clean
+from zot.tui.blocks import RowsBlock
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
@@ -136,12 +135,7 @@ def mcp(app: App, args: str) -> None:
 
 
 def _table(app: App, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    widest = max((len(name) for name, _ in rows), default=0)
-    lines: list[Line] = [(("heading", title),)]
-    lines += [
-        (("accent", f"  {clean(name):<{widest}}  "), ("", clean(text))) for name, text in rows
-    ]
-    app.show(LinesBlock(lines))
+    app.show(RowsBlock(title, rows))
 
 
 def jail(app: App, args: str) -> None:
@@ -239,10 +233,11 @@ def settings(app: App, args: str) -> None:
     """What is set, and where; picking one changes it in the user's file."""
     home, cwd = app.around.home, app.runtime.cwd
     read = config.read_configuration(Options(), app.around.environ, cwd, home)
-    items = [
-        MenuItem(name, f"{_value(value.value)}  {value.source}  {SETTINGS[name].help}", name)
-        for name, value in read.values.items()
-    ]
+    items = []
+    for name, value in read.values.items():
+        label = f"{name} = {text}" if (text := _value(value.value)) else name
+        source = "" if value.source == "default" else f" (from {value.source})"
+        items.append(MenuItem(label, f"{SETTINGS[name].help}{source}", name))
 
     def pick(name: object) -> None:
         setting = SETTINGS[str(name)]

@@ -32,7 +32,7 @@ from glasspane.support import Pane  # noqa: E402
 from support.browser import Browser  # noqa: E402
 
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
-from zot.swarm.task import Started, SwarmTask  # noqa: E402
+from zot.swarm.task import AgentStarted, SwarmTask  # noqa: E402
 
 MESSAGE = 100
 """Pieces of one message."""
@@ -85,7 +85,7 @@ class Talkers:
             folder = AgentFolder(home / "swarm" / "agents" / id)
             folder.create(SwarmTask(id, f"Talk about {number}", str(home), time.time()))
             log = LogWriter(folder.log)
-            log.row(Started(1, 1))
+            log.row(AgentStarted(1, 1))
             self._logs.append(log)
         self._thread = threading.Thread(target=self._talk, name="talkers")
 

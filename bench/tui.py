@@ -1,10 +1,10 @@
 """The terminal: start to the first key, cost of a delta, key to echo, idling, memory.
 
-    .venv/bin/python bench/tui.py [--go PROGRAM] [--runs N]
+    .venv/bin/python bench/tui.py [--go PROGRAM] [--pi PROGRAM] [--runs N]
 
 Every program runs in a pty of 120 by 40 against the same model server; figures are ratios where a
-machine's speed would show. A bare Python start is in the same table. With --go the Go zot stands
-beside it.
+machine's speed would show. A bare Python start is in the same table. With --go the Go zot, with
+--pi pi stands beside it.
 """
 
 from __future__ import annotations
@@ -85,6 +85,15 @@ class AtPty:
         while self.read(seconds):
             pass
 
+    def ready(self) -> None:
+        """Until the model stands on the screen, and nothing more comes."""
+        deadline = time.perf_counter() + 60
+        while b"claude" not in self.tail and b"scripted" not in self.tail:
+            self.read(0.5)
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"it does not start: {self.tail[-400:]!r}")
+        self.quiet(1.0)
+
     def cpu(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
@@ -104,7 +113,11 @@ class AtPty:
 def environment(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     places = {"HOME": str(home), "ZOT_HOME": str(home / "zot"), "TERM": "xterm-256color"}
-    return {**kept, **places}
+    return {**kept, **places, "PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1"}
+
+
+def is_pi(command: Sequence[str]) -> bool:
+    return Path(command[0]).name == "pi"
 
 
 class Bench:
@@ -117,16 +130,25 @@ class Bench:
         self._count = 0
 
     def home(self) -> Path:
+        """A new one, in which pi knows the model server too."""
         self._count += 1
         made = self.folder / f"home{self._count}"
-        made.mkdir()
+        (made / ".pi" / "agent").mkdir(parents=True)
+        model = {"id": "claude-bench", "contextWindow": 200_000, "maxTokens": 8_000}
+        fake = {"baseUrl": self.url, "apiKey": "k", "api": "anthropic-messages", "models": [model]}
+        path = made / ".pi" / "agent" / "models.json"
+        path.write_text(json.dumps({"providers": {"fake": fake}}))
         return made
 
-    def flags(self) -> list[str]:
+    def flags(self, command: Sequence[str]) -> list[str]:
+        if is_pi(command):
+            return ["--provider", "fake", "--model", "claude-bench"]
         return ["--provider", "anthropic", "--api-key", "k", "--base-url", self.url]
 
     def start(self, command: Sequence[str], *words: str, home: Path | None = None) -> AtPty:
-        return AtPty([*command, *self.flags(), *words], environment(home or self.home()), self.work)
+        return AtPty(
+            [*command, *self.flags(command), *words], environment(home or self.home()), self.work
+        )
 
     # --- figures -----------------------------------------------------------------------------
 
@@ -158,7 +180,7 @@ class Bench:
         """Microseconds and bytes for a delta, and how long the stream took."""
         program = self.start(command, *words)
         end = b"E-N-D" if words else b"abcd END"
-        program.quiet(1.5)
+        program.ready()
         cpu = size = began = took = 0.0
         for _ in range(2):  # the first time it loads what it needs for an answer
             os.write(program.fd, prompt.encode())
@@ -175,7 +197,7 @@ class Bench:
 
     def echo(self, command: Sequence[str]) -> float:
         program = self.start(command)
-        program.quiet(1.5)
+        program.ready()
         times = []
         for _ in range(100):
             began = time.perf_counter()
@@ -190,6 +212,7 @@ class Bench:
     def idle(self, command: Sequence[str], seconds: float = 10.0) -> tuple[float, float]:
         """Wakes and bytes in a minute."""
         program = self.start(command)
+        program.ready()
         program.quiet(2.0)
         wakes, size = program.status("voluntary_ctxt_switches"), program.bytes
         time.sleep(seconds)
@@ -202,21 +225,23 @@ class Bench:
     def memory(self, command: Sequence[str]) -> tuple[float, float]:
         """Megabytes after one answer: at the terminal, and as `rpc`."""
         program = self.start(command)
-        program.quiet(1.5)
+        program.ready()
         os.write(program.fd, b"say:one END\r")
         program.until(b"END")
         program.quiet(0.5)
         at_terminal = program.status("VmRSS") / 1024
         program.close()
+        mode, end = (["--mode", "rpc"], b'"agent_end"') if is_pi(command) else (["rpc"], b'"done"')
         server = subprocess.Popen(
-            [*command, "rpc", *self.flags()], env=environment(self.home()), cwd=self.work,
+            [*command, *mode, *self.flags(command)], env=environment(self.home()), cwd=self.work,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         assert server.stdin and server.stdout
         server.stdin.write(b'{"id":"1","type":"prompt","message":"say:one END"}\n')
         server.stdin.flush()
-        while b'"done"' not in server.stdout.readline():
-            pass
+        while end not in (line := server.stdout.readline()):
+            if not line:
+                raise RuntimeError(f"{command[0]} ended")
         rows = Path(f"/proc/{server.pid}/status").read_text().splitlines()
         as_rpc = next(int(row.split()[1]) for row in rows if row.startswith("VmRSS")) / 1024
         server.kill()
@@ -253,6 +278,7 @@ def long_session(folder: Path, turns: int) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--go", default="")
+    parser.add_argument("--pi", default="")
     parser.add_argument("--runs", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-tui-") as name, FakeServer() as server:
@@ -273,6 +299,8 @@ def main() -> None:
             )
         if options.go:
             report(bench, "Go zot", [options.go], bare)
+        if options.pi:
+            report(bench, "pi", [options.pi], bare)
 
 
 def report(bench: Bench, name: str, command: Sequence[str], bare: float) -> None:

@@ -20,6 +20,7 @@ VOCABULARIES = {
     "core.events",
     "wire.frames",
     "wire.commands",
+    "wire.zot",
     "pi.commands",
     "pi.frames",
     "acp.commands",

@@ -95,9 +95,32 @@ def swarm(program: AtTerminal) -> None:
     program.pump(0.5)
 
 
+def welcome(program: AtTerminal) -> None:
+    program.until("It needs a model")
+    program.pump(0.3)
+
+
+def aside(program: AtTerminal) -> None:
+    program.until("It greets with")
+    program.type("/btw what does the f before a string mean?\r")
+    program.until("It fills in")
+    program.until(lambda shown: "answering" not in shown.text)
+
+
+def commands(program: AtTerminal) -> None:
+    program.until("scripted")
+    program.type("/se")
+    program.until("/settings")
+    program.pump(0.3)
+
+
 LAST = {"text": "It greets with an exclamation mark now; `python greet.py` says so."}
 TOOLS = [{"thinking": "Read it first.", **call("read", path="greet.py")}, EDIT]
 TOOLS += [call("bash", command="python3 greet.py; seq 1 40"), LAST]
+ASIDE = {
+    "match": "what does the f",
+    "text": "It fills in what stands in braces: `f'{1 + 1}'` is `'2'`.",
+}
 SWARM: list[dict[str, object]] = [
     {"match": "slow", "text": "Two of them: `test_walk` and `test_storm`."},
     {"match": "changelog", **call("bash", command="git log --oneline | head -20")},
@@ -110,6 +133,9 @@ SCENES: dict[str, tuple[list[dict[str, object]], tuple[str, ...], Scene]] = {
     "tools": (TOOLS, ("make the greeting livelier", "--yolo"), tools),
     "swarm": (SWARM, (), swarm),
     "pager": (TOOLS, ("make the greeting livelier", "--yolo"), pager),
+    "aside": ([ASIDE, *TOOLS], ("make the greeting livelier", "--yolo"), aside),
+    "commands": ([LAST], (), commands),
+    "welcome": ([], (), welcome),
 }
 
 
@@ -123,6 +149,8 @@ def picture(emulator: Emulator, folder: Path, name: str) -> str:
     script = home / "script.json"
     script.write_text(json.dumps({"turns": turns}))
     command = zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
+    if name == "welcome":
+        command = zot()  # an empty machine
     program = AtTerminal(emulator, command, environment(home), work, (92, 34))
     try:
         scene(program)

@@ -14,6 +14,7 @@ import pytest
 from support.doors import DOORS, Door, Place, Wishes
 from support.extension import write_extension
 
+from zot.sdk import events, follow
 from zot.testing.fakeserver import FakeServer, Seen
 
 EXTENSION = """
@@ -200,6 +201,23 @@ def test_a_durable_prompt_is_run_once_under_its_name(
     again = open_door("durable", durable=True)
     assert again.ask_once("say:done so", "job") == "done so"
     assert len(asked(anthropic)) == 1
+
+
+def test_what_was_told_of_a_durable_run_can_be_read_again_and_followed(
+    open_door: Callable[..., Door], place: Place
+) -> None:
+    door = open_door("durable", durable=True)
+    door.ask_once("say:one", "a")
+    kinds, last = door.told()
+    assert (kinds.count("done"), kinds[-1]) == (1, "done")
+    door.close()
+    again = open_door("durable", durable=True)
+    again.ask_once("say:two", "b")
+    assert again.told()[0].count("done") == 2
+    assert again.told(last)[0].count("done") == 1
+    followed = list(follow(place.session, last, once=True))
+    assert [kept.seq for kept in followed] == sorted({kept.seq for kept in followed})
+    assert followed[-1].event == events.Done("b")
 
 
 # --- models ----------------------------------------------------------------------------------

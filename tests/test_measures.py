@@ -10,11 +10,11 @@ import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
-    "files above 600 lines": 2,
+    "files above 600 lines": 1,
     "functions of 60 lines or more": 1,
-    "imports inside functions": 135,
-    "class names in two modules": 5,
-    "locals called found, each or given": 20,
+    "imports inside functions": 115,
+    "class names in two modules": 0,
+    "locals called found, each or given": 12,
     "import cycles": 0,
 }
 

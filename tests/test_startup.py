@@ -89,6 +89,10 @@ NOT_FOR_PLAIN_HTTP = {
     *("tempfile", "shutil", "hashlib", "random", "base64", "struct"),
     *("pathlib", "fnmatch", "urllib", "urllib.parse", "ipaddress"),
 }
+NOT_FOR_THE_COMMAND = {
+    *("re", "enum", "socket", "selectors", "importlib", "binascii", "uuid", "platform", "decimal"),
+    *("textwrap", "msgspec.inspect"),
+}
 FIRST_DELTA = """
 import os, sys
 from zot.lean import load_msgspec
@@ -102,7 +106,11 @@ def put(self, data):
         taken.append(sorted(sys.modules))
     plain_put(self, data)
 LineWriter.put = put
+def hear(event, arguments):
+    if event == "compile" and not taken and arguments[1] == "<string>":
+        os.write(2, b"compiled:" + repr(arguments[0]).encode().replace(b" ", b"") + b" ")
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
+sys.addaudithook(hear)
 main()
 os.write(2, " ".join(taken[0]).encode())
 """
@@ -139,7 +147,9 @@ def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package
     prompt = b'{"id":"1","type":"prompt","message":"say:hi"}\n'
     loaded = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
     assert "zot.provider.http" in loaded
-    assert loaded & NOT_FOR_PLAIN_HTTP == set()
+    assert loaded & (NOT_FOR_PLAIN_HTTP | NOT_FOR_THE_COMMAND) == set()
+    # The first text that Python compiles costs milliseconds: the type of a field, written as text.
+    assert not {name for name in loaded if name.startswith("compiled:")}
 
 
 @pytest.mark.parametrize(
@@ -154,3 +164,23 @@ def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package
 def test_a_model_client_needs_little_of_the_standard_library(provider, api, tmp_path):
     loaded = loaded_by(ONE_ANSWER, provider, api, tmp_path=tmp_path)
     assert loaded & NOT_FOR_PLAIN_HTTP == set()
+
+
+# --- how much is loaded ------------------------------------------------------------------------
+
+
+def test_the_modules_before_the_first_answer_and_the_first_delta_are_counted(tmp_path):
+    # A ratchet: each costs a tenth of a millisecond at the least. Lower it when there are fewer.
+    done = subprocess.run(
+        [sys.executable, "-c", HARNESS],
+        input=b'{"id":"1","type":"hello"}\n',
+        capture_output=True,
+        timeout=60,
+        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+    )
+    prompt = b'{"id":"1","type":"prompt","message":"say:hi"}\n'
+    first_delta = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
+    first_answer = done.stderr.decode().split()
+    assert sum(name.startswith("zot.") for name in first_answer) <= 35
+    assert sum(name.startswith("zot.") for name in first_delta) <= 97
+    assert len(first_delta) <= 190  # with those of Python, which differ with its version

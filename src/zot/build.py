@@ -48,8 +48,10 @@ if TYPE_CHECKING:
     from zot.sessions import files as session_files
     from zot.sessions import kept
     from zot.sessions import open as session_open
+    from zot.swarm import tool as swarm_tool
     from zot.swarm.tool import SwarmSource
 else:
+    swarm_tool = Later("zot.swarm.tool")
     ledger = Later("zot.ledger")
     durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
@@ -192,10 +194,12 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     named = not options.no_tools and (options.tools is None or SWARM in options.tools)
     if not options.swarm_budget or not named:
         return ()
-    from zot.swarm.tool import swarm_source  # deferred: few runs may start agents
-
     around = setup.around
-    return (swarm_source(around.home, around.environ, options.swarm_budget, agent_words(setup)),)
+    return (
+        swarm_tool.swarm_source(
+            around.home, around.environ, options.swarm_budget, agent_words(setup)
+        ),
+    )
 
 
 def agent_words(setup: Setup) -> tuple[str, ...]:

@@ -2,6 +2,7 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from zot.core.events import (
     AssistantMessage,
     CompactDone,
     CompactStart,
+    ExtensionAsk,
     ExtensionDisplay,
     ExtensionNotify,
     ExtensionPanel,
@@ -37,6 +39,7 @@ from zot.core.events import (
 from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
+from zot.extensions.guest import Guest
 from zot.extensions.host import HostSettings
 from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
@@ -575,3 +578,58 @@ for frame in frames():
         asked = seen.wait(lambda event: getattr(event, "title", "") == "t5")
         host.reload()
         assert not host.dialogs.answer(asked.id, confirmed=True)
+
+
+SLOW_GUARD = """
+hello()
+emit("subscribe", events=[], intercept=["tool_call"])
+emit("ready")
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        time.sleep(1.5)
+        emit("event_intercept_response", id=frame["id"], block=True, reason="never")
+"""
+
+
+@pytest.mark.slow
+def test_a_guard_that_several_agents_ask_at_once_is_waited_for(tmp_path):
+    folder = write_extension(tmp_path, "x", SLOW_GUARD)
+    limits = ExtensionLimits(intercept=3.0)
+    with running_host(tmp_path, folder, limits=limits) as (host, _):
+        guests = [Guest() for _ in range(4)]
+        for guest in guests:
+            host.join(guest)
+        with ThreadPoolExecutor(4) as pool:
+            hooks = [host.host.hook(guest) for guest in guests]
+            asked = [pool.submit(hook.before_tool, BASH, hook_context()) for hook in hooks]
+            verdicts = [answer.result(60) for answer in asked]
+    assert all(isinstance(verdict, Block) for verdict in verdicts)
+
+
+def test_who_leaves_a_shared_host_cancels_its_questions_only(tmp_path):
+    body = """
+hello()
+emit("register_command", name="who", description="asks")
+emit("ready")
+for frame in frames():
+    if frame["type"] == "command_invoked":
+        emit("ask", id=frame["id"], method="input", title="who?", parent_id=frame["id"])
+    if frame["type"] == "answer":
+        said = str(frame.get("value")) + " " + str(frame["cancelled"])
+        emit("command_response", id=frame["id"], action="insert", insert=said)
+"""
+    folder = write_extension(tmp_path, "x", body)
+    with running_host(tmp_path, folder, can_answer=lambda: True) as (host, seen):
+        other = Guest(can_answer=lambda: True)
+        other_seen = Seen()
+        other.attach(other_seen)
+        host.join(other)
+        with ThreadPoolExecutor(2) as pool:
+            own = pool.submit(host.run_command, "who", "")
+            question = seen.wait(lambda event: isinstance(event, ExtensionAsk))
+            theirs = pool.submit(host.host.run_command, "who", "", other)
+            other_seen.wait(lambda event: isinstance(event, ExtensionAsk))
+            assert not host.leave(other)
+            assert theirs.result(20).text == "None True"
+            assert host.dialogs.answer(question.id, value="me")
+            assert own.result(20).text == "me False"

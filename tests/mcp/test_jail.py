@@ -1,6 +1,7 @@
 """With `--jail`, a server that zot starts is kept as a command of `bash` is."""
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -15,7 +16,7 @@ pytestmark = [needs_bwrap, pytest.mark.slow]
 
 RUN = {"name": "run", "inputSchema": {"type": "object"}}
 FORK = {"name": "fork", "inputSchema": {"type": "object"}}
-PYTHON = shutil.which("python3", path="/usr/bin:/bin") or "python3"
+PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or "python3"
 
 
 @pytest.fixture
@@ -69,9 +70,10 @@ def test_a_server_writes_the_project_and_reaches_nothing_else(folder):
 
 
 CONNECT = "{python} -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 5)\""
+KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, 250)
 KEYS = (
     '{python} -c "import ctypes, sys; l = ctypes.CDLL(None, use_errno=True);'
-    ' sys.exit(l.syscall(250, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
+    ' sys.exit(l.syscall({number}, 0, -3, 0, 0) == -1 and ctypes.get_errno())"'
 )
 
 
@@ -80,7 +82,9 @@ def test_the_network_is_for_a_server_whose_entry_says_so_and_the_filter_for_all(
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it need not accept
         port = listener.getsockname()[1]
         use(folder, network=network)
-        turn = run(CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON))
+        turn = run(
+            CONNECT.format(python=PYTHON, port=port), KEYS.format(python=PYTHON, number=KEYCTL)
+        )
         with Zot(folder, [turn, "bye"], args=["--jail"]) as zot:
             connected, keys = said(zot.prompt())
         assert connected.endswith("[0]") == network, connected
@@ -140,6 +144,24 @@ def test_what_other_programs_would_obey_is_renamed_and_told_once(folder):
     assert "'theirs/.git' was renamed" in of_command
     names = [text.split("'")[1] for text in told]
     assert names.count("sub/.git") == 1 and "theirs/.git" not in names, told
+
+
+def test_a_jail_that_cannot_be_made_starts_no_server_and_touches_nothing(folder):
+    use(folder)
+    there = [".vscode/tasks.json", "sub/.mcp.json", "sub/deep/.git/config"]
+    for name in there:
+        (folder / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "work" / name).write_text("x")
+    broken = folder / "bin" / "bwrap"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho setting up uid map: Permission denied >&2\nexit 1\n")
+    broken.chmod(0o755)
+    path = f"{broken.parent}:/usr/bin:/bin"
+    with Zot(folder, ["bye"], args=["--jail"], features=["mcp"], env={"PATH": path}) as zot:
+        zot.prompt()
+        (state,) = zot.data("get_state")["mcp"]
+    assert state["state"] == "failed" and "AppArmor" in state["error"]
+    assert all((folder / "work" / name).read_text() == "x" for name in there)
 
 
 def test_the_jail_can_be_switched_on_and_off_with_servers_running(folder):

@@ -122,6 +122,11 @@ class Door:
         self._read(stream)
         return stream.end.text if stream.end is not None else self.end()
 
+    def told(self, after: int = 0) -> tuple[list[str], int]:
+        """The kinds of events that were told behind a number, also before; and the last number."""
+        page = self.runtime.events(after)
+        return [event["type"] for event in page.events], page.last
+
     def abort(self) -> None:
         self.runtime.cancel()
 

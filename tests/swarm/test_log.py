@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
 from zot.swarm.task import (
-    Cancelled,
+    AgentCancelled,
+    AgentStarted,
     Exited,
     LogRow,
     Lost,
     NoSuchAgent,
     Retried,
     RunOver,
-    Started,
     SwarmError,
     SwarmTask,
     new_id,
@@ -152,8 +152,8 @@ ASK = {"type": "approval_request", "request_id": "q", "id": "c", "name": "bash"}
         ([ASK, {"type": "approval_resolved", "request_id": "q"}], True, "working"),
         ([frame(RunOver("fix-1-1", "answered"))], False, "done"),
         ([frame(RunOver("fix-1-1", "limit", "enough"))], False, "failed"),
-        ([frame(Cancelled())], True, "working"),
-        ([frame(Cancelled())], False, "cancelled"),
+        ([frame(AgentCancelled())], True, "working"),
+        ([frame(AgentCancelled())], False, "cancelled"),
         ([frame(Exited(-9)), frame(Lost("died"))], False, "lost"),
         ([frame(Lost("died")), frame(Retried())], False, "queued"),
         ([{"type": "swarm_of_the_future", "x": 1}], False, "queued"),
@@ -177,7 +177,7 @@ def test_a_summary_says_what_it_does_and_for_how_long():
 def test_crashes_are_counted_while_it_does_nothing():
     agent = agent_of(frame(Exited(2)), frame(Exited(2)))
     assert agent.crashes == 2
-    for row in (frame(Started(3, 1)), {"type": "turn_start"}, frame(Exited(-9))):
+    for row in (frame(AgentStarted(3, 1)), {"type": "turn_start"}, frame(Exited(-9))):
         agent.take(LogRow(3, 30.0, row))
     assert (agent.crashes, agent.kills) == (0, 1)
     agent.take(LogRow(3, 30.0, frame(RunOver("fix-1-1", "answered"))))

@@ -56,7 +56,7 @@ def test_calls_and_diffs_lead_to_their_files(painter, tmp_path):
     text = painted(painter, tool.settle(80))
     address = f"file://host{tmp_path}/src/app.py"
     assert link(address, "src/app.py") in text
-    assert text.count(f"\x1b]8;;{address}\x1b\\") == 3  # the head, the new line, the one below
+    assert text.count(f"\x1b]8;;{address}\x1b\\") == 2  # the head, and the new line
     grep = ToolBlock("grep")
     grep.set_args({"pattern": "x"})
     grep.finish("src/app.py:7: x = 1", failed=False, seconds=0.0)

@@ -102,6 +102,22 @@ def test_any_text_in_any_pieces_at_any_width(text, width, size):
     assert not any("\x1b" in plain(line) for line in lines)
 
 
+@settings(max_examples=150, deadline=None)
+@given(PIECES, st.integers(4, 60), st.integers(1, 9))
+def test_no_word_is_lost_or_said_twice_however_it_streams(text, width, size):
+    chunks = [text[start : start + size] for start in range(0, len(text), size)]
+    whole = MarkdownBlock(text, closed=True).settle(200)
+    streamed = drawn(chunks, 200)
+    assert said(streamed) == said(whole)
+    narrow = drawn(chunks, width)
+    assert said(narrow).count("w") == said(whole).count("w")
+
+
+def said(lines):
+    """The letters, without the marks of lists and the room between."""
+    return "".join(char for line in lines for char in plain(line) if char.isalpha())
+
+
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 5000])
 def test_what_settles_while_it_streams_is_what_the_whole_looks_like(size):
     chunks = [RICH[start : start + size] for start in range(0, len(RICH), size)]

@@ -1,8 +1,11 @@
+import re
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zot.tui.cells import clean, clip, line_cells, plain
+from zot.tui.markdown import MarkdownBlock
 from zot.tui.screen import LiveScreen
 from zot.tui.theme import Theme
 
@@ -117,3 +120,45 @@ def test_no_line_is_wider_than_the_room_it_was_cut_for():
     for width in range(9):
         assert line_cells(clip(line, width)) <= width
         assert line_cells(clip(line, width, "...")) <= max(width, 3)
+
+
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    st.lists(
+        st.sampled_from(["{}", "**{}**", "`{}`", "{}\n\n", "\n\n- {}", "\n\n# {}\n\n", "{}, "]),
+        min_size=5,
+        max_size=60,
+    ),
+    st.lists(st.tuples(st.integers(1, 40), st.one_of(st.none(), SIZES)), min_size=1, max_size=30),
+)
+def test_an_answer_that_streams_through_resizes_has_every_word_once_and_in_order(
+    emulator, shapes, steps
+):
+    text = " ".join(shape.format(f"word{number}x") for number, shape in enumerate(shapes))
+    columns, rows = 60, 20
+    emulator.reset(columns, rows)
+    emulator.write(NO_WRAP)
+    screen, block = LiveScreen(Theme()), MarkdownBlock()
+    place, foot = 0, [(), (("", "status"),)]
+
+    def draw():
+        final = block.settle(columns)
+        live = [*block.live(columns, 8), *foot]
+        return emulator.write(screen.frame(final, live, len(live) - 1, 0))
+
+    for size, resize in steps:
+        if resize is not None:
+            columns, rows = resize
+            emulator.resize(columns, rows)
+            emulator.write(screen.resized(columns, "above"))
+        block.add(text[place : place + size])
+        place += size
+        draw()
+    block.add(text[place:])
+    block.close()
+    shown = draw()
+    words = re.findall(r"word\d+x", "\n".join(shown.whole_lines))
+    assert words == [f"word{number}x" for number in range(len(shapes))]
+    assert sum("status" in line for line in shown.everything) == 1

@@ -32,12 +32,16 @@ from zot.jsonrpc import (
     request_line,
     result_line,
 )
+from zot.later import later
 from zot.settings.flags import Options
 from zot.wire.json_rpc import JsonRpcServer
 
 if TYPE_CHECKING:
+    from zot.acp import sessions, updates
     from zot.acp.sessions import AcpSessions
     from zot.acp.updates import RunOutcome
+else:
+    sessions, updates = later("zot.acp", "sessions", "updates")
 
 PROTOCOL_VERSION = 1
 MAX_WAITING = 64
@@ -85,9 +89,7 @@ class AcpServer(JsonRpcServer):
             self._fail(id, internal_error(error))
 
     def _fail(self, id: RpcId, error: ZotError) -> None:
-        from zot.acp.updates import fault_of  # deferred: not for initialize
-
-        self.put(fault_line(id, fault_of(error)))
+        self.put(fault_line(id, updates.fault_of(error)))
 
     def _take(self, id: RpcId, request: AcpRequest) -> None:
         match request:
@@ -162,13 +164,11 @@ class AcpServer(JsonRpcServer):
     # --- the sessions behind it --------------------------------------------------------------
 
     @property
-    def sessions(self) -> AcpSessions:
+    def sessions(self) -> sessions.AcpSessions:
         with self._loading:
             if self._loaded is None:
                 # Deferred: initialize is answered without loading the agent.
-                from zot.acp.sessions import AcpSessions
-
-                self._loaded = AcpSessions(self, self._options, self._around)
+                self._loaded = sessions.AcpSessions(self, self._options, self._around)
             return self._loaded
 
     def _load_behind(self) -> None:

@@ -160,7 +160,7 @@ class AcpSession(RuntimeClient):
         for info in infos:
             hint = shapes.CommandHint("arguments")
             shown.append(shapes.AvailableCommand(info.name, info.description, hint))
-        if shown != self._commands:
+        if shown != self._commands and not self._closed.is_set():
             self._commands = shown
             self._put([shapes.CommandsShown(tuple(shown))])
 
@@ -332,7 +332,10 @@ class AcpSession(RuntimeClient):
                 self._encoder.cut = False
                 if self._servers_changed:
                     self._servers_changed = False
-                    self.show_commands()
+                    # Not here: it may wait for an extension, and the next prompt waits for us.
+                    threading.Thread(
+                        target=self.show_commands, name="zot-acp-commands", daemon=True
+                    ).start()
             case _:
                 pass
 

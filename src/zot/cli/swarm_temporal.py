@@ -14,6 +14,8 @@ from zot.cli.output import say, say_json
 from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
+from zot.provider.providers import without_keys
+from zot.settings.known import hide_keys
 from zot.swarm.temporal.config import (
     TemporalConfig,
     WorkerPlace,
@@ -91,7 +93,7 @@ def _dev(arguments: argparse.Namespace) -> int:
         f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
         f"{arguments.port + 1000}; end it with Ctrl-C"
     )
-    os.execv(command[0], command)
+    os.execve(command[0], command, without_keys(os.environ))
 
 
 def _worker(swarm: object, arguments: argparse.Namespace) -> int:
@@ -121,5 +123,6 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> int:
     )
     hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for what agents run
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    hide_keys(home_dir(os.environ), os.environ, hidden)
     run_worker(config, place, environment)
     return 0

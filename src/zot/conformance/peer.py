@@ -83,11 +83,11 @@ class DrivenServer:
 
     # --- listening ---------------------------------------------------------------------------
 
-    def wait(self, what: str, found: Callable[[list[Frame]], bool]) -> list[Frame]:
-        """All frames so far, once `found` says that they hold what is waited for."""
+    def wait(self, what: str, holds: Callable[[list[Frame]], bool]) -> list[Frame]:
+        """All frames so far, once `holds` says that they hold what is waited for."""
         with self._condition:
-            self._condition.wait_for(lambda: found(self.frames) or self._ended, self._seconds)
-            if found(self.frames):
+            self._condition.wait_for(lambda: holds(self.frames) or self._ended, self._seconds)
+            if holds(self.frames):
                 return list(self.frames)
             why = "it ended" if self._ended else f"nothing within {self._seconds:g} s"
         raise Unfinished(f"waited for {what}: {why}; {self.last_words()}")

@@ -18,6 +18,7 @@ from zot.files import write_atomic
 from zot.provider.types import Json, Message, ToolCall
 
 MAX_SYSTEM_PROMPT = 1024 * 1024
+MAX_PATIENCE = 60.0
 
 
 GUARDED = frozenset({"tool_call", "turn_start", "assistant_message"})
@@ -60,7 +61,8 @@ class Interceptors(Protocol):
 
 
 class ExtensionHook(Hook):
-    """Each extension has 5 s. No answer allows, or blocks where the extension asked for that."""
+    """Each extension has 5 s, more where several agents ask it. No answer allows, or blocks where
+    the extension asked for that."""
 
     def __init__(self, host: Interceptors, guest: Guest) -> None:
         self._host = host
@@ -125,7 +127,7 @@ class ExtensionHook(Hook):
                 f"blocked: the extension {extension.name} guards this, and {because} after waiting"
                 f" {limits.guard:g} s; see `zot ext doctor`, then reload or disable it"
             )
-        deadline = time.monotonic() + limits.intercept
+        deadline = time.monotonic() + self._patience(extension)
         may_wait = extension.fails_closed and not extension.live
         if not (extension.live or (may_wait and extension.wait_live(deadline, cancel))):
             return self._missing(extension, event, extension.unavailable())
@@ -144,6 +146,13 @@ class ExtensionHook(Hook):
             because = answer.reason or "no reason given"
             return Block(f"blocked by extension {extension.name}: {because}")
         return answer
+
+    def _patience(self, extension: HostedExtension) -> float:
+        """Seconds for one answer. What other agents ask at the same time it may answer first: that
+        it is busy must not open the door."""
+        ahead = sum(guest is not self._guest for guest in extension.asking())
+        once = extension.limits.intercept
+        return max(once, min(once * (1 + ahead), MAX_PATIENCE))
 
     def _missing(
         self, extension: HostedExtension, event: str, reason: str

@@ -54,6 +54,7 @@ class Guest:
                 self._emit(event)
 
     def close(self) -> None:
-        """End what extensions do for it, and forget what they asked it."""
+        """End what extensions do for it; what they asked it is answered by nobody any more."""
         self.calls.close()
-        self.dialogs.drop()
+        for id in self.dialogs.open_questions():
+            self.dialogs.answer(id, cancelled=True)

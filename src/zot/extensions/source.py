@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from zot import __version__
 from zot.cancel import Cancel
@@ -29,12 +31,16 @@ from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
+from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
 
 if TYPE_CHECKING:
+    from zot.extensions import guest as guests
     from zot.extensions.extension import HostedExtension
     from zot.extensions.guest import Guest
     from zot.extensions.host import ExtensionHost, HostSettings
+else:
+    guests = Later("zot.extensions.guest")
 
 
 BUILTIN_COMMANDS = frozenset(
@@ -93,7 +99,7 @@ class ExtensionOptions:
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
-class ServedBy(NamedTuple):
+class ServedBy(Struct, frozen=True):
     """The host of a runtime's extensions, and who the runtime is there."""
 
     host: ExtensionHost
@@ -252,10 +258,9 @@ class Extensions(Hook):
     def _join(self, runtime: SourceHost) -> ServedBy:
         """Share the host of those whose extensions are the same, or make one."""
         # Deferred: subprocess and the rest are loaded only where there are extensions.
-        from zot.extensions.guest import Guest
         from zot.extensions.host import ExtensionHost
 
-        guest = Guest(
+        guest = guests.Guest(
             run_tool=self._run_tool,
             submit=runtime.submit,
             on_tools=self._tools_changed,

@@ -28,8 +28,8 @@ from zot.mcp.config import ServerConfig, check_address
 from zot.mcp.connection import header_value
 from zot.mcp.events import EventReader, ServerEvent
 from zot.mcp.link import (
-    Incoming,
     LinkHandler,
+    LinkIncoming,
     LinkRequest,
     McpFault,
     McpGone,
@@ -91,7 +91,7 @@ class HttpLink:
         self._own_headers = {name.lower(): value for name, value in config.headers.items()}
         self._name = config.name
         self._log = log
-        self._incoming = Incoming(handler, lambda body: self._post_quietly(body, ""))
+        self._incoming = LinkIncoming(handler, lambda body: self._post_quietly(body, ""))
         self._auth = auth
         self._ids = count(1)
         self._session = ""

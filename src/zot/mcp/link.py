@@ -143,7 +143,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Incoming:
+class LinkIncoming:
     """Takes the messages of a server: answers and progress go to whoever waits for them, the rest
     to the handler."""
 

@@ -229,10 +229,10 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
 
 
 def _client(
-    found: Found, own: OAuthConfig, known: Login | None, redirect: str
+    discovered: Found, own: OAuthConfig, known: Login | None, redirect: str
 ) -> tuple[str, str, str]:
     """Our id, secret and way to show it, for an authorization server."""
-    metadata = found.metadata
+    metadata = discovered.metadata
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
     if own.client_id:
         basic = "client_secret_basic" in methods
@@ -267,8 +267,8 @@ def log_in(
         AuthError: it did not work out.
         Cancelled: it was given up.
     """
-    found = discover(url, challenge)
-    server = _server_of(found, challenge, own, scopes)
+    discovered = discover(url, challenge)
+    server = _server_of(discovered, challenge, own, scopes)
     port = own.callback_port or _known_port(known)
     try:
         page = CallbackPage(replace(server, callback_port=port))
@@ -276,7 +276,7 @@ def log_in(
         page = CallbackPage(replace(server, callback_port=0))
     with closing(page):
         redirect = page.attempt.redirect_uri
-        client_id, secret, way = _client(found, own, known, redirect)
+        client_id, secret, way = _client(discovered, own, known, redirect)
         server = replace(
             server,
             client_id=client_id,
@@ -294,15 +294,15 @@ def log_in(
 
 
 def _server_of(
-    found: Found, challenge: Challenge, own: OAuthConfig, scopes: Iterable[str]
+    discovered: Found, challenge: Challenge, own: OAuthConfig, scopes: Iterable[str]
 ) -> AuthServer:
-    metadata = found.metadata
+    metadata = discovered.metadata
     for address in (metadata.authorization_endpoint, metadata.token_endpoint):
         if not address:
             raise AuthError("the authorization server does not say where to log in")
         oauth.check_url(address)
-    wanted = own.scopes or tuple(challenge.scope.split()) or found.scopes or ()
-    resource = {"resource": found.resource} if found.resource else {}
+    wanted = own.scopes or tuple(challenge.scope.split()) or discovered.scopes or ()
+    resource = {"resource": discovered.resource} if discovered.resource else {}
     return AuthServer(
         authorize_url=metadata.authorization_endpoint,
         token_url=metadata.token_endpoint,

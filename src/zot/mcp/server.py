@@ -17,6 +17,7 @@ from zot.children.logfile import LogFile
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
+from zot.later import Later, later
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
@@ -25,7 +26,12 @@ from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
+    from zot.mcp import connection as connections
+    from zot.mcp import http, oauth, stdio
     from zot.mcp.connection import McpConnection
+else:
+    connections = Later("zot.mcp.connection")
+    http, oauth, stdio = later("zot.mcp", "http", "oauth", "stdio")
 
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0
@@ -278,15 +284,15 @@ class McpServer:
             self._news.notify_all()
         self._parts.told(self)
 
-    def _connect(self) -> McpConnection:
+    def _connect(self) -> connections.McpConnection:
         """Raises McpError, Cancelled."""
         # Deferred, as the links below: with a list that is known, a prompt needs none of it.
-        from zot.mcp.connection import McpConnection
-
         parts = self._parts
         config = expanded(self.config, parts.environ, parts.keys)
         asker = ServerDialogs(parts.dialogs, self.name)
-        connection = McpConnection(lambda to: self._link(config, to), asker, self._lists_changed)
+        connection = connections.McpConnection(
+            lambda to: self._link(config, to), asker, self._lists_changed
+        )
         era = self.listed.era if self.listed is not None else None
         try:
             connection.open(era, Patience(config.startup_timeout), self._closed)
@@ -305,18 +311,13 @@ class McpServer:
         parts = self._parts
         log = LogFile(self.log_path, LOG_BYTES)
         if config.url:
-            from zot.mcp.http import HttpLink
-            from zot.mcp.oauth import McpAuth
-
-            auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
+            auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
-            return HttpLink(config, log, handler, None if has_own else auth)
-        from zot.mcp.stdio import StdioLink, server_program
-
-        program = server_program(config, parts.environ)
+            return http.HttpLink(config, log, handler, None if has_own else auth)
+        program = stdio.server_program(config, parts.environ)
         parts.hide()
         confined = parts.confine(program, self._closed, parts.warn)
-        return StdioLink(config, confined, log, handler)
+        return stdio.StdioLink(config, confined, log, handler)
 
     # --- its lists ---------------------------------------------------------------------------
 

@@ -15,11 +15,18 @@ from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.later import later
 from zot.provider.types import Json, ToolCall
 
 if TYPE_CHECKING:
     from zot.core.source import CommandSource, PanelSource, ServerSource, ToolSource
+    from zot.mcp import config, dialogs, store
+    from zot.mcp import server as mcp_server
+    from zot.mcp import servers as mcp_servers
     from zot.mcp.servers import McpServerSet
+else:
+    mcp_server, mcp_servers = later("zot.mcp", "server", "servers")
+    config, dialogs, store = later("zot.mcp", "config", "dialogs", "store")
 
 
 class McpOptions:
@@ -164,33 +171,27 @@ class McpServers:
                 self._set = self._made(host)
             return self._set
 
-    def _made(self, host: SourceHost) -> McpServerSet:
+    def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:
         # Deferred: only where there are servers.
-        from zot.mcp.config import read_all
-        from zot.mcp.dialogs import McpDialogs
-        from zot.mcp.server import ServerParts
-        from zot.mcp.servers import McpServerSet
-        from zot.mcp.store import ServerStore
-
         options = self._options
         self._in_jail = options.jailed()
-        parts = ServerParts(
+        parts = mcp_server.ServerParts(
             options.home,
             options.environ,
             options.keys,
-            ServerStore(options.home),
-            McpDialogs(),
+            store.ServerStore(options.home),
+            dialogs.McpDialogs(),
             hide=options.hide,
             confine=options.confine,
         )
-        configured = read_all(
+        configured = config.read_all(
             options.cwd,
             options.home,
             options.given,
             files=options.files,
             trusted=options.trusted(),
         )
-        return McpServerSet(configured, parts, host, options.shorten, options.names)
+        return mcp_servers.McpServerSet(configured, parts, host, options.shorten, options.names)
 
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from zot.errors import Cancelled, McpError
 from zot.jsonrpc import OpenRequests, RpcAnswer, RpcFault, notification_line, request_line
 from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
-from zot.mcp.link import Incoming, LinkHandler, LinkRequest, McpTimeout, Replies, gone
+from zot.mcp.link import LinkHandler, LinkIncoming, LinkRequest, McpTimeout, Replies, gone
 from zot.provider.types import Json
 from zot.text import printable
 
@@ -82,7 +82,7 @@ class StdioLink:
         log: LogFile,
         handler: LinkHandler,
     ) -> None:
-        self._incoming = Incoming(handler, lambda line: self._peer.send_line(line))
+        self._incoming = LinkIncoming(handler, lambda line: self._peer.send_line(line))
         self._log = log
         self._open = OpenRequests()
         self._lock = threading.Lock()

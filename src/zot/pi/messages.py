@@ -27,7 +27,9 @@ _STOPS: dict[types.Stop, str] = {
     "aborted": "aborted",
 }
 _FROM_STOPS: dict[str, types.Stop] = {word: stop for stop, word in _STOPS.items()}
-LEVEL_WORDS: dict[types.Level, str] = {each: each for each in types.LEVELS} | {"minimum": "minimal"}
+LEVEL_WORDS: dict[types.Level, str] = {level: level for level in types.LEVELS} | {
+    "minimum": "minimal"
+}
 WORD_LEVELS: dict[str, types.Level] = {word: level for level, word in LEVEL_WORDS.items()}
 _APIS = {
     "anthropic": "anthropic-messages",

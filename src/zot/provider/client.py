@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from threading import Lock
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
+from zot.later import Later
 from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.failure import SHOWN, Unauthorized, one_line
 from zot.provider.http import Http, HttpAnswer
@@ -201,7 +201,7 @@ def load_wire(api: Api) -> Wire:
     """The API's file; only the one in use is loaded."""
     if api not in _WIRES:
         raise ValueError("the scripted provider makes no connection")
-    wire: Wire = import_module(_WIRES[api]).WIRE
+    wire: Wire = Later(_WIRES[api]).WIRE
     return wire
 
 

@@ -4,7 +4,6 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import Literal, cast
 
@@ -69,6 +68,8 @@ def images_of(result: types.ToolResult) -> list[types.Image]:
 
 
 def base64_of(image: types.Image) -> str:
+    from binascii import b2a_base64  # deferred: few prompts have an image
+
     return b2a_base64(image.data, newline=False).decode()
 
 

@@ -18,6 +18,7 @@ from zot.bugs import complain, internal_error
 from zot.early import FIRST_LINES
 from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
+from zot.later import Later
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import Plan
@@ -28,8 +29,17 @@ from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
+    from zot import build
+    from zot.runtime import approval as approvals
     from zot.runtime.runtime import Runtime
+    from zot.serve import rpc_agents
     from zot.serve.rpc_agents import NamedAgents
+    from zot.wire import zot_events
+else:
+    approvals = Later("zot.runtime.approval")
+    build = Later("zot.build")
+    rpc_agents = Later("zot.serve.rpc_agents")
+    zot_events = Later("zot.wire.zot_events")
 
 HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
@@ -130,14 +140,12 @@ class RpcServer(LineServer):
     # --- the agents --------------------------------------------------------------------------
 
     @property
-    def named(self) -> NamedAgents:
+    def named(self) -> rpc_agents.NamedAgents:
         """The agents that were opened. Raises CommandError without the feature."""
         if "agents" not in self.features:
             raise CommandError("invalid_params: ask for the feature `agents` in hello first")
         if self._named is None:
-            from zot.serve.rpc_agents import NamedAgents  # deferred: few clients have several
-
-            self._named = NamedAgents(self)
+            self._named = rpc_agents.NamedAgents(self)
         return self._named
 
     def _served(self) -> list[ServedAgent]:
@@ -206,20 +214,18 @@ class UnnamedAgent(ServedAgent):
 
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
-        from zot.build import Additions, build_runtime
-        from zot.runtime.approval import LIMIT_SECONDS, Approval
-        from zot.wire.zot_events import frame
-
         options = self._plan.setup.options
         seconds = options.approval_timeout
         approval = None
         if not options.yolo:
-            approval = Approval(
-                options.approve, client=self, seconds=LIMIT_SECONDS if seconds is None else seconds
+            approval = approvals.Approval(
+                options.approve,
+                client=self,
+                seconds=approvals.LIMIT_SECONDS if seconds is None else seconds,
             )
-        added = Additions(approval=approval, warn=complain, owns_process=True)
-        runtime = build_runtime(self._plan, self, added)
-        self.use(runtime, frame)
+        added = build.Additions(approval=approval, warn=complain, owns_process=True)
+        runtime = build.build_runtime(self._plan, self, added)
+        self.use(runtime, zot_events.frame)
         return runtime
 
     def _raise_load_error(self) -> None:

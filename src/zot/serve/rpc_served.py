@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
+from zot.later import later
 from zot.lines import Lane
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
     from zot.provider.types import Image
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve import rpc_commands, rpc_sessions
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_commands import SlowCommands
+    from zot.wire import kept, zot_events, zot_replies
     from zot.wire.frames import EventFrame, EventsRead, State
     from zot.wire.kept import KeptFrames
     from zot.wire.zot_replies import KeptMessages
+else:
+    rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
+    kept, zot_events, zot_replies = later("zot.wire", "kept", "zot_events", "zot_replies")
 
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -87,9 +93,7 @@ class ServedAgent(RuntimeClient):
         """What it shows, from the moment before anything of it can be told."""
         self._frame = frame
         if runtime.durable is not None:
-            from zot.wire.kept import KeptFrames  # only where runs are to survive
-
-            self.durable, self._kept = True, KeptFrames(runtime)
+            self.durable, self._kept = True, kept.KeptFrames(runtime)
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -145,8 +149,6 @@ class ServedAgent(RuntimeClient):
                 | commands.GetChanges()
                 | commands.SetMessages()
             ):
-                from zot.serve import rpc_sessions  # deferred: few clients ask
-
                 data = rpc_sessions.answer(self.runtime, command)
                 self.answer(incoming, data, limit=MAX_ANSWER)
             case _:
@@ -228,9 +230,6 @@ class ServedAgent(RuntimeClient):
 
     def _events(self, after: int, limit: int) -> EventsRead:
         # Loaded by now, where there are events at all.
-        from zot.serve import rpc_sessions
-        from zot.wire import kept, zot_replies
-
         features, runtime = self._server.features, self.runtime
         page = self._kept_frames().read(features, after, limit)
 
@@ -282,15 +281,11 @@ class ServedAgent(RuntimeClient):
         | commands.GetModels
         | commands.GetApprovals,
     ) -> None:
-        from zot.wire import zot_replies  # deferred: start-up budget
-
         runtime = self.runtime
         match command:
             case commands.GetState():
                 state = zot_replies.state(runtime.state())
                 if self._server.features & {"approvals", "budgets", "dialogs", "mcp", "sessions"}:
-                    from zot.serve import rpc_sessions  # deferred: few clients ask
-
                     state = rpc_sessions.with_features(state, runtime, self._server.features)
                 self.answer(incoming, state)
             case commands.GetModels(everywhere):
@@ -313,11 +308,9 @@ class ServedAgent(RuntimeClient):
             case _:
                 assert_never(command)
 
-    def _slow_commands(self) -> SlowCommands:
-        from zot.serve.rpc_commands import SlowCommands  # deferred: few clients ask
-
+    def _slow_commands(self) -> rpc_commands.SlowCommands:
         if self._slow is None:
-            self._slow = SlowCommands(self.runtime, self.answer, self.fail)
+            self._slow = rpc_commands.SlowCommands(self.runtime, self.answer, self.fail)
         return self._slow
 
     def finish_commands(self) -> None:
@@ -342,9 +335,7 @@ class ServedAgent(RuntimeClient):
         return ServedAgent(self._server, signature_of(name, parent))
 
     def agent_opened(self, runtime: Runtime) -> None:
-        from zot.wire.zot_events import frame  # loaded by now
-
-        self.use(runtime, frame)
+        self.use(runtime, zot_events.frame)
 
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self._server.features

@@ -65,9 +65,10 @@ def visible_environment(around: Surroundings) -> dict[str, str]:
     return without_keys(around.environ, hidden)
 
 
-def hide_keys(home: str, environ: Mapping[str, str]) -> None:
-    """Let no other process of the user find the keys in this one, a server of agents."""
-    hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN})
+def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -> None:
+    """Let no other process of the user find the keys in this one, a server of agents. `more` are
+    further variables with secrets."""
+    hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN, *more})
 
 
 class Known:

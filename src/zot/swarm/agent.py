@@ -12,8 +12,9 @@ from msgspec import Struct
 from zot.ledger import Amount
 from zot.observe import Observer, OpenQuestion
 from zot.swarm.task import (
+    AgentCancelled,
+    AgentStarted,
     AnySwarmRow,
-    Cancelled,
     Claimed,
     Collected,
     Exited,
@@ -25,7 +26,6 @@ from zot.swarm.task import (
     RunOver,
     RunsOn,
     Sized,
-    Started,
     SwarmTask,
     TreeMade,
 )
@@ -150,7 +150,7 @@ class SwarmAgent:
                 self.tree = row.tree
             case Claimed():
                 self.claim = row
-            case Started():
+            case AgentStarted():
                 self.attempt = row.attempt
                 self.alive, self.kept = True, False
                 self._did_something = False
@@ -166,7 +166,7 @@ class SwarmAgent:
                     self._said = row.said.strip().rpartition("\n")[2].removeprefix("zot: ")
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
-            case Cancelled():
+            case AgentCancelled():
                 self.cancelled = True
                 self._last_run = next(iter(self.waiting), self._last_run)
                 self.waiting.clear()

@@ -62,14 +62,25 @@ def shared_streams(home: Path) -> Path:
 
 
 class LogWriter:
-    """Appends rows. A row that a crash cut is taken away before the next is written."""
+    """Appends rows. A row that a crash cut is taken away before the next is written. The file is
+    open only while something is written: agents that have ended hold no descriptor."""
 
-    def __init__(self, path: Path, take: Callable[[LogRow], None] = lambda row: None) -> None:
+    def __init__(self, path: Path, take: Callable[[LogRow], None] | None = None) -> None:
         """`take` gets the rows that are there already."""
-        end, self._seq = _end_of(path, take)
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o600)
-        if end is not None:
-            os.ftruncate(self._fd, end)
+        self._path = path
+        self._seq = end = 0
+        for position, row in read_log(path):
+            end, self._seq = position, row.seq
+            if take is not None:
+                take(row)
+        self._fd: int | None = None
+        os.ftruncate(self._open(), end)
+
+    def _open(self) -> int:
+        if self._fd is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND
+            self._fd = os.open(self._path, flags, 0o600)
+        return self._fd
 
     def frame(self, line: bytes) -> LogRow | None:
         """Keep a frame as the agent wrote it; None: it is no object and was not kept."""
@@ -85,28 +96,22 @@ class LogWriter:
         line = msgspec.json.encode(row)
         kept = self._append(line, msgspec.json.decode(line))
         if sync:
-            os.fsync(self._fd)
+            os.fsync(self._open())
         return kept
 
     def _append(self, line: bytes, fields: dict[str, object]) -> LogRow:
         self._seq += 1
         at = round(time.time(), 3)
-        write_all(self._fd, b'{"seq":%d,"at":%.3f,"frame":%b}\n' % (self._seq, at, line.strip()))
+        write_all(
+            self._open(), b'{"seq":%d,"at":%.3f,"frame":%b}\n' % (self._seq, at, line.strip())
+        )
         return LogRow(self._seq, at, fields)
 
     def close(self) -> None:
-        os.close(self._fd)
-
-
-def _end_of(path: Path, take: Callable[[LogRow], None]) -> tuple[int | None, int]:
-    """Where the last whole row ends (None: there is no file), and its number."""
-    end, seq = None, 0
-    for position, row in read_log(path):
-        end, seq = position, row.seq
-        take(row)
-    if end is None and path.exists():
-        end = 0
-    return end, seq
+        """Until the next row."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
 
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:

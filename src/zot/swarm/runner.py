@@ -19,13 +19,13 @@ from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders
 from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
+    AgentStarted,
     AnySwarmRow,
     Exited,
     Lost,
     RunOver,
     RunsOn,
     Sized,
-    Started,
     SwarmError,
     SwarmTask,
     TreeMade,
@@ -50,6 +50,7 @@ class Supervised:
         self.folder = folder
         self.agent = SwarmAgent(task)
         self.log = LogWriter(folder.log, self.agent.take)
+        self.log.close()
         self.agent.alive = False  # whatever the log says: no supervisor was there until now
         self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
@@ -64,6 +65,8 @@ class Supervised:
 
     def note(self, row: AnySwarmRow, *, sync: bool = False) -> None:
         self.agent.take(self.log.row(row, sync=sync))
+        if not self.agent.alive:
+            self.log.close()
 
 
 class RemoteAgents(Protocol):
@@ -212,7 +215,7 @@ class AgentRunner:
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
-        supervised.note(Started(agent.attempt + 1, child.pid))
+        supervised.note(AgentStarted(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             hello = await child.request("hello", features=(*FEATURES, *asks))

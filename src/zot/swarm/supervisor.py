@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import sys
 import time
@@ -39,10 +40,11 @@ from zot.swarm.commands import (
 )
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
-from zot.swarm.task import Cancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 SLOTS = 8
+DESCRIPTORS = 65_536
 IDLE_SECONDS = 60.0
 """It ends by itself after so long without work and clients."""
 MAX_LINE = 16 * 1024 * 1024
@@ -235,7 +237,7 @@ class SwarmSupervisor:
     async def _cancel(self, supervised: Supervised) -> None:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
-        supervised.note(Cancelled(), sync=True)
+        supervised.note(AgentCancelled(), sync=True)
         if self._runner.elsewhere is not None and supervised.agent.task.engine:
             self._runner.elsewhere.cancel(supervised)
         elif supervised.child is not None:
@@ -294,8 +296,17 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     """Be the supervisor, unless there is one already."""
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
+    _allow_descriptors()
     asyncio.run(_supervise(swarm, socket, environment, slots))
     return 0
+
+
+def _allow_descriptors() -> None:
+    """An agent takes four, its three pipes and its log; many systems allow 1,024 unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    with contextlib.suppress(ValueError, OSError):  # macOS may allow less than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:

@@ -75,7 +75,7 @@ class TreeMade(SwarmRow, frozen=True, tag="swarm_tree"):
     tree: Worktree
 
 
-class Started(SwarmRow, frozen=True, tag="swarm_started"):
+class AgentStarted(SwarmRow, frozen=True, tag="swarm_started"):
     attempt: int
     pid: int
 
@@ -105,7 +105,7 @@ class Exited(SwarmRow, frozen=True, tag="swarm_exited"):
     """The end of what it wrote to stderr."""
 
 
-class Cancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
+class AgentCancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
     pass
 
 
@@ -135,7 +135,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 
 AnySwarmRow = (
-    Messaged | TreeMade | Claimed | Started | RunOver | Exited | Cancelled
+    Messaged | TreeMade | Claimed | AgentStarted | RunOver | Exited | AgentCancelled
     | Lost | Retried | Sized | Merged | Collected | RunsOn
 )  # fmt: skip
 

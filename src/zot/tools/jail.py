@@ -188,7 +188,7 @@ class Jail(Place):
                 tell(note)
 
         def look() -> list[str]:
-            return self._residents.look() if lasts else self._made_harmless(before)
+            return self._made_harmless(before)
 
         try:
             with protected(self.root, self._protected) as protections:
@@ -204,7 +204,7 @@ class Jail(Place):
                 with stays if lasts else Watch(look, tell_once):
                     yield Walls(words, before)
         finally:  # also after an error: it may have run all the same
-            for note in look():
+            for note in () if lasts else look():
                 tell_once(note)
 
     def _weaknesses(self) -> list[str]:
@@ -358,16 +358,16 @@ class Residents:
         self._before: Collection[int] = ()
         self._watching = ExitStack()
 
-    def look(self) -> list[str]:
-        return self._look(self._before)
-
     @contextmanager
     def one_more(self, before: Collection[int], tell: Tell) -> Iterator[None]:
+        """While one of them lives; `before`: what is there as it begins, which counts if it is the
+        first."""
         with self._lock:
             self._count += 1
             if self._count == 1:
                 self._before = before
-                self._watching.enter_context(Watch(self.look, tell))
+                self._watching.enter_context(Watch(lambda: self._look(before), tell))
+            before = self._before
         try:
             yield
         finally:
@@ -375,6 +375,8 @@ class Residents:
                 self._count -= 1
                 if not self._count:
                     self._watching.close()
+            for note in self._look(before):
+                tell(note)
 
 
 class JailDisk(Beneath):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
-from zot.later import later
+from zot.later import Later, later
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
@@ -219,9 +219,7 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
-        from importlib import import_module  # deferred: with the first call of a tool
-
-        module = import_module(f"zot.tools.{self.name}")
+        module = Later(f"zot.tools.{self.name}")
         return getattr(module, self.name.capitalize())(*self._parts())
 
 

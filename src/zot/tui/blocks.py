@@ -314,8 +314,8 @@ CONTEXT = 3
 
 
 def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> list[Line]:
-    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text,
-    which lead to the file where its path is known."""
+    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text;
+    those of new lines lead to the file where its path is known."""
     drawn: list[Line] = []
     texts = rows.split("\n")
     number: int | None = max(1, first_changed - CONTEXT) if texts[:1] == ["..."] else 1
@@ -327,7 +327,7 @@ def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> lis
             continue
         style = {"+": "add", "-": "del"}.get(mark, "dim")
         shown = "" if number is None or mark == "-" else str(number)
-        look = f"number {file_word(path, shown)}" if path and shown else "number"
+        look = f"number {file_word(path, shown)}" if path and mark == "+" and shown else "number"
         first: Line = (("", "  "), (look, f"{shown:>4}"), (style, f" {mark or ' '} "))
         drawn += wrap([(style, text)], width, first=first, rest=(("", " " * 9),))
         if number is not None and mark != "-":

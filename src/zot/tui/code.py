@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from zot.tui.cells import Line, Span, clean, joined, wrap
@@ -126,6 +127,7 @@ class _Walk:
         del self.stack[100:]
 
 
+@lru_cache(maxsize=32)  # finding it takes longer than colouring a line
 def _lexer_of(language: str) -> Lexer | None:
     if not language:
         return None
@@ -138,6 +140,7 @@ def _lexer_of(language: str) -> Lexer | None:
         return None
 
 
+@lru_cache(maxsize=32)
 def _is_extended(lexer: object) -> bool:
     from pygments.lexer import ExtendedRegexLexer, RegexLexer
 

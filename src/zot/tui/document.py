@@ -31,9 +31,10 @@ class ListCut(Struct, frozen=True):
 
 
 class Document:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, tokens: Sequence[Token] | None = None) -> None:
+        """`tokens`: what the source was parsed to, if it was."""
         self._source = source
-        self._tokens = _PARSER.parse(source)
+        self._tokens = _PARSER.parse(source) if tokens is None else tokens
         self._starts = [0]
         """Where each line of the source begins."""
         for line in source.split("\n"):
@@ -74,7 +75,12 @@ class Document:
         return min(self._starts[line], len(self._source))
 
     def before(self, end: int) -> Document:
-        return self if end >= len(self._source) else Document(self._source[:end])
+        if end >= len(self._source):
+            return self
+        for place, token in enumerate(self._tokens):  # nothing is parsed twice between two blocks
+            if token.level == 0 and token.map is not None and self._at(token.map[0]) == end:
+                return Document(self._source[:end], self._tokens[:place])
+        return Document(self._source[:end])
 
     def cut_in_list(self, cut: int, before: ListCut | None) -> ListCut | None:
         """When the cut is between two items of the last block: what the next one needs to know."""

@@ -87,11 +87,11 @@ class MarkdownBlock:
         lines = self._drawn_part(document.before(cut), width) if cut else []
         if cut:
             self._list = document.cut_in_list(cut, self._list)
-        self._rest, self._scanned = self._rest[cut:], 0
+        # What is left is one block, or one item of a list: looking again would settle nothing.
+        self._rest, self._scanned = self._rest[cut:], end - cut
         if fence is not None:
+            self._scanned = 0
             lines += self._open_code(separate=bool(self._wrote))
-        elif cut == 0:
-            self._scanned = end
         return lines
 
     def _open_code(self, *, separate: bool) -> list[Line]:

@@ -100,7 +100,7 @@ class Incoming(Struct, frozen=True):
 
 
 COMMANDS: dict[str, type[AnyCommand]] = {
-    str(each.__struct_config__.tag): each for each in get_args(AnyCommand)
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)
 }
 """Every command by its word."""
 

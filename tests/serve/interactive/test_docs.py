@@ -27,6 +27,6 @@ def test_it_names_every_style_and_action_that_has_a_use():
 
 def test_its_pictures_are_there():
     text = (ROOT / PAGE).read_text(encoding="utf-8")
-    for name in ("answer", "pager", "question", "tools"):
+    for name in ("answer", "pager", "question", "tools", "aside", "commands", "welcome"):
         assert f"pictures/terminal-{name}.svg" in text
         assert (ROOT / "docs" / "pictures" / f"terminal-{name}.svg").is_file()

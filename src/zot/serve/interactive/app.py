@@ -18,8 +18,8 @@ from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
-from zot.serve.interactive.loop import Loop, Picture
-from zot.serve.interactive.status import DEFAULT_PARTS, Status, status_line
+from zot.serve.interactive.loop import Drawing, Loop
+from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts, status_line
 from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
@@ -103,7 +103,7 @@ class App(RuntimeClient):
         self.approvals = ""
         """For the status line: on, off, or the tools that are asked for."""
         self.status_parts: tuple[str, ...] = DEFAULT_PARTS
-        self._status = Status()
+        self._status = StatusFacts()
         self._status_line: tuple[int, Line] | None = None
         self._typed_at = 0.0
         self._typing = False
@@ -397,7 +397,7 @@ class App(RuntimeClient):
         if kind == "Done":
             watch_agents(self)  # the model may have started some
 
-    def picture(self, columns: int, rows: int) -> Picture:
+    def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
         below = waiting_lines(view, (*self._steering, *self._follow_up, *self._unsent), columns)
@@ -410,7 +410,7 @@ class App(RuntimeClient):
         room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
         live = view.live(columns, room) if view is not None and room > 0 else []
         above = [*live, *below, EMPTY]
-        return Picture(settled, [*above, *fields, *foot], len(above) + row, column)
+        return Drawing(settled, [*above, *fields, *foot], len(above) + row, column)
 
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""

@@ -21,13 +21,13 @@ from zot.tui.screen import FullScreen, LiveScreen, Reflow
 from zot.tui.terminal import Terminal
 from zot.tui.theme import Theme
 
-FRAME_SECONDS = 1 / 30
+FRAME_SECONDS = 1 / 25
 """Between two frames of what streams in; keys are echoed at once."""
 ENDING = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "HUP", "INT", "QUIT"))
 """Signals that end the program in an orderly way; keys do not send them."""
 
 
-class Picture(Struct, frozen=True):
+class Drawing(Struct, frozen=True):
     """What is to be seen: lines that are final, the live area, and the cursor in it."""
 
     settled: Sequence[Line]
@@ -41,7 +41,7 @@ class LoopUser(Protocol):
 
     def key(self, key: KeyPress) -> None: ...
 
-    def picture(self, columns: int, rows: int) -> Picture: ...
+    def picture(self, columns: int, rows: int) -> Drawing: ...
 
     def tick(self) -> float | None:
         """Called before each frame; the seconds after which another one is due, if any."""

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from zot.files import read_own
 from zot.runtime.runtime import Runtime
-from zot.serve.interactive.status import Status
+from zot.serve.interactive.status import StatusFacts
 
 MAX_HEAD = 1_000
 
 
-def status_of(runtime: Runtime, approvals: str = "") -> Status:
+def status_of(runtime: Runtime, approvals: str = "") -> StatusFacts:
     state = runtime.state()
     usage = state.usage
     read = usage.input + usage.cache_read + usage.cache_write
-    return Status(
+    return StatusFacts(
         provider=state.provider,
         model=state.model.id,
         reasoning=state.reasoning,

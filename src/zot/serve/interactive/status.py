@@ -18,7 +18,7 @@ DEFAULT_PARTS = (
 )
 
 
-class Status(Struct, frozen=True):
+class StatusFacts(Struct, frozen=True):
     """What the line can show; empty and zero are left out."""
 
     provider: str = ""
@@ -51,7 +51,7 @@ def folder(path: str) -> str:
     return "~" + path[len(home) :] if path == home or path.startswith(home + "/") else path
 
 
-def status_line(status: Status, width: int, parts: Sequence[str] = DEFAULT_PARTS) -> Line:
+def status_line(status: StatusFacts, width: int, parts: Sequence[str] = DEFAULT_PARTS) -> Line:
     """What follows the word `right` stands on the right; what does not fit falls away from the end
     of the left."""
     names = list(parts)
@@ -93,17 +93,17 @@ def _joined(spans: list[Span], between: str) -> list[Span]:
     return line
 
 
-def _spans(status: Status, names: Sequence[str]) -> list[Span]:
+def _spans(status: StatusFacts, names: Sequence[str]) -> list[Span]:
     spans = [PARTS[name](status) for name in names if name in PARTS]
     return [(style, clean(text)) for style, text in spans if text]
 
 
-def _model(status: Status) -> Span:
+def _model(status: StatusFacts) -> Span:
     thinks = status.reasoning not in ("", "off")
     return "status", status.model + (f" {status.reasoning}" if thinks else "")
 
 
-def _context(status: Status) -> Span:
+def _context(status: StatusFacts) -> Span:
     if not status.context_tokens or not status.context_window:
         return "status", ""
     share = 100 * status.context_tokens / status.context_window
@@ -111,28 +111,28 @@ def _context(status: Status) -> Span:
     return style, f"{share:.0f}% of {amount(status.context_window)}"
 
 
-def _tokens(status: Status) -> Span:
+def _tokens(status: StatusFacts) -> Span:
     if not status.input and not status.output:
         return "status", ""
     return "status", f"{amount(status.input)} in, {amount(status.output)} out"
 
 
-def _cache(status: Status) -> Span:
+def _cache(status: StatusFacts) -> Span:
     return "status", f"{100 * status.cache_share:.0f}% cached" if status.cache_share else ""
 
 
-def _cost(status: Status) -> Span:
+def _cost(status: StatusFacts) -> Span:
     if not status.cost and status.cost_known:
         return "status", ""
     return "status", f"{'' if status.cost_known else 'at least '}${status.cost:.3f}"
 
 
-def _approvals(status: Status) -> Span:
+def _approvals(status: StatusFacts) -> Span:
     style = "warn" if status.approvals == NEVER_ASKS else "status"
     return style, f"approvals {status.approvals}" if status.approvals else ""
 
 
-PARTS: dict[str, Callable[[Status], Span]] = {
+PARTS: dict[str, Callable[[StatusFacts], Span]] = {
     "provider": lambda status: ("status", status.provider),
     "model": _model,
     "context": _context,

@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from zot.swarm.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import Cancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
+from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
 from zot.swarm.temporal.flow import TaskFlow, TaskOrder
 from zot.swarm.temporal.hub import Hub
@@ -192,7 +192,7 @@ class TemporalEngine:
         if status in ENDED_BY_HAND:
             supervised.note(Lost(ENDED_BY_HAND[status]), sync=True)
         elif status == WorkflowExecutionStatus.CANCELED:
-            supervised.note(Cancelled(), sync=True)
+            supervised.note(AgentCancelled(), sync=True)
         else:
             await self._begin(supervised)
 

@@ -23,12 +23,12 @@ from support.browser import Browser  # noqa: E402
 import zot.swarm.log  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
 from zot.swarm.task import (  # noqa: E402
+    AgentStarted,
     AnySwarmRow,
     Exited,
     Merged,
     RunOver,
     Sized,
-    Started,
     SwarmTask,
     TreeMade,
 )
@@ -161,7 +161,7 @@ def write_logs(home: Path) -> None:
         log = LogWriter(folder.log)
         zot.swarm.log.time = PastClock(len(rows))  # type: ignore[assignment]
         tree = Worktree("worktree", "tree", "/home/you/shop", branch=f"zot/{id}", base="abc")
-        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), Started(1, 1)]
+        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), AgentStarted(1, 1)]
         for row in [*(begun if rows else []), *rows]:
             if isinstance(row, dict):
                 log.frame(json.dumps(row).encode())

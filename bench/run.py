@@ -83,6 +83,9 @@ def fresh_environment(folder: Path) -> str:
     python = str(folder / "venv" / "bin" / "python")
     install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(ROOT)]
     subprocess.run(install, check=True)
+    # Zot and its dependencies alone: newer Pythons put no setuptools into an environment.
+    pip = [python, "-m", "pip", "uninstall", "-q", "-y", "setuptools"]
+    subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
     return python
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"early", "errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
-SMALL |= {"trees", ""}
+SMALL |= {"digest", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "later": set(),
     "text": set(),
     "ledger": {"errors", "cancel", "files"},
+    "digest": set(),
     "trees": set(),
     "lines": {"errors", "cancel", "bugs", "text"},
     "jsonrpc": SMALL,

@@ -4,6 +4,7 @@ Work is the processor time of this thread, so that a busy machine does not count
 be sixteen times.
 """
 
+import re
 import time
 
 import msgspec
@@ -25,6 +26,7 @@ from zot.provider.types import Message, ToolCall, ToolResult
 from zot.runtime.sources import _TYPED
 from zot.skills.skill import split as split_skill
 from zot.tools.output import Decoder, clean
+from zot.tui.cells import wrap
 
 SMALL = 20_000
 ENOUGH = 0.04
@@ -81,13 +83,28 @@ READERS = [
     a_skill,
     parse_args,
     parsed_so_far,
+    lambda text: wrap([("", text)], 80),
     lambda text: find_call("{" + text, {}),
     _words,
-    lambda text: _TYPED.match("/" + text),
+    lambda text: re.match(_TYPED, "/" + text),
 ]
 PARTS = ["7" * 4299, "7", "\\ud83d", "\\ude00", "\\\\", "\\", '"', "{", "[", "}", '"a":', ","]
 PARTS += ["a-", "a/", ".", "\x1b[", "\x1b]", "\x1b", ";", "\n", "\r", "`", "~~~", "*", " ", "---"]
-PARTS += ['"id"', "data:", "é", "\u2028"]
+PARTS += [
+    '"id"',
+    "data:",
+    "é",
+    "\u2028",
+    "中",
+    "e\u0301",
+    "[a](",
+    "> ",
+    "- ",
+    "|a",
+    "<a ",
+    "**a",
+    "&",
+]
 
 
 def work(read, text):

@@ -11,7 +11,15 @@ from _frozen_importlib_external import (  # type: ignore[import-not-found, unuse
     MAGIC_NUMBER,
     SourceFileLoader,
 )
-from posix import stat
+from posix import (  # without what is around them
+    O_CLOEXEC,
+    O_RDONLY,
+    close,
+    open,
+    read,
+    stat,
+    stat_result,
+)
 from types import CodeType
 
 TYPE_CHECKING = False  # typing is loaded by lean.py
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CACHED = f".{sys.implementation.cache_tag}.pyc"
+PIECE = 64 * 1024
+"""Bytes; few cached modules have as many."""
 CHECKED_BY_TIME = MAGIC_NUMBER + bytes(4)
 """How a cached module begins that is good while its source has the time and size it names."""
 
@@ -36,13 +46,17 @@ class ZotFinder:
         if path is None or not name.startswith("zot."):
             return None
         folder, last = path[0], name.rpartition(".")[2]
-        base, cached, below = f"{folder}/{last}", f"{folder}/__pycache__/{last}{CACHED}", None
-        if not _exists(f"{base}.py"):
-            cached, below = f"{base}/__pycache__/__init__{CACHED}", [base]
-            base = f"{base}/__init__"
-            if not _exists(f"{base}.py"):
+        base, below = f"{folder}/{last}", None
+        path_of_source, cached = f"{base}.py", f"{folder}/__pycache__/{last}{CACHED}"
+        source = _facts(path_of_source)
+        if source is None:
+            below = [base]
+            path_of_source, cached = f"{base}/__init__.py", f"{base}/__pycache__/__init__{CACHED}"
+            source = _facts(path_of_source)
+            if source is None:
                 return None
-        spec = ModuleSpec(name, CachedLoader(name, f"{base}.py", cached), origin=f"{base}.py")
+        loader = CachedLoader(name, path_of_source, cached, source)
+        spec = ModuleSpec(name, loader, origin=path_of_source)
         spec.has_location = True
         spec.cached = cached
         spec.submodule_search_locations = below
@@ -52,18 +66,17 @@ class ZotFinder:
 class CachedLoader(SourceFileLoader):  # type: ignore[misc, unused-ignore]
     """Takes the cached module if it is that of the source; else all is done as ever."""
 
-    def __init__(self, name: str, path: str, cached: str) -> None:
+    def __init__(self, name: str, path: str, cached: str, source: stat_result) -> None:
         super().__init__(name, path)
         self._cached = cached
+        self._source = source
 
     def get_code(self, fullname: str) -> CodeType | None:
         try:
-            source = stat(self.path)
-            with open(self._cached, "rb", 0) as file:
-                data = file.read()
+            data = _content(self._cached)
         except OSError:
             return super().get_code(fullname)
-        facts = (int(source.st_mtime), source.st_size)
+        facts = (int(self._source.st_mtime), self._source.st_size)
         expected = b"".join((fact & 0xFFFFFFFF).to_bytes(4, "little") for fact in facts)
         if data[:16] != CHECKED_BY_TIME + expected:
             return super().get_code(fullname)
@@ -71,9 +84,19 @@ class CachedLoader(SourceFileLoader):  # type: ignore[misc, unused-ignore]
         return code
 
 
-def _exists(path: str) -> bool:
+def _facts(path: str) -> stat_result | None:
     try:
-        stat(path)
+        return stat(path)
     except OSError:
-        return False
-    return True
+        return None
+
+
+def _content(path: str) -> bytes:
+    fd = open(path, O_RDONLY | O_CLOEXEC)
+    try:
+        data = read(fd, PIECE)
+        while len(data) % PIECE == 0 and (more := read(fd, PIECE)):
+            data += more
+        return data
+    finally:
+        close(fd)

@@ -478,6 +478,16 @@ def test_a_deleted_session_is_gone(acp: Start) -> None:
         assert client.fails("session/close", sessionId=session)["code"] == NOT_FOUND
 
 
+def test_a_session_that_another_process_is_about_to_leave_is_waited_for(acp: Start) -> None:
+    with acp() as first, acp() as second:
+        session = first.new()
+        id = second.start("session/resume", sessionId=session, cwd=str(second.cwd))
+        first.ok("session/close", sessionId=session)
+        assert "result" in second.answer(id)
+        assert second.prompt(session) == {"stopReason": "end_turn"}
+
+
+@pytest.mark.slow
 def test_a_session_in_use_by_another_process_is_left_alone(acp: Start) -> None:
     with acp() as first, acp() as second:
         session = first.new()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, assert_never
@@ -34,6 +35,8 @@ from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 
 MAX_SESSIONS = 64
+FREE_SECONDS = 5.0
+"""How long another process may take to let go of a session."""
 PAGE = 50
 """Sessions in one answer to `session/list`."""
 
@@ -148,6 +151,7 @@ class AcpSessions:
         options = self._options_in(request.cwd)
         path = self._path_of(request.session_id)
         self._close(request.session_id)  # it may be open here, in another directory
+        _wait_until_free(path, cancel)
         planned = plan(replace(options, session=path), self._around)
         session = self._add(planned, request.mcp_servers)
         if replay:
@@ -234,6 +238,14 @@ class AcpSessions:
     def close_all(self) -> None:
         for session in self._all():
             self._close(session.id)
+
+
+def _wait_until_free(path: str, cancel: Cancel) -> None:
+    """A client that starts the agent anew asks for its session while the old process is ending.
+    Raises Cancelled."""
+    end = time.monotonic() + FREE_SECONDS
+    while in_use(path) and time.monotonic() < end:
+        cancel.sleep(0.05)
 
 
 def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsListed:

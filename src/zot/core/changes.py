@@ -6,12 +6,12 @@ Where contents are kept is a store's business; files of the user's are not touch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import Protocol
 
 from msgspec import Struct
 
 from zot.core.session import Body, Contents, Custom, Entry
+from zot.digest import sha256_hex
 from zot.provider.types import ToolCall
 
 KIND = "file_change"
@@ -83,7 +83,7 @@ def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownCh
 
 
 def hashed(content: bytes | None) -> str | None:
-    return None if content is None else sha256(content).hexdigest()
+    return None if content is None else sha256_hex(content)
 
 
 def kept_change(contents: Contents, path: str, before: bytes | None, after: bytes | None) -> Body:

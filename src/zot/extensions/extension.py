@@ -405,12 +405,10 @@ class HostedExtension:
                 self._questions.pop(question.id, None)
 
     def asking(self, id: str = "") -> list[Guest]:
-        """Who waits for answers of it, the latest last; only who asked the question of this id,
-        where one is given that is open."""
+        """Who waits for answers of it, the latest last; with an id, only who asked that."""
         with self._changed:
-            if id in self._questions:
-                return [self._questions[id].guest]
-            return [question.guest for question in self._questions.values()]
+            asked = [question for question in self._questions.values() if id in ("", question.id)]
+        return [question.guest for question in asked]
 
     # --- frames ------------------------------------------------------------------------------
 

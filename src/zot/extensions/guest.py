@@ -54,7 +54,12 @@ class Guest:
                 self._emit(event)
 
     def close(self) -> None:
-        """End what extensions do for it; what they asked it is answered by nobody any more."""
+        """End what extensions do for it, and forget what they asked it: they end as well."""
+        self.calls.close()
+        self.dialogs.drop()
+
+    def leave(self) -> None:
+        """The same where they go on: what they asked it is answered by nobody any more."""
         self.calls.close()
         for id in self.dialogs.open_questions():
             self.dialogs.answer(id, cancelled=True)

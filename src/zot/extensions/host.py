@@ -114,7 +114,7 @@ class ExtensionHost:
                 self._guests.remove(guest)
                 self._panels = {key: own for key, own in self._panels.items() if own is not guest}
         if not last:
-            guest.close()
+            guest.leave()
             self.session_ended("shutdown", guest)
         return last
 
@@ -487,6 +487,15 @@ class ExtensionHost:
         guests = self.guests()
         return guests[0] if guests else None
 
+    def _asking(self, extension: HostedExtension, parent_id: str) -> list[Guest]:
+        """For whom it may do something in the course of that call, the likeliest last; none where
+        several share it and the call is over."""
+        guests = self.guests()
+        if len(guests) < 2:
+            return guests
+        asking = extension.asking(parent_id)
+        return guests[:1] if not asking and not parent_id else asking
+
     def tools_changed(self, extension: HostedExtension) -> None:
         if (guest := self._works_for(extension)) is not None:
             guest.tools_changed()
@@ -533,8 +542,8 @@ class ExtensionHost:
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
         """With the tools and the guards of the one it works for. Where that is not certain nothing
         runs: another one may not allow it."""
-        asking = extension.asking(call.parent_id)
-        guest = asking[-1] if asking else self._works_for(extension)
+        asking = self._asking(extension, call.parent_id)
+        guest = asking[-1] if asking else None
         if guest is None or any(other is not guest for other in asking):
             refuse(
                 extension,
@@ -549,12 +558,11 @@ class ExtensionHost:
             guest.calls.cancel(extension, id)
 
     def ask(self, extension: HostedExtension, ask: proto.Ask) -> None:
-        asking = extension.asking(ask.parent_id)
-        guest = asking[-1] if asking else self._works_for(extension)
-        if guest is None:
-            extension.send(proto.Answer(ask.id, cancelled=True))
+        asking = self._asking(extension, ask.parent_id)
+        if asking:
+            asking[-1].dialogs.ask(extension, ask)
         else:
-            guest.dialogs.ask(extension, ask)
+            extension.send(proto.Answer(ask.id, cancelled=True))
 
     def ended(self, extension: HostedExtension) -> None:
         for guest in self.guests():

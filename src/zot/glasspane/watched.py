@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from zot.observe import Observer, Status
-from zot.observe.facts import UserSaid
+from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
 from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.task import LogRow
 
+MAX_TASK = 500
 STAGES: dict[str, Stage] = {
     "thinking": "working",
     "compacting": "working",
@@ -42,8 +42,8 @@ class WatchedStream:
         if row.frame.get("type") == "stream_over":
             self._observer.end()
         if not self._first_said:
-            said = (fact.text for fact in facts_of(row.frame) if isinstance(fact, UserSaid))
-            self._first_said = next(said, "")[:500]
+            said = (fact.text for fact in facts_of(row.frame) if isinstance(fact, facts.UserSaid))
+            self._first_said = next(said, "")[:MAX_TASK]
         stage = _stage(self._observer.status())
         if stage != self._stage:
             self._stage, self._since = stage, self._row_at

@@ -78,8 +78,19 @@ def line_cells(line: Line) -> int:
 
 def split_at(text: str, width: int) -> tuple[str, str]:
     """The part that fits into so many cells, and the rest; at least one character is taken."""
+    # The beginning is enough, unless its characters take no room; all of it, for each line of a
+    # long text without blanks, would take the square of the time.
+    beginning = text[: 4 * max(1, width) + 16]
+    end = _end_of(beginning, width)
+    if end == len(beginning):
+        end = _end_of(text, width)
+    return text[:end], text[end:]
+
+
+def _end_of(text: str, width: int) -> int:
+    """Where the part ends that fits into so many cells."""
     if is_simple(text):
-        return text[: max(1, width)], text[max(1, width) :]
+        return min(max(1, width), len(text))
     used = end = 0
     for cluster in clusters(text):
         size = _cluster_cells(cluster)
@@ -87,7 +98,7 @@ def split_at(text: str, width: int) -> tuple[str, str]:
             break
         used += size
         end += len(cluster)
-    return text[:end], text[end:]
+    return end
 
 
 def plain(line: Iterable[Span]) -> str:
@@ -188,9 +199,10 @@ class _Wrapper:
                 self._break()
                 continue
             part, word = split_at(word, self._width - self._used)
-            self._put(style, part, cells(part))
+            taken = cells(part)
+            self._put(style, part, taken)
             self._break()
-            size = cells(word)
+            size -= taken
         self._put(style, word, size)
 
     def _carried(self) -> list[Span]:

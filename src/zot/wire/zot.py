@@ -179,7 +179,7 @@ def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
         )
     if text not in line:  # it was mended while it was read: it would not come back as it was
         raise CommandError("invalid_params: id holds half of a surrogate pair")
-    return Raw(escaped(text))
+    return Raw(text if text.isascii() else escaped(text))
 
 
 def _explained(error: CommandError, name: str) -> CommandError:

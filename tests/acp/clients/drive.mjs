@@ -36,7 +36,11 @@ function connected(run) {
       });
       return run(ctx, seen);
     })
-    .finally(() => agent.stdin.end());
+    .finally(() => {
+      const ended = new Promise((done) => agent.on("exit", done));
+      agent.stdin.end();
+      return ended;
+    });
 }
 
 const text = (words) => [{ type: "text", text: words }];

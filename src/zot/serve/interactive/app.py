@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, ZotError
+from zot.later import Later, later
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.bottom import editor_lines, waiting_lines
@@ -35,13 +36,25 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+    from zot.serve.interactive import attach, notify, questions, screens
+    from zot.serve.interactive import state as states
+    from zot.serve.interactive import view as views
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
+    from zot.serve.interactive.slash import models
+    from zot.serve.interactive.slash import table as slash_table
     from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
+    from zot.tui import palette
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
+else:
+    attach, notify, questions, screens, states, views = later(
+        "zot.serve.interactive", "attach", "notify", "questions", "screens", "state", "view"
+    )
+    models, slash_table = later("zot.serve.interactive.slash", "models", "table")
+    palette = Later("zot.tui.palette")
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
@@ -112,15 +125,7 @@ class App(RuntimeClient):
         """Until then Ctrl+C ends the program."""
         self._hint = ""
         self.completion = Completion(self)
-        self._actions: dict[str, Callable[[], object]] = {
-            "complete": self.completion.reopen,
-            "take-back": self._take_back,
-            "stop": self._stop,
-            "interrupt": self._interrupt,
-            "end-of-input": self._end_of_input,
-            "suspend": loop.suspend,
-            "redraw": loop.redraw,
-        }
+        self._actions = self._own_actions()
         self._themes: ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
@@ -130,6 +135,18 @@ class App(RuntimeClient):
         self._earlier: tuple[Message, ...] = ()
         self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
+
+    def _own_actions(self) -> dict[str, Callable[[], object]]:
+        """What keys do beside editing, by the name in the keymap."""
+        return {
+            "complete": self.completion.reopen,
+            "take-back": self._take_back,
+            "stop": self._stop,
+            "interrupt": self._interrupt,
+            "end-of-input": self._end_of_input,
+            "suspend": self.loop.suspend,
+            "redraw": self.loop.redraw,
+        }
 
     # --- the runtime's client (other threads) ------------------------------------------------
 
@@ -235,9 +252,7 @@ class App(RuntimeClient):
     def call_back(self, text: str) -> None:
         """Tell a person who looks elsewhere that zot waits for them, or is done."""
         if not self.focused:
-            from zot.serve.interactive.notify import notification
-
-            self.loop.terminal.write(notification(text, self.around.environ))
+            self.loop.terminal.write(notify.notification(text, self.around.environ))
 
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
@@ -258,9 +273,7 @@ class App(RuntimeClient):
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
         if self.built is not None:
-            from zot.serve.interactive.state import status_of
-
-            self._status = status_of(self.built, self.approvals)
+            self._status = states.status_of(self.built, self.approvals)
             self._status_line = None
 
     def use_status_parts(self, parts: tuple[str, ...]) -> None:
@@ -274,19 +287,15 @@ class App(RuntimeClient):
         """The images whose chips stand in a text."""
         if not self.images:
             return []
-        from zot.serve.interactive.attach import images_in
-
-        return images_in(text, self.images)
+        return attach.images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
         """All that was said and done, also what was said before the program began."""
         if self.view is None:
             return []
         if self._earlier:
-            from zot.serve.interactive.view import View, replay
-
-            earlier = View()
-            replay(earlier, self._earlier)
+            earlier = views.View()
+            views.replay(earlier, self._earlier)
             self.view.record[:0] = earlier.record
             self._earlier = ()
         return self.view.record
@@ -331,8 +340,6 @@ class App(RuntimeClient):
             self._find_model()
 
     def _find_model(self) -> None:
-        from zot.serve.interactive.slash import models
-
         models.first_run(self)
 
     def signalled(self, number: int) -> None:
@@ -382,8 +389,6 @@ class App(RuntimeClient):
         self._room.set()
 
     def _noticed(self, event: Event, kind: str) -> None:
-        from zot.serve.interactive import questions
-
         if kind == "QueueUpdate":
             self._steering = event.steering  # type: ignore[union-attr]
             self._follow_up = event.follow_up  # type: ignore[union-attr]
@@ -463,8 +468,6 @@ class App(RuntimeClient):
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
-                from zot.serve.interactive import attach  # after the first paint
-
                 self.guarded(partial(attach.paste, self, key.text))
             case name:
                 self._act(self.keymap.get(name, ""))
@@ -479,12 +482,9 @@ class App(RuntimeClient):
 
     def _told(self, reply: str) -> None:
         """An answer of the terminal."""
-        if self._themes is not None:
-            from zot.tui.palette import is_light
-
-            if is_light(reply):
-                self.theme = self._themes.light
-                self.loop.use_theme(self.theme)
+        if self._themes is not None and palette.is_light(reply):
+            self.theme = self._themes.light
+            self.loop.use_theme(self.theme)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""
@@ -512,8 +512,6 @@ class App(RuntimeClient):
             self.exit()
 
     def _open_other(self, action: str) -> None:
-        from zot.serve.interactive import screens  # after the first paint
-
         match action:
             case "search-history":
                 screens.search_history(self)
@@ -569,14 +567,10 @@ class App(RuntimeClient):
         return built is not None and built.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
-        from zot.serve.interactive.slash.table import run_slash  # after the first paint
-
-        self.guarded(lambda: run_slash(self, text))
+        self.guarded(lambda: slash_table.run_slash(self, text))
 
     def _shell(self, text: str) -> None:
-        from zot.serve.interactive.slash.table import run_shell
-
-        self.guarded(lambda: run_shell(self, text))
+        self.guarded(lambda: slash_table.run_shell(self, text))
 
     def _take_back(self) -> None:
         """The last message that waits comes back into the editor."""

@@ -9,12 +9,18 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from zot.later import Later, later
 from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import MenuItem, matching
 
 if TYPE_CHECKING:
     from zot.core.source import CommandInfo
     from zot.serve.interactive.app import App
+    from zot.serve.interactive.slash import table
+    from zot.tools import disk, walk
+else:
+    table = Later("zot.serve.interactive.slash.table")
+    disk, walk = later("zot.tools", "disk", "walk")
 
 MAX_FILES = 20_000
 MAX_SHOWN = 8
@@ -105,10 +111,8 @@ class Completion:
     # --- what there is -----------------------------------------------------------------------
 
     def _commands(self, typed: str) -> list[MenuItem]:
-        from zot.serve.interactive.slash.table import COMMANDS  # after the first paint
-
         self._ask_others()
-        items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in COMMANDS.values()]
+        items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in table.COMMANDS.values()]
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
@@ -167,11 +171,10 @@ def _mention(path: str) -> str:
 
 def files_below(folder: str) -> list[str]:
     """Files and directories, past what .gitignore leaves out; the nearest first."""
-    from zot.tools.disk import Disk  # only for who mentions a file
-    from zot.tools.walk import Tree
-
     paths: list[str] = []
-    for path, entry in Tree(folder, folder, Disk()).walk(hidden=False, check=lambda: None):
+    for path, entry in walk.Tree(folder, folder, disk.Disk()).walk(
+        hidden=False, check=lambda: None
+    ):
         name = "/".join(path)
         paths.append(name + "/" if entry.is_dir(follow_symlinks=False) else name)
         if len(paths) >= MAX_FILES:

@@ -4,7 +4,6 @@ draft of every terminal, which survives a kill.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from errno import ENOSPC
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from zot.digest import sha256_hex
 from zot.files import ensure_dir, lock, lock_file, write_atomic
 
 MAX_HISTORY = 1_000
@@ -92,7 +92,7 @@ class Draft:
     def __init__(self, home: str, cwd: str, tell: Tell = _untold) -> None:
         self._tell = tell
         self._folder = Path(home) / "drafts"
-        self._name = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self._name = sha256_hex(cwd.encode("utf-8", "surrogateescape"))[:16]
         self._fd: int | None = None
         self._path: Path | None = None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
 from zot.errors import ConfigError, ZotError
+from zot.later import Later, later
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.tui.screen import LiveScreen, Reflow
@@ -21,11 +22,20 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from zot import build as building
     from zot.home import Surroundings
     from zot.provider.types import Image, Message
+    from zot.runtime import approval as approvals
+    from zot.serve.interactive import crash, kept, look
+    from zot.serve.interactive import view as views
     from zot.settings.flags import Options
     from zot.settings.plan import Plan
-    from zot.tui.pictures import InlineImage
+    from zot.tui import pictures, vi
+else:
+    building = Later("zot.build")
+    approvals = Later("zot.runtime.approval")
+    crash, kept, look, views = later("zot.serve.interactive", "crash", "kept", "look", "view")
+    pictures, vi = later("zot.tui", "pictures", "vi")
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
@@ -54,9 +64,7 @@ def run(
             loop.post(lambda: load_behind(app))
             return loop.run(app)
         except Exception as error:
-            from zot.serve.interactive.crash import crashed  # few runs need it
-
-            raise crashed(error, around.home) from error
+            raise crash.crashed(error, around.home) from error
         finally:
             sys.stdout, sys.stderr = outputs
             loop.release()
@@ -95,37 +103,32 @@ def load_behind(app: App, **changes: str) -> None:
 
 def load(app: App, **changes: str) -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
-    from zot.serve.interactive.view import View, replay  # with the agent, not before it
-
-    view = View(spoken=app.spoken)
+    view = views.View(spoken=app.spoken)
     try:
-        from zot.build import Additions, agent_words, build_runtime
-        from zot.runtime.approval import Approval
-
         plan = app.find_plan(**changes)
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
         _dress(app, options, plan.setup.cwd)
-        view = View(spoken=app.spoken, pictured=pictured(app, options.images or "auto"))
+        view = views.View(spoken=app.spoken, pictured=pictured(app, options.images or "auto"))
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.loop.post(partial(app.note, text, "warning"))
         approval = None
         if not options.yolo:
-            approval = Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
-        added = Additions(
+            approval = approvals.Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
+        added = building.Additions(
             keep=True,
             approval=approval,
             tasks=True,
             warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
             owns_process=True,
         )
-        runtime = build_runtime(plan, app, added)
+        runtime = building.build_runtime(plan, app, added)
         messages = runtime.session.messages()
         first = first_shown(messages)
         if first:
             view.note(f"{first} earlier messages: page up shows them")
-        replay(view, messages[first:])
-        words = agent_words(plan.setup)
+        views.replay(view, messages[first:])
+        words = building.agent_words(plan.setup)
         app.loop.post(lambda: app.loaded(runtime, view, messages[:first], words))
         import zot.tui.document  # noqa: F401  the first answer needs it, and it takes a while
     except ZotError as error:
@@ -140,18 +143,15 @@ def _remember(app: App, cwd: str) -> None:
     """Have what was written before at hand; also where the agent cannot be loaded."""
     if app.written.is_kept:
         return  # it was loaded before, in another directory
-    from zot.serve.interactive.kept import Draft, History  # with the agent
-
     home = app.around.home
     cannot = app.written.cannot
-    history, draft = History(home, cannot), Draft(home, cwd, cannot)
+    history, draft = kept.History(home, cannot), kept.Draft(home, cwd, cannot)
     texts, left = history.load(), draft.recover()
     app.loop.post(lambda: app.remember(history, draft, texts, left))
 
 
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
-    from zot.serve.interactive import look  # with the agent
     from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
     from zot.tui.links import FileLinks, template_of
 
@@ -160,9 +160,7 @@ def _dress(app: App, options: Options, cwd: str) -> None:
     asks = ", ".join(options.approve) if options.approve else "on"
     app.approvals = NEVER_ASKS if options.yolo else asks
     if options.vi:
-        from zot.tui.vi import ViKeys  # few want it
-
-        app.vi = app.vi or ViKeys()
+        app.vi = app.vi or vi.ViKeys()
 
     def theme() -> None:
         if options.theme not in (None, "terminal"):
@@ -189,16 +187,14 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             app.loop.post(partial(app.note, str(error), "warning"))
 
 
-def pictured(app: App, wanted: str) -> Callable[[Image], InlineImage] | None:
+def pictured(app: App, wanted: str) -> Callable[[Image], pictures.InlineImage] | None:
     """Makes pictures of images, if the terminal shows such."""
-    from zot.tui.pictures import InlineImage, in_multiplexer, protocol_of
-
     environ = app.around.environ
-    protocol = protocol_of(environ, wanted)
+    protocol = pictures.protocol_of(environ, wanted)
     if protocol is None or app.spoken:
         return None
-    in_tmux = in_multiplexer(environ)
-    return lambda image: InlineImage(image.data, protocol, in_tmux)
+    in_tmux = pictures.in_multiplexer(environ)
+    return lambda image: pictures.InlineImage(image.data, protocol, in_tmux)
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.errors import CommandError
+from zot.later import later
 from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import the_swarm
 from zot.swarm.start import inherited
@@ -13,7 +14,12 @@ from zot.tui.blocks import LinesBlock
 from zot.tui.cells import Line, clean
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import agent_transcript, swarm_screen
     from zot.serve.interactive.app import App
+else:
+    agent_transcript, swarm_screen = later(
+        "zot.serve.interactive", "agent_transcript", "swarm_screen"
+    )
 
 WORDS = {
     "ls": "list",
@@ -107,14 +113,10 @@ def _began(app: App, id: str) -> None:
 
 
 def _dashboard(app: App, wanted: str = "") -> None:
-    from zot.serve.interactive.swarm_screen import SwarmScreen
-
-    SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
+    swarm_screen.SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
 
 
 def _logs(app: App, id: str) -> None:
-    from zot.serve.interactive.agent_transcript import AgentTranscript
-
     engine = the_swarm(app)
     if not id:
         raise CommandError("say whose: /swarm logs ID")
@@ -122,7 +124,7 @@ def _logs(app: App, id: str) -> None:
     if not app.spoken:
         _dashboard(app, chosen)
         return
-    transcript = AgentTranscript()
+    transcript = agent_transcript.AgentTranscript()
     for _, row in engine.events(chosen):
         transcript.take(row)
     for block in transcript.blocks:

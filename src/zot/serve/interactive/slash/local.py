@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
+from zot.later import Later
 from zot.local.limits import size_text
 from zot.local.models import LocalModel, is_pulled, known_models
 from zot.local.pull import pull, remove
@@ -15,7 +16,12 @@ from zot.serve.interactive.slash.sessions import confirm
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
+    from zot.serve.interactive.slash import models
+else:
+    models = Later("zot.serve.interactive.slash.models")
+    start = Later("zot.serve.interactive.start")
 
 HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
 
@@ -88,11 +94,8 @@ def use_local(app: App, model: LocalModel) -> None:
 
 def _go_on(app: App, model: LocalModel) -> None:
     """In the same conversation where there is one; else start with it."""
-    from zot.serve.interactive.slash.models import use_model
-    from zot.serve.interactive.start import load_behind
-
     app.note(f"{model.name} is here")
     if app.built is not None:
-        use_model(app, model.name, "local")
+        models.use_model(app, model.name, "local")
     else:
-        load_behind(app, provider="local", model=model.name)
+        start.load_behind(app, provider="local", model=model.name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import CommandError, ZotError
+from zot.later import Later
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile
@@ -24,7 +25,12 @@ from zot.tui.cells import Line
 from zot.tui.menu import Drawn, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
+    from zot.serve.interactive.slash import local as slash_local
+else:
+    slash_local = Later("zot.serve.interactive.slash.local")
+    start = Later("zot.serve.interactive.start")
 
 RESCUED = {
     "auth": "The key was refused",
@@ -236,9 +242,7 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
         app.note(note, "warning")
     app.note(f"logged in to {info.title or info.name}")
     if app.built is None:
-        from zot.serve.interactive.start import load_behind
-
-        load_behind(app, provider=info.name, model="")
+        start.load_behind(app, provider=info.name, model="")
         return
     runtime = app.runtime
     if runtime.model.provider == info.name:
@@ -280,18 +284,14 @@ def first_run(app: App) -> None:
             case "server":
                 _find_server(app)
             case _:
-                from zot.serve.interactive.slash.local import local  # few choose it
-
-                local(app, "")
+                slash_local.local(app, "")
 
     app.choose("Welcome to zot. It needs a model:", items, pick)
 
 
 def _find_server(app: App) -> None:
-    from zot.serve.interactive.start import load_behind
-
     app.note("looking for a server on this machine")
-    load_behind(app, provider="", model="")
+    start.load_behind(app, provider="", model="")
 
 
 def rescue(app: App, code: str) -> None:

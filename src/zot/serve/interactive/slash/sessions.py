@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from zot.core.session import ExportFormat, SessionInfo
 from zot.errors import CommandError
+from zot.later import Later
 from zot.provider.types import Message, Text
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sessions import library
@@ -17,7 +18,10 @@ from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import view as views
     from zot.serve.interactive.app import App
+else:
+    views = Later("zot.serve.interactive.view")
 
 FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
 REPLAYED = 20
@@ -137,11 +141,9 @@ def jump(app: App, args: str) -> None:
     items = [MenuItem(_shown(text), "", turn) for text, turn in wanted[::-1]]
 
     def pick(value: object) -> None:
-        from zot.serve.interactive.view import replay
-
         assert isinstance(value, tuple)
         assert app.view is not None
-        replay(app.view, value)
+        views.replay(app.view, value)
 
     app.choose("Show again", items, pick)
 
@@ -224,14 +226,12 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
 
 
 def resume(app: App, path: str) -> None:
-    from zot.serve.interactive.view import replay
-
     runtime = app.runtime
 
     def then(info: SessionInfo) -> None:
         assert app.view is not None
         app.note(f"session: {info.title or info.first_text or info.id}")
-        replay(app.view, runtime.session.messages()[-REPLAYED:])
+        views.replay(app.view, runtime.session.messages()[-REPLAYED:])
         app.refresh_status()
 
     def work() -> SessionInfo:
@@ -321,10 +321,8 @@ def tree(app: App) -> None:
 
         def then(_: object) -> None:
             app.note("going on from there")
-            from zot.serve.interactive.view import replay
-
             assert app.view is not None
-            replay(app.view, runtime.session.messages()[-REPLAYED:])
+            views.replay(app.view, runtime.session.messages()[-REPLAYED:])
             app.refresh_status()
 
         def work() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from zot.core.rule import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
+from zot.later import Later
 from zot.provider.types import Message, Text
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
@@ -31,7 +32,10 @@ from zot.tui.blocks import RowsBlock
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
+else:
+    start = Later("zot.serve.interactive.start")
 
 CODE = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1\s*$", re.M | re.S)
 STUDY = (
@@ -294,14 +298,12 @@ def _value(value: object) -> str:
 
 
 def cd(app: App, args: str) -> None:
-    from zot.serve.interactive.start import load_behind
-
     if not args:
         app.note(app.runtime.cwd)
         return
     path = _folder(app, args)
     app.note(f"working in {path}")
-    load_behind(app, cwd=path)
+    start.load_behind(app, cwd=path)
 
 
 def _folder(app: App, args: str) -> str:

@@ -325,7 +325,8 @@ def session_rows(python: str) -> str:
         "\nHow the costs grow with turns, runtimes, output and files: [growth.md](growth.md).\n"
         "\nMany agents in one process: [agents.md](agents.md).\n"
         "\n100 tasks on a real Temporal server with a worker that is killed: "
-        "[temporal.md](temporal.md).\n"
+        "[temporal.md](temporal.md). What one\nmachine carries, part by part: "
+        "[scale.md](scale.md).\n"
     )
 
 

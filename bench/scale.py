@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "bench")]
 
 from agents import Process, zot  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
 from swarm.cluster import below, free_port  # noqa: E402
 from swarm.support import Place  # noqa: E402
 from temporal import cpu, resident  # noqa: E402
@@ -34,11 +35,18 @@ from zot.swarm.local import LocalSwarm  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter, read_log  # noqa: E402
 from zot.swarm.runner import AgentRunner  # noqa: E402
 from zot.swarm.task import SwarmTask  # noqa: E402
+from zot.swarm.temporal.carried import CarriedWork  # noqa: E402
+from zot.swarm.temporal.config import TemporalConfig, WorkerPlace  # noqa: E402
+from zot.swarm.temporal.hub import Hub  # noqa: E402
+from zot.swarm.temporal.hubclient import HubAddress, HubClient  # noqa: E402
+from zot.swarm.temporal.remote import RemoteAgent  # noqa: E402
 from zot.swarm.worktrees import Worktrees  # noqa: E402
 from zot.testing.fakeserver import FakeServer  # noqa: E402
 
 DELTAS = 50
 PAUSE_MS = 200
+START_SECONDS = 420.0
+LOOK_SECONDS = 15.0
 """Five deltas a second: what a person can read along, and what providers send on average."""
 FRAME = b'{"type":"text_delta","delta":"some words of an answer ","seq":%d}'
 
@@ -151,7 +159,7 @@ def processes(folder: Path, count: int) -> Iterator[str]:
         place.environment["ZOT_SWARM_SLOTS"] = str(count)
         place.swarm = LocalSwarm(place.home, place.environment)
         script = home / "script.json"
-        turn = {"text": ["word "] * 600, "delay_ms": PAUSE_MS}
+        turn = {"text": ["word "] * 3000, "delay_ms": PAUSE_MS}
         script.write_text(json.dumps({"turns": [turn]}))
         words = ("--script", str(script), "--no-ext")
         began = time.monotonic()
@@ -160,33 +168,35 @@ def processes(folder: Path, count: int) -> Iterator[str]:
             for number in range(count)
         ]
         taken = time.monotonic() - began
-        most = 0
         supervisor = place.supervisor()
-        top: dict[str, float] = {}
-        used = cpu(supervisor)
-        while True:
-            stages = [s.stage for s in place.swarm.agents()]
-            if stages.count("working") > most:
-                most = stages.count("working")
-                started = time.monotonic() - began
-                top = measured(supervisor)
-            if all(stage in ("done", "failed", "lost", "cancelled") for stage in stages):
-                break
+        working = 0
+        while working < count and time.monotonic() - began < START_SECONDS:
             time.sleep(2.0)
-        wall = time.monotonic() - began
-        frames = sum(1 for id in ids for _ in read_log(home / f"h/swarm/agents/{id}/events.jsonl"))
-        spent = cpu(supervisor) - used
+            working = sum(s.stage == "working" and s.turns > 0 for s in place.swarm.agents())
+        started = time.monotonic() - began
+        top = measured(supervisor)
+        before, used = kept(home), cpu(supervisor)
+        time.sleep(LOOK_SECONDS)
+        frames, spent = kept(home) - before, cpu(supervisor) - used
+        lost = sum(s.stage not in ("working", "done") for s in place.swarm.agents())
         place.swarm.stop()
     yield (
-        f"{count} agents as processes, {count} slots: taken in {taken:.1f} s, {most} at work at "
-        f"once after {started:.0f} s, all over after {wall:.0f} s ({stages.count('done')} done)"
+        f"{count} agents as processes, {count} slots: {len(ids)} taken in {taken:.1f} s, {working} "
+        f"stream at once after {started:.0f} s, {lost} failed or lost"
     )
     yield (
-        f"with {most} at work: {top['each']:.1f} MB private for each agent's process, "
+        f"with {working} at work: {top['each']:.1f} MB private for an agent's process, "
         f"{top['children']:.0f} processes below the supervisor, which has "
-        f"{top['resident']:.0f} MB, {top['descriptors']:.0f} descriptors; {frames} frames kept, "
-        f"{spent / frames * 1e6:.0f} µs of its CPU a frame"
+        f"{top['resident']:.0f} MB and {top['descriptors']:.0f} descriptors; "
+        f"{frames / LOOK_SECONDS:.0f} frames a second kept with "
+        f"{spent / max(frames, 1) * 1e6:.0f} µs of its CPU each"
     )
+
+
+def kept(home: Path) -> int:
+    """Frames in all logs."""
+    logs = (home / "h" / "swarm" / "agents").glob("*/events.jsonl")
+    return sum(log.read_bytes().count(b"\n") for log in logs)
 
 
 def measured(supervisor: int) -> dict[str, float]:
@@ -315,13 +325,29 @@ def children_cpu() -> float:
     return times.children_user + times.children_system
 
 
+async def checkpoints(folder: Path, client: HubClient, runner: AgentRunner) -> tuple[float, float]:
+    """CPU of one, at the worker and at the hub: a file more each time."""
+    tree = runner.agents["a"].agent.tree
+    assert tree is not None
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "-q", str(folder / "repository"), str(clone)], check=True)
+    work = CarriedWork(replace(tree, path=str(clone)), tree.base, os.environ)
+    there, here = [], []
+    for number in range(10):
+        (clone / f"new-{number}.txt").write_text("new\n")
+        began = children_cpu()
+        bundle = folder / "checkpoint.bundle"
+        commit = work.checkpoint(bundle)
+        packed = children_cpu()
+        await client.post("tip", bundle, commit=commit, final=0)
+        work.arrived(commit)
+        there.append(packed - began)
+        here.append(children_cpu() - packed)
+    return statistics.median(there), statistics.median(here)
+
+
 async def hub(folder: Path) -> str:
     """Workers' rows over HTTP: by batches of one agent that streams, and large ones."""
-    from zot.swarm.temporal.config import TemporalConfig, WorkerPlace
-    from zot.swarm.temporal.hub import Hub
-    from zot.swarm.temporal.hubclient import HubAddress, HubClient
-    from zot.swarm.temporal.remote import RemoteAgent
-
     home = folder / "hub"
     repository = str(folder / "repository")
     task = SwarmTask("a", "Do it", repository, 1.0, engine="temporal")
@@ -343,12 +369,15 @@ async def hub(folder: Path) -> str:
                 rows.append(b'{"seq":%d,"at":1.0,"frame":%b}' % (number, FRAME % number))
             await client.post("rows", b"\n".join(rows))
         costs.append((time.process_time() - began) / requests)
+    there, here = await checkpoints(folder, client, runner)
     client.close()
     await server.stop()
     await runner.stop()
     return (
         f"the hub (client and server in one process): {costs[0] * 1000:.2f} ms of CPU for a "
-        f"request with one row, {costs[1] / 100 * 1e6:.0f} µs a row in requests of 100"
+        f"request with one row, {costs[1] / 100 * 1e6:.0f} µs a row in requests of 100; "
+        f"work that is brought over before a tool runs: "
+        f"{there * 1000:.0f} ms of CPU of git at the worker, {here * 1000:.0f} ms at the hub"
     )
 
 

@@ -76,8 +76,7 @@ def test_ten_servers_that_are_known_start_nothing_with_a_prompt(tmp_path):
 # Takes a picture of what is loaded when the first answer is handed to the writer.
 HELLO = """
 import os, sys
-from zot.__main__ import _load_msgspec, main
-_load_msgspec()
+from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []

@@ -24,8 +24,8 @@ from zot.swarm.temporal.carried import CarriedWork, RepositoryCopy
 from zot.swarm.temporal.hubclient import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
 
-LOOK_SECONDS = 0.1
-"""Between two looks at what the agent wrote."""
+LOOK_SECONDS = 0.25
+"""Between two looks at what the agent wrote: the hub gets at most so many requests of each."""
 MAX_ROWS = 500
 """Sent at once."""
 EFFECT = b'"effect_started"'

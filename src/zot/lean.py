@@ -12,22 +12,17 @@ Any = object  # typing is loaded below
 
 
 def load_msgspec() -> None:
-    """Load it so; as it is where it turns out to want more of these modules."""
+    """Load it so. A module of which it wants more than we know of is loaded after all."""
     if "msgspec" in sys.modules:
         return
-    before = set(sys.modules)
-    replaced = {name: it for name, it in _stand_ins().items() if name not in before}
+    replaced = {name: it for name, it in _stand_ins().items() if name not in sys.modules}
     sys.modules.update(replaced)  # type: ignore[arg-type]  # None makes an import fail
     try:
         _load_quickly()
-    except (ImportError, AttributeError, TypeError):
-        for name in set(sys.modules) - before - set(replaced):
-            if name.partition(".")[0] in ("msgspec", "typing"):
-                del sys.modules[name]
     finally:
-        for name in replaced:
-            del sys.modules[name]
-    import msgspec  # noqa: F401  as it is, where the above failed
+        for name, stand_in in replaced.items():
+            if sys.modules.get(name) is stand_in:
+                del sys.modules[name]
 
 
 def _load_quickly() -> None:
@@ -43,25 +38,30 @@ def _load_quickly() -> None:
 
 
 class LaterModule(ModuleType):
-    """Loads the real one when something of it is first asked for."""
+    """Loads the real one when something of it is first asked for that it does not have."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or sys.modules.get(self.__name__) is self:
+        if name.startswith("__"):
             raise AttributeError(name)
+        # While msgspec loads, it wants more than we know of: from here on, all are the real ones.
+        for other in [key for key, it in sys.modules.items() if isinstance(it, LaterModule)]:
+            del sys.modules[other]
         from importlib import import_module  # hardly ever needed
 
         return getattr(import_module(self.__name__), name)
 
 
 def _stand_ins() -> dict[str, ModuleType | None]:
-    later = ("re", "textwrap", "msgspec.inspect")
-    stand_ins: dict[str, ModuleType | None] = {name: LaterModule(name) for name in later}
-    stand_ins["typing_extensions"] = None  # not needed from Python 3.11 on
-    vars(stand_ins["re"]).update(_pattern_types(), compile=_compile)
-    stand_ins["enum"] = _module("enum", EnumMeta=_type("EnumMeta"))
-    unknown = _type("SafeUUID", unknown=None)
-    stand_ins["uuid"] = _module("uuid", UUID=_type("UUID"), SafeUUID=unknown)
-    stand_ins["decimal"] = _module("decimal", Decimal=_type("Decimal"))
+    safe = _type("SafeUUID", unknown=None)
+    stand_ins: dict[str, ModuleType | None] = {
+        "typing_extensions": None,  # not needed from Python 3.11 on
+        "re": _module("re", **_pattern_types(), compile=_compile),
+        "enum": _module("enum", EnumMeta=_type("EnumMeta")),
+        "uuid": _module("uuid", UUID=_type("UUID"), SafeUUID=safe),
+        "decimal": _module("decimal", Decimal=_type("Decimal")),
+        "textwrap": _module("textwrap"),
+        "msgspec.inspect": _module("msgspec.inspect"),
+    }
     if sys.version_info < (3, 12):
         # Python's own version of it is read and thrown away again before this one is used.
         import _datetime  # type: ignore[import-not-found]
@@ -88,8 +88,8 @@ _SUCCESS = 1
 """The one step of that expression."""
 
 
-def _module(name: str, **names: type) -> ModuleType:
-    module = ModuleType(name)
+def _module(name: str, **names: Any) -> ModuleType:
+    module = LaterModule(name)
     vars(module).update(names)
     return module
 

@@ -168,7 +168,7 @@ def test_a_disk_that_fills_up_in_a_turn_ends_the_turn_and_not_the_terminal(on_fu
     program.until("cannot write to the session")
     program.until(lambda shown: "esc stops" not in shown.text)
     program.type("/help\r")
-    program.until("a new line")
+    program.until(lambda shown: any("a new line" in line for line in shown.everything))
     leave(program)
     assert "Traceback" not in "\n".join(program.shown.everything)
 

@@ -79,4 +79,4 @@ def test_commands_work(at_terminal, command):
     if command == "/exit":
         assert program.end() == 0
     else:
-        program.until("/clear")
+        program.until(lambda shown: any("/clear" in line for line in shown.everything))

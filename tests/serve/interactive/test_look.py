@@ -64,7 +64,7 @@ def test_keys_of_ones_own(at_terminal, tmp_path):
     program = at_terminal(HELLO)
     program.until("scripted")
     program.type("\x1b[15~")
-    program.until("take the last waiting message back")
+    program.until(lambda shown: any("/clear" in line for line in shown.everything))
     program.type("hi there\x18")
     program.until("Hello there")
 

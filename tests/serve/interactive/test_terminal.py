@@ -213,7 +213,7 @@ def test_files_and_commands_are_completed(at_terminal, tmp_path):
     program.pump(0.3)
     assert "junk.log" not in program.shown.text
     program.type("\x15/cle")
-    program.until("/clear")
+    program.until(lambda shown: any("/clear" in line for line in shown.everything))
     program.type("\r\r")
     program.until("the conversation is empty")
 
@@ -226,7 +226,7 @@ def test_escape_closes_a_completion_and_enter_sends_what_stands_there(at_termina
     program.type("\x1b")
     program.until(lambda shown: "commands and keys" not in shown.text)
     program.type("lp\r")
-    program.until("a new line")
+    program.until(lambda shown: any("a new line" in line for line in shown.everything))
 
 
 def test_an_earlier_prompt_is_found_again(at_terminal):

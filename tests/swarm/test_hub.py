@@ -1,8 +1,8 @@
 """What workers may send, over real HTTP: only the attempt that has a task is heard."""
 
 import asyncio
-import http.client
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
@@ -15,7 +15,7 @@ from swarm.support import Place
 from zot.errors import ConfigError
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner
-from zot.swarm.task import NoSuchAgent, SwarmTask
+from zot.swarm.task import NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, WorkerPlace, hub_token, save_config
 from zot.swarm.temporal.hubclient import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, RemoteAgent, Superseded
@@ -34,7 +34,7 @@ def place(tmp_path):
 
 
 @asynccontextmanager
-async def hub_with(place, *ids):
+async def hub_with(place, *ids, tls=None):
     """A hub with agents of these ids; how each worker reaches it."""
     from zot.swarm.temporal.hub import Hub
 
@@ -50,10 +50,12 @@ async def hub_with(place, *ids):
             raise NoSuchAgent(f"no agent {id!r}")
         return agents[id]
 
-    config = TemporalConfig(hub_port=free_port())
+    config = TemporalConfig(hub_port=free_port(), **(tls or {}))
     hub = Hub(config, hub_token(folder), remote)
     await hub.start()
-    address = HubAddress(WorkerPlace(place.scripts, config.hub_url, hub_token(folder)))
+    ca_file = config.tls_cert
+    where = WorkerPlace(place.scripts, config.hub_url, hub_token(folder), ca_file=ca_file)
+    address = HubAddress(where)
     clients = []
 
     def worker(id, attempt, name):
@@ -165,9 +167,31 @@ def test_nobody_is_let_in_without_the_token(place):
 
 
 def asked(address, path, headers, body=b""):
-    with closing(http.client.HTTPConnection(address.host, address.port, timeout=30)) as connection:
+    with closing(address.connect()) as connection:
         connection.request("POST", path, body, headers)
         return connection.getresponse().status
+
+
+def test_workers_elsewhere_come_by_tls(place, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(command, check=True, capture_output=True)
+
+    async def scenario():
+        tls = {"hub_name": "localhost", "tls_cert": cert, "tls_key": key}
+        async with hub_with(place, "a", tls=tls) as (_, worker):
+            client = worker("a", 1, "w")
+            assert json.loads(await client.post("claim"))["waiting"] == {"a-1": "Do it"}
+            stranger = HubAddress(WorkerPlace(tmp_path, "https://localhost:1", "token"))
+            stranger.port = client._address.port
+            with pytest.raises(SwarmError, match="certificate cannot be trusted"):
+                await HubClient(stranger, "a", 1, "w").post("claim")
+
+    asyncio.run(scenario())
 
 
 def test_the_last_checkpoint_is_where_the_next_attempt_begins(place):

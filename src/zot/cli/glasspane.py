@@ -9,17 +9,13 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zot.errors import ConfigError, UsageError
+from zot.glasspane.board import Board
+from zot.glasspane.guard import ORDER, Guard, names_of, new_token
 from zot.home import home_dir
-from zot.later import Later
 from zot.settings.known import hide_keys
-
-if TYPE_CHECKING:
-    from zot.swarm import local
-else:
-    local = Later("zot.swarm.local")
+from zot.swarm.local import LocalSwarm
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 PORT = 7747
@@ -40,9 +36,6 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError(
             f"the page needs {error.name}: install it with pip install 'zot-agent[web]'"
         ) from error
-    from zot.glasspane.board import Board
-    from zot.glasspane.guard import ORDER, Guard, names_of, new_token
-
     hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)
     port = listening.getsockname()[1]
@@ -54,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         secure=bool(arguments.tls_cert),
     )
     board = Board(home, os.environ, [Path(path) for path in arguments.files])
-    pane = Glasspane(board, local.LocalSwarm(home, os.environ), guard, os.path.realpath("."))
+    pane = Glasspane(board, LocalSwarm(home, os.environ), guard, os.path.realpath("."))
     scheme = "https" if arguments.tls_cert else "http"
     name = arguments.name[0] if arguments.name else arguments.host
     for role, token in tokens.items():

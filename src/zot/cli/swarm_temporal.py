@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
 
@@ -14,6 +14,7 @@ from zot.cli.output import say, say_json
 from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
+from zot.later import Later
 from zot.provider.providers import without_keys
 from zot.settings.known import hide_keys
 from zot.swarm.temporal.config import (
@@ -23,6 +24,11 @@ from zot.swarm.temporal.config import (
     load_config,
     save_config,
 )
+
+if TYPE_CHECKING:
+    from zot.swarm.temporal import door
+else:
+    door = Later("zot.swarm.temporal.door")
 
 SERVER_PORT = 7233
 
@@ -85,10 +91,8 @@ def _temporal(swarm: object, arguments: argparse.Namespace) -> int:
 
 
 def _dev(arguments: argparse.Namespace) -> int:
-    from zot.swarm.temporal.door import server_command
-
     database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
-    command = server_command(database, arguments.port)
+    command = door.server_command(database, arguments.port)
     say(
         f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
         f"{arguments.port + 1000}; end it with Ctrl-C"
@@ -97,8 +101,6 @@ def _dev(arguments: argparse.Namespace) -> int:
 
 
 def _worker(swarm: object, arguments: argparse.Namespace) -> int:
-    from zot.swarm.temporal.door import run_worker
-
     config = load_config(_swarm())
     if arguments.queue:
         config = replace(config, queue=arguments.queue)
@@ -124,5 +126,5 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> int:
     hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for what agents run
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     hide_keys(home_dir(os.environ), os.environ, hidden)
-    run_worker(config, place, environment)
+    door.run_worker(config, place, environment)
     return 0

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 from zot.errors import ConfigError, UsageError
 from zot.files import ensure_dir
 from zot.home import home_dir
+from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
 
 if TYPE_CHECKING:
+    from zot.swarm import log as swarm_log
     from zot.swarm.log import LogWriter
+else:
+    swarm_log = Later("zot.swarm.log")
 
 HELP = """\
 usage: zot watch [-f] [--share NAME] [FILE|-]
@@ -83,13 +87,12 @@ def watch(fd: int, *, follow: bool = False, share: str = "") -> int:
     """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
     if not share:
         return _watch(fd, follow, None)
-    from zot.swarm.log import STREAM_OVER, LogWriter, shared_streams  # deferred: few share
-
-    log = LogWriter(ensure_dir(shared_streams(Path(home_dir(os.environ)))) / f"{share}.jsonl")
+    folder = ensure_dir(swarm_log.shared_streams(Path(home_dir(os.environ))))
+    log = swarm_log.LogWriter(folder / f"{share}.jsonl")
     try:
         return _watch(fd, follow, log)
     finally:
-        log.frame(STREAM_OVER)
+        log.frame(swarm_log.STREAM_OVER)
         log.close()
 
 

@@ -5,6 +5,7 @@ It knows no transport (see link.py) and no tool of the loop (see tool.py).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
@@ -333,7 +334,6 @@ class McpConnection:
 
     def _elicit(self, params: Json, reply: Callable[[Json | RpcFault], None]) -> None:
         """In a thread of its own: whoever reads must not wait for a person."""
-        import threading  # deferred: only where a server asks
 
         def ask() -> None:
             reply(self._asker.elicit(params, Cancel()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -16,10 +16,16 @@ from zot.cancel import Cancel
 from zot.core.events import ExtensionAsk
 from zot.core.source import SourceHost
 from zot.errors import ConfigError
+from zot.later import Later
 from zot.mcp.config import check_address
 from zot.mcp.protocol import visible_text
 from zot.provider.types import Json
 from zot.text import printable
+
+if TYPE_CHECKING:
+    from zot.core import check
+else:
+    check = Later("zot.core.check")
 
 SECONDS = 300.0
 MAX_FIELDS = 30
@@ -243,10 +249,8 @@ class FormField:
                 raise ValueError("it is needed")
             return default
         value = self._parsed(text)
-        from zot.core.check import problem  # deferred: a form is rare
-
         schema: dict[str, Any] = {"type": "object", "properties": {"it": self._schema}}
-        if wrong := problem({"it": value}, schema):
+        if wrong := check.problem({"it": value}, schema):
             raise ValueError(wrong)
         return value
 

@@ -29,6 +29,7 @@ from zot.jsonrpc import (
     request_line,
     result_line,
 )
+from zot.later import Later
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
 from zot.settings.flags import Options
@@ -36,7 +37,10 @@ from zot.wire.json_rpc import JsonRpcServer
 from zot.wire.serving import STOP_SECONDS
 
 if TYPE_CHECKING:
+    from zot.mcpserver import job as mcp_jobs
     from zot.mcpserver.job import McpJob
+else:
+    mcp_jobs = Later("zot.mcpserver.job")
 
 MAX_JOBS = 16
 MAX_HELD = 32
@@ -121,9 +125,7 @@ class ZotMcpServer(JsonRpcServer):
             busy = len(self.threads) >= MAX_JOBS
         if busy:
             return protocol.refused(f"{MAX_JOBS} tasks are being worked on; try later", peer)
-        from zot.mcpserver.job import McpJob  # deferred: with it the agent is loaded
-
-        job = McpJob(self, peer, arguments, params.progress_token)
+        job = mcp_jobs.McpJob(self, peer, arguments, params.progress_token)
 
         with self.lock:
             self._calls[id] = job
@@ -185,8 +187,6 @@ class ZotMcpServer(JsonRpcServer):
             self.put(notification_line("notifications/cancelled", reason))
 
     def asked(self, job: McpJob, question: JsonObject) -> None:
-        from zot.mcpserver.job import KEY  # loaded long ago: a job is calling
-
         state = os.urandom(16).hex()
         with self.lock:
             waiting = [id for id, other in self._calls.items() if other is job]
@@ -194,7 +194,7 @@ class ZotMcpServer(JsonRpcServer):
                 del self._calls[id]
             self._asked[state] = job
         for id in waiting:
-            self.put(result_line(id, protocol.input_required(KEY, question, state)))
+            self.put(result_line(id, protocol.input_required(mcp_jobs.KEY, question, state)))
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -11,13 +11,17 @@ from zot.cancel import Cancel
 from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState
 from zot.errors import CommandError
+from zot.later import Later
 from zot.provider.models import Models
 from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 
 if TYPE_CHECKING:
+    from zot.core import aside as side
     from zot.core.aside import Aside
+else:
+    side = Later("zot.core.aside")
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -49,10 +53,8 @@ class CommandedRuns(Workplace):
         """
         if not question.strip():
             raise CommandError("there is no question")
-        from zot.core.aside import SideQuestion  # few ask one
-
         provider = self.models.connect(self.agent.model)  # its own connection
-        asked = SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
+        asked = side.SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
         try:
             aside = asked.ask(question, earlier)
         finally:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
-from zot.later import later
+from zot.later import Later, later
 from zot.lines import Lane
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.source import Question
     from zot.provider.types import Image
+    from zot.runtime import run as runs
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
     from zot.serve import rpc_commands, rpc_sessions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from zot.wire.kept import KeptFrames
     from zot.wire.zot_replies import KeptMessages
 else:
+    runs = Later("zot.runtime.run")
     rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
     kept, zot_events, zot_replies = later("zot.wire", "kept", "zot_events", "zot_replies")
 
@@ -208,10 +210,8 @@ class ServedAgent(RuntimeClient):
             started = zot.Started(True, ahead, run=id, resumed=True)
             self.answer(incoming, started, tag=incoming.id)
 
-        from zot.runtime.run import StoredEnd  # deferred: it is loaded by now
-
         known = self.runtime.repeated(id, incoming.id, attached)
-        if isinstance(known, StoredEnd):
+        if isinstance(known, runs.StoredEnd):
             end = zot.RunEnd(known.stop, known.error, known.code, known.text)
             self.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
         return known is not None

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
+from zot.later import Later
 from zot.lines import encode_line
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.commands import (
@@ -42,6 +43,11 @@ from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
+
+if TYPE_CHECKING:
+    from zot.swarm.temporal import door
+else:
+    door = Later("zot.swarm.temporal.door")
 
 SLOTS = 8
 DESCRIPTORS = 65_536
@@ -173,9 +179,7 @@ class SwarmSupervisor:
     async def _start_engine(self) -> RemoteAgents:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         if self._runner.elsewhere is None:
-            from zot.swarm.temporal.door import start_engine  # few swarms have one
-
-            self._runner.elsewhere = await start_engine(self._runner)
+            self._runner.elsewhere = await door.start_engine(self._runner)
         return self._runner.elsewhere
 
     async def _try_engine(self) -> None:
@@ -270,6 +274,9 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+            outside = Path(agent.tree.path).parent
+            if agent.task.jail and agent.tree.kind != "shared" and outside.name == agent.task.id:
+                await asyncio.to_thread(shutil.rmtree, outside, ignore_errors=True)
         supervised.log.close()
         del self._runner.agents[supervised.folder.id]
         await asyncio.to_thread(shutil.rmtree, supervised.folder.path)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from zot.later import Later
+
 if TYPE_CHECKING:
+    from zot.serve.interactive import swarm_feed
     from zot.serve.interactive.app import App
+else:
+    swarm_feed = Later("zot.serve.interactive.swarm_feed")
 
 
 def watch_agents(app: App) -> None:
@@ -14,7 +19,5 @@ def watch_agents(app: App) -> None:
     if app.answers is None:
         if not os.access(f"{app.around.home}/swarm/agents", os.R_OK):
             return
-        from zot.serve.interactive.swarm_feed import AnswerWatch
-
-        app.answers = AnswerWatch(app)
+        app.answers = swarm_feed.AnswerWatch(app)
     app.answers.begin()

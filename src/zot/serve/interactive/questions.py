@@ -9,6 +9,7 @@ import msgspec
 
 from zot.core import events
 from zot.errors import CommandError
+from zot.later import Later
 from zot.runtime.approval import Decision
 from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
@@ -19,6 +20,9 @@ from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.serve.interactive.app import App
+    from zot.serve.interactive.slash import models as slash_models
+else:
+    slash_models = Later("zot.serve.interactive.slash.models")
 
 
 def take(app: App, event: Event) -> None:
@@ -42,9 +46,7 @@ def take(app: App, event: Event) -> None:
         case events.Done(stop):
             app.call_back("zot is done")
             if stop == "error" and not app.runtime.busy:
-                from zot.serve.interactive.slash.models import rescue  # it loads the login
-
-                rescue(app, app.failure)
+                slash_models.rescue(app, app.failure)
         case _:
             pass
 

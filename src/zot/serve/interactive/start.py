@@ -15,6 +15,7 @@ from zot.errors import ConfigError, ZotError
 from zot.later import Later, later
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
+from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
 from zot.tui.theme import Theme
@@ -152,7 +153,6 @@ def _remember(app: App, cwd: str) -> None:
 
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
-    from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
     from zot.tui.links import FileLinks, template_of
 
     home, environ = app.around.home, app.around.environ

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import socket
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -86,7 +87,13 @@ class HubClient:
         while True:
             try:
                 status, data = await asyncio.to_thread(self._once, method, what, words, body)
-            except (OSError, http.client.HTTPException):
+            except ssl.SSLCertVerificationError as error:
+                text = f"the hub's certificate cannot be trusted: {error.verify_message}; --ca-file"
+                raise SwarmError(text) from error
+            except (OSError, http.client.HTTPException) as error:
+                if failed == len(PAUSE_SECONDS):
+                    at = f"{self._address.host}:{self._address.port}"
+                    sys.stderr.write(f"{self._id}: waiting for the hub at {at}: {error}\n")
                 await asyncio.sleep(PAUSE_SECONDS[min(failed, len(PAUSE_SECONDS) - 1)])
                 failed += 1
                 continue

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from zot.core.session import ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.later import Later
@@ -403,6 +405,4 @@ def _about(info: SessionInfo) -> str:
 
 
 def _titled(info: SessionInfo, title: str) -> SessionInfo:
-    from msgspec.structs import replace
-
     return replace(info, title=title)

@@ -327,6 +327,8 @@ def session_rows(python: str) -> str:
         "\n100 tasks on a real Temporal server with a worker that is killed: "
         "[temporal.md](temporal.md). What one\nmachine carries, part by part: "
         "[scale.md](scale.md).\n"
+        "\n50 agents of the local swarm and random kills: [swarm.md](swarm.md); the page of 100 "
+        "agents: [glasspane.md](glasspane.md).\n"
     )
 
 

@@ -20,14 +20,15 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from glasspane.support import Pane  # noqa: E402
 from support.browser import Browser  # noqa: E402
 
+import zot.swarm.log  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
 from zot.swarm.task import (  # noqa: E402
+    AgentStarted,
     AnySwarmRow,
     Exited,
     Merged,
     RunOver,
     Sized,
-    Started,
     SwarmTask,
     TreeMade,
 )
@@ -63,13 +64,9 @@ def result(id: str, said: str, *, failed: bool = False) -> dict[str, Any]:
 
 
 EDIT = """\
---- net/retry.py
-+++ net/retry.py
-@@ -4,3 +4,3 @@
- def wait(n: int) -> float:
+net/retry.py
 -    return 2 ** n + random()
-+    return 2 ** n
-"""
++    return 2 ** n"""
 FIX: list[Any] = [
     {
         "type": "user_message",
@@ -144,6 +141,17 @@ AGENTS: dict[str, tuple[str, list[Any]]] = {
 }
 
 
+class PastClock:
+    """Rows that are written now tell of the last minutes."""
+
+    def __init__(self, rows: int) -> None:
+        self._now = time.time() - 8 - 6.5 * rows
+
+    def time(self) -> float:
+        self._now += 6.5
+        return self._now
+
+
 def write_logs(home: Path) -> None:
     for id, (prompt, rows) in AGENTS.items():
         folder = AgentFolder(home / "swarm" / "agents" / id)
@@ -151,8 +159,9 @@ def write_logs(home: Path) -> None:
             SwarmTask(id, prompt, "/home/you/shop", time.time() - 700, model="claude-sonnet-4-5")
         )
         log = LogWriter(folder.log)
+        zot.swarm.log.time = PastClock(len(rows))  # type: ignore[assignment]
         tree = Worktree("worktree", "tree", "/home/you/shop", branch=f"zot/{id}", base="abc")
-        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), Started(1, 1)]
+        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), AgentStarted(1, 1)]
         for row in [*(begun if rows else []), *rows]:
             if isinstance(row, dict):
                 log.frame(json.dumps(row).encode())
@@ -200,6 +209,9 @@ def main() -> None:
             browser.wait_for("document.querySelectorAll('.entry').length > 4")
             for dark in (False, True):
                 take(browser, "agent", dark=dark, height=1000)
+            take(browser, "agent-phone", dark=False, width=390)
+            browser.run("document.querySelector('[data-tab=timeline]').click()")
+            take(browser, "timeline", dark=False, height=640)
 
 
 class _a_supervisor:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import ssl
 import subprocess
 import sys
 
@@ -19,13 +20,19 @@ class Pane:
         )
         self.url = self._process.stdout.readline().strip()
         assert self.url, self._process.stderr.read()
+        self.secure = self.url.startswith("https:")
         self.port = int(self.url.split(":")[2].split("/")[0])
-        self.token = self.url.partition("#token=")[2]
+        self.token = self.url.partition("#token=")[2].partition(" ")[0]
+        self.tokens = [self.token]
+        """Of those who may see, answer and drive, where there are several."""
+        if self.secure:
+            lines = [self._process.stdout.readline() for _ in range(2)]
+            self.tokens += [line.partition("#token=")[2].partition(" ")[0] for line in lines]
         self.cookie = ""
 
     def ask(self, path, body=None, *, headers=None, method=None):
         """Status, headers and body of one request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = self._connection()
         sent = {"x-zot": "1", "cookie": self.cookie, **(headers or {})}
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
         connection.request(method or ("GET" if body is None else "POST"), path, data, sent)
@@ -33,6 +40,14 @@ class Pane:
         content = answer.read()
         connection.close()
         return answer.status, dict(answer.getheaders()), content
+
+    def _connection(self):
+        if not self.secure:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        trusting = ssl.create_default_context()
+        trusting.check_hostname = False
+        trusting.verify_mode = ssl.CERT_NONE  # it made its certificate itself
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=trusting)
 
     def login(self):
         status, headers, content = self.ask("/login", {"token": self.token})
@@ -46,7 +61,7 @@ class Pane:
 
     def events(self, path, last=""):
         """The events of a stream, one after the other: name, id, data."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = self._connection()
         headers = {"cookie": self.cookie, **({"last-event-id": last} if last else {})}
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

@@ -147,3 +147,52 @@ def test_a_page_that_lost_its_server_comes_back_with_everything_once(browser, pa
     texts = "[...document.querySelectorAll('.entry.text')].map(e => e.innerText)"
     browser.wait_for(f"{texts}.length === 2")
     assert browser.run(texts) == ["first piece", "second piece"]
+
+
+def test_an_agent_is_steered_and_merged_by_keys_and_stopped_by_a_click(browser, pane, place):
+    browser.open(pane.url)
+    id = place.submit("Work", bash("echo two >> a.txt; sleep 3"), says("Done."), says("Well."))
+    browser.run(f"location.hash = '#/agent/{id}'")
+    browser.wait_for("document.querySelector('.entry.tool.running') !== null")
+    browser.wait_for("document.querySelector('.badge .state').innerText === 'working'")
+    press(browser, "i")
+    browser.run("document.activeElement.value = 'say:Hurried.'")
+    browser.run(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))"
+    )
+    users = "[...document.querySelectorAll('.entry.user')].map(e => e.innerText)"
+    browser.wait_for(f"{users}.includes('say:Hurried.')")
+    browser.wait_for("document.querySelector('.agent').dataset.stage === 'done'")
+    browser.wait_for("[...document.querySelectorAll('.toast')].forEach(t => t.remove()) || true")
+    press(browser, "m")
+    browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
+    assert (place.repository / "a.txt").read_text() == "one\ntwo\n"
+    other = place.submit("Wait", bash("sleep 60"), says("Done."))
+    browser.run(f"location.hash = '#/agent/{other}'")
+    browser.wait_for("document.querySelector('.entry.tool.running') !== null")
+    click(browser, "Stop")
+    browser.wait_for("document.querySelector('.agent').dataset.stage === 'cancelled'")
+
+
+def test_the_board_is_filtered_and_a_task_is_begun_from_it(browser, pane, place):
+    browser.open(pane.url)
+    place.wait(place.submit("First", says("Done.")))
+    browser.wait_for(f"{ROWS}.length === 2")
+    click(browser, "1 done")
+    browser.wait_for(f"{ROWS}.length === 1")
+    click(browser, "1 done")
+    browser.wait_for(f"{ROWS}.length === 2")
+    press(browser, "/")
+    browser.run("document.activeElement.value = 'hostile'")
+    browser.run("document.activeElement.dispatchEvent(new Event('input'))")
+    browser.wait_for(f"{ROWS}.length === 1")
+    press(browser, "n")
+    browser.run("document.querySelector('dialog textarea').value = 'Begin this'")
+    browser.run("document.querySelector('dialog [name=approve]').value = 'all'")
+    browser.run("document.querySelector('dialog [name=minutes]').value = '2'")
+    click(browser, "Begin")
+    browser.wait_for("location.hash.startsWith('#/agent/begin-this-')")
+    id = browser.run("location.hash").removeprefix("#/agent/")
+    task = place.swarm.task(id)
+    assert (task.prompt, task.approve, task.max_seconds) == ("Begin this", ("all",), 120.0)
+    place.swarm.cancel(id)

@@ -197,3 +197,36 @@ def test_a_port_that_is_taken_is_explained(pane, place):
     )
     assert done.returncode == 1
     assert "try --port 0" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_from_another_address_there_is_tls_and_each_token_has_its_role(place):
+    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=zot.test"]
+    cert, key = place.scripts / "cert.pem", place.scripts / "key.pem"
+    files = ["-keyout", str(key), "-out", str(cert)]
+    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
+    words = ["--host", "0.0.0.0", "--name", "127.0.0.1", "--tls-cert", str(cert)]
+    id = place.submit("Ask", bash("echo x"), says("Done."), approve=["bash"])
+    place.wait(id, "needs_you")
+    (question,) = place.swarm.show(id).questions
+    with closing(Pane(place.environment, place.repository, *words, "--tls-key", str(key))) as pane:
+        answers = {}
+        for role, token in zip(("see", "answer", "drive"), pane.tokens, strict=True):
+            pane.token = token
+            pane.login()
+            approve = {"request_id": question.id, "decision": "maybe"}
+            answers[role] = (
+                pane.ask(f"/agents/{id}/raw")[0],
+                pane.post(f"/agents/{id}/approve", **approve)[0],
+                pane.post(f"/agents/{id}/steer", text="hurry")[0],
+                pane.post("/agents", prompt=7)[0],
+            )
+        assert answers == {
+            "see": (200, 403, 403, 403),
+            "answer": (200, 400, 403, 403),
+            "drive": (200, 400, 200, 400),
+        }
+        _, headers, _ = pane.ask("/login", {"token": pane.token})
+        assert "Secure" in headers["set-cookie"]
+        assert pane.ask("/", headers={"host": "other.test"})[0] == 421
+    place.swarm.cancel(id)

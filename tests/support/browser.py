@@ -21,7 +21,7 @@ CHROMIUM = next(
 
 
 class Browser:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         assert CHROMIUM
         to_read, to_write = os.pipe()
         from_read, from_write = os.pipe()
@@ -31,7 +31,7 @@ class Browser:
             f"--remote-debugging-pipe --user-data-dir={directory} about:blank"
         )
         self._process = subprocess.Popen(
-            ["bash", "-c", script, "bash", CHROMIUM, *flags.split()],
+            ["bash", "-c", script, "bash", CHROMIUM, *more, *flags.split()],
             pass_fds=(to_read, from_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.bwrap import needs_bwrap
 
 from swarm.support import Place, bash, says
 from zot.swarm.local import socket_path
@@ -107,6 +108,10 @@ def test_the_command_does_it_all(place):
         (["new"], "say what is to be done"),
         (["new", "--file", "nowhere"], "cannot read the tasks"),
         (["show", "nobody"], "no agent 'nobody'"),
+        (["budget", "--max-cost", "-1"], "must be more than 0"),
+        (["new", "x", "--max-tokens", "1.5"], "must be a whole number"),
+        (["new", "x", "--after", "nobody"], "no agent 'nobody'"),
+        (["resume", "nobody"], "no agent 'nobody'"),
         (["new", "x", "--cwd", "/no/such/place", "--wait"], ""),
     ],
 )
@@ -125,8 +130,21 @@ def test_tasks_from_a_file_run_side_by_side(place):
     done = place.zot("new", "--file", str(path), "--provider", "anthropic", *words, "--wait")
     assert done.returncode == 0, done.stderr
     assert {summary.task for summary in place.swarm.agents()} == {"First", "Second", "Third"}
-    path.write_text('{"prompt": 1')
-    assert "line 1 of" in place.zot("new", "--file", str(path)).stderr
+    for line, said in (
+        ('{"prompt": 1', "line 1 of"),
+        ('{"prompt": 1}', "not a task: Expected `str`"),
+        ('{"prompt": "x", "colour": 1}', "there is no option 'colour'"),
+    ):
+        path.write_text(line)
+        refused = place.zot("new", "--file", str(path))
+        assert said in refused.stderr
+        assert "Traceback" not in refused.stderr
+    fields = {"prompt": "Fourth", "cwd": ".", "max_minutes": 2, "approve": "bash,write"}
+    path.write_text(json.dumps(fields))
+    id = place.zot("new", "--file", str(path)).stdout.strip()
+    task = place.swarm.task(id)
+    assert (task.max_seconds, task.approve) == (120.0, ("bash", "write"))
+    place.wait(id)
 
 
 def test_one_that_asks_needs_you_until_it_is_answered(place):
@@ -274,6 +292,36 @@ def test_all_agents_together_keep_to_one_budget(place):
     spent = place.swarm.spending().total().usd
     assert cost * 2.5 <= spent <= cost * 3.5  # passed by one call at most
     assert place.zot("budget", "--none").stdout.startswith("spent $")
+
+
+@needs_bwrap
+def test_one_in_a_jail_stays_in_its_tree_and_its_work_is_merged(place):
+    id = place.submit(
+        "Jailed",
+        bash("echo x > in.txt; echo y > ../out.txt; cat a.txt"),
+        says("Done."),
+        jail=True,
+    )
+    summary = place.wait(id)
+    assert summary.stage == "done", summary.doing
+    assert summary.model
+    assert (summary.diff.files, summary.diff.added) == (1, 1)
+    outside = place.home.with_name(f"{place.home.name}-jailed") / id
+    assert not (outside / "out.txt").exists()
+    place.swarm.merge(id)
+    assert (place.repository / "in.txt").read_text() == "x\n"
+    place.swarm.remove(id)
+    assert not outside.exists()
+
+
+def test_why_an_agent_cannot_start_is_said_and_one_can_be_resumed(place):
+    id = place.submit("Start", says("Done."), provider="nobody")
+    summary = place.wait(id)
+    assert summary.stage == "lost"
+    assert "before it did anything: unknown provider 'nobody'" in summary.doing
+    assert place.zot("resume", id).returncode == 0
+    assert len(place.rows(id, "swarm_retried")) == 1
+    place.wait(id)
 
 
 def test_minutes_of_all_agents_are_limited_together(place):

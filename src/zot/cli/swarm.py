@@ -86,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_answer(on_agent("answer", _answer, "answer what it asks, or approve a tool"))
     on_agent("cancel", _cancel, "stop it; its work stays", "kill")
     on_agent("retry", _retry, "go on after a failure, a cancel or crashes")
-    action("resume", _resume, "go on with everything that was cut", "reattach", "reopen")
+    again = action("resume", _resume, "go on with all that was cut, or one", "reattach", "reopen")
+    again.add_argument("agent", nargs="?", help="one that failed, was stopped or is lost")
     on_agent("diff", _diff, "what it changed")
     merge = on_agent("merge", _merge, "bring its work into your checkout")
     merge.add_argument("--squash", action="store_true", help="as one commit")
@@ -94,9 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     gc = action("gc", _gc, "remove agents that left nothing to lose")
     gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
     budget = action("budget", _budget, "what all agents together have spent, and may")
-    budget.add_argument("--max-cost", type=float, metavar="USD")
-    budget.add_argument("--max-tokens", type=int, metavar="N")
-    budget.add_argument("--max-minutes", type=float, metavar="N", help="of all agents, added up")
+    budget.add_argument("--max-cost", type=_amount, metavar="USD")
+    budget.add_argument("--max-tokens", type=_whole, metavar="N")
+    budget.add_argument("--max-minutes", type=_amount, metavar="N", help="of all agents, added up")
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     add_temporal_actions(action)
@@ -115,14 +116,28 @@ def _add_new(new: argparse.ArgumentParser) -> None:
     new.add_argument("--here", action="store_true", help="work in the directory itself")
     new.add_argument("--approve", default="", metavar="a,b", help="ask before these tools run")
     new.add_argument("--jail", action="store_true", help="keep its tools in its directory")
-    new.add_argument("--max-cost", type=float, metavar="USD")
-    new.add_argument("--max-tokens", type=int, metavar="N")
-    new.add_argument("--max-minutes", type=float, metavar="N")
-    new.add_argument("--max-steps", type=int, metavar="N")
+    new.add_argument("--max-cost", type=_amount, metavar="USD")
+    new.add_argument("--max-tokens", type=_whole, metavar="N")
+    new.add_argument("--max-minutes", type=_amount, metavar="N")
+    new.add_argument("--max-steps", type=_whole, metavar="N")
     new.add_argument("--priority", type=int, default=0, metavar="N", help="higher begins earlier")
     new.add_argument("--after", action="append", default=[], metavar="ID", help="when it is done")
     new.add_argument("--wait", action="store_true", help="until it has ended; 1 if it failed")
     new.add_argument("--rpc", action="append", default=[], metavar="WORD", help="for `zot rpc`")
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e15:
+        raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = _amount(text)
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
+    return int(value)
 
 
 def _add_answer(answer: argparse.ArgumentParser) -> None:
@@ -192,10 +207,23 @@ def _tasks_of(path: str) -> list[dict[str, Any]]:
             tasks.append({"prompt": line.strip()})
             continue
         try:
-            tasks.append(msgspec.json.decode(line, type=dict[str, Any]))
-        except msgspec.DecodeError as error:
+            tasks.append(_fields(msgspec.json.decode(line, type=dict[str, Any])))
+        except (msgspec.DecodeError, ValueError) as error:
             raise UsageError(f"line {number} of {path!r} is not a task: {error}") from error
     return tasks
+
+
+def _fields(task: dict[str, Any]) -> dict[str, Any]:
+    """An object of a file of tasks: fields of SwarmTask, and the words of the options for them."""
+    fields = dict(task)
+    if "cwd" in fields:
+        fields["directory"] = fields.pop("cwd")
+    if "max_minutes" in fields:
+        fields["max_seconds"] = float(fields.pop("max_minutes")) * 60
+    for name in ("approve", "after"):
+        if isinstance(fields.get(name), str):
+            fields[name] = [word for word in fields[name].split(",") if word]
+    return fields
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -214,7 +242,8 @@ def _line(summary: AgentSummary) -> str:
     age = shown_age(time.time() - summary.since)
     parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
     if summary.doing:
-        parts.append(summary.doing[:80] + (" (stalled)" if summary.stalled else ""))
+        about = f" {summary.about[:60]}" if summary.about else ""
+        parts.append(summary.doing[:80] + about + (" (stalled)" if summary.stalled else ""))
     if summary.diff.files:
         parts.append(f"+{summary.diff.added} -{summary.diff.removed} in {summary.diff.files}")
     if summary.cost_usd or not summary.cost_known:
@@ -231,7 +260,8 @@ def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         return 0
     say(_line(summary))
     for name in ("task", "directory", "branch", "model", "turns", "tool_calls", "outcome"):
-        say(f"  {name.replace('_', ' '):11} {getattr(summary, name)}")
+        value = str(getattr(summary, name)).replace("\n", "\n" + " " * 14)
+        say(f"  {name.replace('_', ' '):11} {value}".rstrip())
     for question in summary.questions:
         say(f"  asks        {question.title} ({question.id}) {question.preview}")
     return 0
@@ -325,6 +355,11 @@ def _retry(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+    if arguments.agent:
+        summary = swarm.show(arguments.agent)
+        if summary.stage in ("failed", "cancelled", "lost"):
+            swarm.retry(summary.id)
+        return _done(arguments)  # one that was cut goes on by being looked at
     return _list(swarm, arguments)  # looking starts the supervisor when there is work
 
 

@@ -19,6 +19,8 @@ from zot.swarm.local import LocalSwarm
 from zot.swarm.log import agent_folders, shared_streams
 from zot.swarm.task import NoSuchAgent, SwarmError
 
+FRESH_SECONDS = 0.15
+"""Browsers that ask within this time share one look at the logs."""
 LOOK_SECONDS = 1.0
 """Between two looks for agents that are new or were removed."""
 
@@ -50,6 +52,7 @@ class Board:
         self._rows: dict[str, BoardAgent] = {}
         self._version = 0
         self._looked = 0.0
+        self._refreshed = 0.0
         for path in files:
             if not path.is_file():
                 raise ConfigError(f"cannot show {str(path)!r}: it is not a file")
@@ -62,6 +65,9 @@ class Board:
     def refresh(self) -> None:
         """Read what the agents wrote since the last time."""
         now = time.monotonic()
+        if now - self._refreshed < FRESH_SECONDS:
+            return
+        self._refreshed = now
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self._look_for_agents()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ FILES = {
     "": ("index.html", "text/html; charset=utf-8"),
     **{
         name: (name, "text/javascript; charset=utf-8")
-        for name in ("app.js", "board.js", "agent.js", "markdown.js", "dom.js", "diff.js")
+        for name in (
+            *("app.js", "board.js", "agent.js", "markdown.js", "dom.js", "diff.js"),
+            *("stream.js", "worker.js"),
+        )
     },
     "style.css": ("style.css", "text/css; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
@@ -37,6 +41,8 @@ TICK = 0.08
 BOARD_TICK = 0.2
 """At most five changes a second of one agent on the board."""
 HEARTBEAT_SECONDS = 15.0
+RETRY = b"retry: 500\n\n"
+"""A browser that lost its connection comes back after so many milliseconds."""
 MAX_BODY = 1024 * 1024
 FIRST_BYTES = 2 * 1024 * 1024
 """Of a log that is shown when an agent is opened; earlier ones on demand."""
@@ -84,9 +90,8 @@ class Glasspane:
             except NoSuchAgent as error:
                 response = _json({"error": str(error), "code": error.code}, 404)
             except ZotError as error:
-                response = _json({"error": str(error), "code": error.code}, 409)
-            except msgspec.ValidationError as error:
-                response = _json({"error": str(error), "code": "invalid_params"}, 400)
+                status = 400 if error.code == "invalid_params" else 409
+                response = _json({"error": str(error), "code": error.code}, status)
             response.headers.update(SAFE_HEADERS)
             return response
 
@@ -118,6 +123,7 @@ class Glasspane:
 
     async def _board_stream(self) -> AsyncIterator[bytes]:
         """A snapshot, then what changed; a lost connection begins with a snapshot again."""
+        yield RETRY
         version, ids, silent = 0, frozenset[str](), 0.0
         while not self.is_over():
             self._board.refresh()
@@ -146,6 +152,7 @@ class Glasspane:
     async def _agent_stream(
         self, log: Path, position: int, *, resumed: bool
     ) -> AsyncIterator[bytes]:
+        yield RETRY
         if not resumed:
             yield encode_event("start", {"position": position}, str(position))
         silent = 0.0
@@ -277,6 +284,10 @@ class EventStream(StreamingResponse):
             try:
                 await asyncio.wait_for(send(message), SLOW_SECONDS)
             except TimeoutError as error:
+                sys.stderr.write(
+                    f"zot: a browser took nothing for {SLOW_SECONDS:.0f} s and was let go; it goes "
+                    "on where it was when it comes back\n"
+                )
                 raise OSError("the browser takes nothing") from error
 
         await super().stream_response(send_in_time)

@@ -58,6 +58,8 @@ class WatchedStream:
             since=self._since,
             directory=str(self.log.parent),
             doing=status.tool or status.waiting_for or status.error,
+            about=status.tool_about,
+            doing_since=round(self._row_at - status.seconds, 1),
             stalled=status.stalled,
             questions=status.questions,
             outcome=status.outcome,

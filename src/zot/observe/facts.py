@@ -200,6 +200,15 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
     return ""
 
 
+def main_argument(args: dict[str, Any]) -> str:
+    """What a call is about, in one line: its command, its path."""
+    named = ("command", "path", "file_path", "pattern", "query", "url", "prompt", "action")
+    for value in (*(args.get(name) for name in named), *args.values()):
+        if isinstance(value, str) and value.strip():
+            return value.strip().partition("\n")[0][:200]
+    return ""
+
+
 def object_of(fields: dict[str, Any], name: str) -> dict[str, Any]:
     value = fields.get(name)
     return value if isinstance(value, dict) else {}

@@ -25,6 +25,7 @@ class OpenCall(Struct):
     """A call that the model has begun to write and that has no result yet."""
 
     name: str
+    about: str = ""
     running_since: float | None = None
 
 
@@ -162,6 +163,8 @@ class Observer:
         if fact.id not in self._calls:
             self._tool_calls += 1
             self._calls[fact.id] = OpenCall(fact.name)
+        if fact.args:
+            self._calls[fact.id].about = facts.main_argument(fact.args)
 
     def _tool_runs(self, id: str) -> None:
         call = self._calls.get(id)
@@ -253,10 +256,10 @@ class Observer:
         state = self._state
         running = next((c for c in self._calls.values() if c.running_since is not None), None)
         since = self._since
-        tool = ""
+        tool = about = ""
         if state == "tool":
             call = running or next(iter(self._calls.values()), None)
-            tool = call.name if call is not None else ""
+            tool, about = (call.name, call.about) if call is not None else ("", "")
             since = running.running_since or since if running is not None else since
         waiting_for, waiting_kind = self._waiting()
         silent = max(0.0, now - self._last_frame)
@@ -264,6 +267,7 @@ class Observer:
             state=state,
             seconds=max(0.0, now - since),
             tool=tool,
+            tool_about=about,
             waiting_for=waiting_for,
             error=self._error if state in ("failed", "gone") else "",
             turns=self._turns,

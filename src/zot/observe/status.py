@@ -56,5 +56,7 @@ class Status(Struct, frozen=True):
     compactions: int = 0
     silent_seconds: float = 0.0
     """Since the last frame."""
+    tool_about: str = ""
+    """What the tool that runs is about: its command, its path."""
     stalled: bool = False
     """A mark, not a state: the model has said nothing for long. A silent tool is not stalled."""

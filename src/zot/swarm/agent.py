@@ -24,6 +24,7 @@ from zot.swarm.task import (
     Messaged,
     Retried,
     RunOver,
+    RunsOn,
     Sized,
     SwarmTask,
     TreeMade,
@@ -49,6 +50,10 @@ class AgentSummary(Struct, frozen=True):
     directory: str
     doing: str = ""
     """The tool that runs, what is waited for, or why it failed."""
+    about: str = ""
+    """What the tool is about: its command, its path; what is asked for, in one line."""
+    doing_since: float = 0.0
+    """Since when it does that, in seconds since 1970."""
     stalled: bool = False
     questions: tuple[OpenQuestion, ...] = ()
     outcome: str = ""
@@ -106,6 +111,9 @@ class SwarmAgent:
         self._error = ""
         self._last_run = ""
         self._collected = ""
+        self.model = task.model
+        self._said = ""
+        """What its last process complained about."""
         self._changed = task.created
         self._row_at = task.created
         self._worked = 0.0
@@ -155,6 +163,7 @@ class SwarmAgent:
             case Exited():
                 if self.waiting:
                     self._died(by_signal=row.code < 0)
+                    self._said = row.said.strip().rpartition("\n")[2].removeprefix("zot: ")
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case AgentCancelled():
@@ -166,10 +175,10 @@ class SwarmAgent:
                 self._last_run = next(iter(self.waiting), self._last_run)
             case Retried():
                 self.lost, self.crashes, self.kills, self.cancelled = "", 0, 0, False
-            case Sized() | Merged() | Collected():
+            case Sized() | Merged() | Collected() | RunsOn():
                 self._apply_afterwards(row)
 
-    def _apply_afterwards(self, row: Sized | Merged | Collected) -> None:
+    def _apply_afterwards(self, row: Sized | Merged | Collected | RunsOn) -> None:
         match row:
             case Sized():
                 self.size = row.size
@@ -177,6 +186,8 @@ class SwarmAgent:
                 self.merged = row.tip
             case Collected():
                 self._collected = row.run
+            case RunsOn():
+                self.model = row.model
 
     def _died(self, *, by_signal: bool) -> None:
         if self._did_something:
@@ -191,7 +202,8 @@ class SwarmAgent:
         """Why it is not started once more; empty: it is."""
         if self.crashes < CRASHES and self.kills < KILLS:
             return ""
-        return f"its process died {self.crashes + self.kills} times before it did anything"
+        why = f": {self._said[:500]}" if self._said else ""
+        return f"its process died {self.crashes + self.kills} times before it did anything{why}"
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:
@@ -249,9 +261,11 @@ class SwarmAgent:
         status = self._observer.status()
         self._row_at = kept
         stage = self.stage
-        doing = ""
+        doing = about = ""
         if stage in ("working", "needs_you"):
             doing = status.tool or status.waiting_for or status.state
+            asked = status.questions[0].preview if status.questions else ""
+            about = status.tool_about or asked.strip().partition("\n")[0][:200]
         elif stage in ("failed", "lost"):
             doing = self.lost or self._error
         return AgentSummary(
@@ -261,6 +275,8 @@ class SwarmAgent:
             since=self._changed,
             directory=self.task.directory,
             doing=doing,
+            about=about,
+            doing_since=round(now - status.seconds, 1) if doing else self._changed,
             stalled=stage == "working" and status.stalled,
             questions=status.questions if self.alive else (),
             outcome=self._outcome,
@@ -273,7 +289,7 @@ class SwarmAgent:
             output_tokens=status.output_tokens,
             context_tokens=status.context_tokens,
             worked_seconds=self.spent().seconds,
-            model=status.model or self.task.model,
+            model=status.model or self.model,
             branch=self.tree.branch if self.tree is not None else "",
             diff=self.size,
             merged=bool(self.merged),

@@ -8,6 +8,7 @@ for position, row in swarm.events(id, follow=True):
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -47,9 +48,10 @@ from zot.swarm.commands import (
 from zot.swarm.engine import SwarmEngine
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
-from zot.swarm.task import LogRow, SwarmError, SwarmTask, new_id, pick
+from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 
 START_SECONDS = 20.0
+CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 600.0
 """A merge or a diff of a large repository takes a while."""
 POLL_SECONDS = 0.1
@@ -164,7 +166,12 @@ class LocalSwarm:
     def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
         """Have a task done by a new agent; its id. The options are the fields of SwarmTask."""
         fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
-        task = msgspec.convert(fields, SwarmTask)
+        try:
+            task = msgspec.convert(fields, SwarmTask)
+        except msgspec.ValidationError as error:
+            raise BadTask(f"not a task: {error}") from error
+        if unknown := fields.keys() - set(SwarmTask.__struct_fields__):
+            raise BadTask(f"not a task: there is no option {sorted(unknown)[0]!r}")
         task = replace(
             task,
             id=task.id or new_id(task.prompt),
@@ -251,14 +258,15 @@ class LocalSwarm:
         return msgspec.convert(reply.data, type)
 
     def is_supervised(self) -> bool:
-        """A supervisor runs; none is started by asking."""
-        connection = self._connect()
-        if connection is not None:
-            connection.close()
-        return connection is not None
+        """A supervisor runs; none is started by asking, and one that is stuck is not waited for."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.setblocking(False)
+            tried = connection.connect_ex(str(socket_path(self._swarm)))
+        return tried in (0, errno.EAGAIN)  # EAGAIN: it listens, and many wait for it
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(CONNECT_SECONDS)
         try:
             connection.connect(str(socket_path(self._swarm)))
         except OSError:

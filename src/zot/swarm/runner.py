@@ -24,6 +24,7 @@ from zot.swarm.task import (
     Exited,
     Lost,
     RunOver,
+    RunsOn,
     Sized,
     SwarmError,
     SwarmTask,
@@ -164,7 +165,7 @@ class AgentRunner:
             await asyncio.sleep(_pause(agent.crashes + agent.kills))
             tree = await self._tree(supervised)
             await self._drive(supervised, tree)
-        except ZotError as error:  # git, the disk, or the agent refused
+        except (ZotError, OSError) as error:  # git, the disk, or the agent refused
             self._fail(supervised, str(error))
         finally:
             agent.alive = False
@@ -190,7 +191,7 @@ class AgentRunner:
                 self.trees.make,
                 task.directory,
                 task.id,
-                supervised.folder.path,
+                self._tree_folder(supervised),
                 base=task.base,
                 shared=task.here,
             )
@@ -199,6 +200,13 @@ class AgentRunner:
         if not Path(agent.tree.cwd).is_dir():
             raise SwarmError(f"its directory {agent.tree.cwd!r} is gone")
         return agent.tree
+
+    def _tree_folder(self, supervised: Supervised) -> Path:
+        """Beside its log; of an agent in a jail beside zot's home, which no jail may lie in."""
+        if not supervised.agent.task.jail:
+            return supervised.folder.path
+        home = self.folder.parent
+        return home.with_name(f"{home.name}-jailed") / supervised.folder.id
 
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
@@ -210,7 +218,9 @@ class AgentRunner:
         supervised.note(AgentStarted(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
-            await child.request("hello", features=(*FEATURES, *asks))
+            hello = await child.request("hello", features=(*FEATURES, *asks))
+            if hello.get("model") and hello["model"] != agent.model:
+                supervised.note(RunsOn(str(hello["model"])))
             await self._catch_up(supervised, child)
             while agent.waiting:
                 await self._run_message(supervised, child, next(iter(agent.waiting)))

@@ -274,6 +274,9 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+            outside = Path(agent.tree.path).parent
+            if agent.task.jail and agent.tree.kind != "shared" and outside.name == agent.task.id:
+                await asyncio.to_thread(shutil.rmtree, outside, ignore_errors=True)
         supervised.log.close()
         del self._runner.agents[supervised.folder.id]
         await asyncio.to_thread(shutil.rmtree, supervised.folder.path)

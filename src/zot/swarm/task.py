@@ -22,6 +22,10 @@ class NoSuchAgent(SwarmError):
     code = "not_found"
 
 
+class BadTask(SwarmError):
+    code = "invalid_params"
+
+
 class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """Written once, when the task is taken; never changed."""
 
@@ -76,6 +80,12 @@ class AgentStarted(SwarmRow, frozen=True, tag="swarm_started"):
     pid: int
 
 
+class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
+    """The model that it begins with, where its task names none or another name of it."""
+
+    model: str
+
+
 class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
     """A worker elsewhere took it. Whoever had it before may add nothing more."""
 
@@ -126,7 +136,7 @@ class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
 
 AnySwarmRow = (
     Messaged | TreeMade | Claimed | AgentStarted | RunOver | Exited | AgentCancelled
-    | Lost | Retried | Sized | Merged | Collected
+    | Lost | Retried | Sized | Merged | Collected | RunsOn
 )  # fmt: skip
 
 

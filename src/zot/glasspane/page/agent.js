@@ -1,6 +1,6 @@
 // One agent: what it says and does as it comes, its questions, its work.
 import { age, attempt, count, el, money, note, post, replace, setText } from "./dom.js";
-import { diffView } from "./diff.js";
+import { changeView, diffView } from "./diff.js";
 import { markdown } from "./markdown.js";
 import { stageOf } from "./board.js";
 
@@ -21,6 +21,12 @@ export class AgentView {
     this.tab = "transcript";
     this.build();
     this.listen("");
+    // A tab that nobody sees holds no connection; it goes on where it was.
+    this.seen = () => {
+      if (document.hidden) { this.source?.close(); clearTimeout(this.again); }
+      else this.listen(this.last ?? "");
+    };
+    document.addEventListener("visibilitychange", this.seen);
   }
 
   path(action) {
@@ -30,6 +36,7 @@ export class AgentView {
   build() {
     this.title = el("h1", {}, this.id);
     this.state = el("span", { class: "state" });
+    this.doing = el("span", { class: "doing" });
     this.facts = el("span", { class: "facts" });
     this.questions = el("div", { class: "questions" });
     this.earlier = el("button", { class: "earlier", hidden: true, onclick: () => this.showEarlier() }, "Show earlier");
@@ -44,7 +51,7 @@ export class AgentView {
     this.merge = el("button", { title: "Bring its work into your checkout (m)", onclick: () => this.mergeWork() }, "Merge");
     this.composer = el("div", { class: "composer" }, this.input, el("div", { class: "buttons" }, this.send, this.steer, this.abort, this.retry, this.merge));
     this.node = el("section", { class: "agent" },
-      el("div", { class: "head" }, el("a", { href: "#/", title: "Back (Esc)" }, "← board"), this.title, this.state, this.facts, el("span", { class: "grow" }), this.tabs),
+      el("div", { class: "head" }, el("a", { href: "#/", title: "Back (Esc)" }, "←"), el("span", { class: "badge" }, this.state), this.title, el("span", { class: "grow" }), this.tabs, el("div", { class: "line2" }, this.doing, this.facts)),
       this.questions, this.transcript, this.panel, this.composer);
     this.show("transcript");
   }
@@ -78,11 +85,13 @@ export class AgentView {
     this.open = null;
     replace(this.transcript, this.earlier);
     this.first = start;
+    this.last = String(start);
     this.earlier.hidden = start === 0;
     this.listen(start);
   }
 
   close() {
+    document.removeEventListener("visibilitychange", this.seen);
     this.source?.close();
     clearTimeout(this.again);
   }
@@ -199,10 +208,13 @@ export class AgentView {
   tick() {
     if (!this.summary) return;
     const stage = stageOf(this.summary).replace("_", " ");
-    setText(this.state, `${stage} ${age(Date.now() / 1000 - this.summary.since)}${this.summary.doing ? ` · ${this.summary.doing}` : ""}`);
+    const { doing, about, doing_since: since } = this.summary, now = Date.now() / 1000;
+    setText(this.state, stage);
+    setText(this.doing, [`${age(now - this.summary.since)}`, doing && `${doing} ${about}`.trim(), doing && since > this.summary.since + 1 && age(now - since)].filter(Boolean).join(" · "));
     for (const box of this.questions.children) {
-      const left = Number(box.dataset.until) - Date.now() / 1000;
-      setText(box.querySelector(".left"), box.dataset.until ? `${Math.max(0, Math.floor(left))} s left` : "");
+      const left = Math.max(0, Math.floor(Number(box.dataset.until) - now));
+      setText(box.querySelector(".left"), box.dataset.until ? `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left` : "");
+      box.querySelector("progress").value = left;
     }
   }
 
@@ -215,10 +227,9 @@ export class AgentView {
   }
 
   questionBox(question, control) {
-    const box = el("div", { class: "question" }, el("strong", {}, question.title), el("span", { class: "left" }));
-    if (question.left_seconds !== null) box.dataset.until = Date.now() / 1000 + question.left_seconds;
-    else box.dataset.until = "";
-    if (question.preview) box.append(/^(@@|---|\+\+\+|diff )/m.test(question.preview) ? diffView(question.preview) : el("pre", {}, question.preview));
+    const box = el("div", { class: "question" }, el("strong", {}, question.title), el("span", { class: "left" }), el("progress", { hidden: question.left_seconds === null, max: String((question.left_seconds || 0) + question.asked_seconds) }));
+    box.dataset.until = question.left_seconds === null ? "" : String(Date.now() / 1000 + question.left_seconds);
+    if (question.preview) box.append(previewOf(question));
     else if (question.args) box.append(el("pre", {}, JSON.stringify(question.args, null, 2)));
     if (!control) return box;
     const answer = (action, fields) => attempt(() => post(this.path(action), { request_id: question.id, ...fields }));
@@ -296,14 +307,15 @@ export class AgentView {
     const begin = spans[0].start, end = Math.max(...spans.map((span) => span.end || Date.now() / 1000));
     const bars = spans.map((span) => {
       const last = span.end || Date.now() / 1000;
-      const bar = el("div", { class: `span ${span.name === "model" || span.name === "waiting" ? span.name : "tool"}`, title: `${span.name} ${(last - span.start).toFixed(1)} s` });
+      const bar = el("div", { class: `span ${kindOf(span.name)}`, title: `${span.name} ${(last - span.start).toFixed(1)} s` });
       bar.style.left = `${(100 * (span.start - begin)) / Math.max(0.001, end - begin)}%`;
       bar.style.width = `${Math.max(0.3, (100 * (last - span.start)) / Math.max(0.001, end - begin))}%`;
       return bar;
     });
     const sums = new Map();
     for (const span of spans) sums.set(span.name, (sums.get(span.name) || 0) + ((span.end || Date.now() / 1000) - span.start));
-    replace(this.panel, el("div", { class: "timeline" }, ...bars), el("ul", {}, ...[...sums].sort((a, b) => b[1] - a[1]).map(([name, seconds]) => el("li", {}, `${name}: ${age(seconds)}`))));
+    replace(this.panel, el("div", { class: "timeline" }, ...bars), el("div", { class: "ends" }, el("span", {}, clock(begin)), el("span", {}, clock(end))),
+      el("ul", { class: "legend" }, ...[...sums].sort((a, b) => b[1] - a[1]).map(([name, seconds]) => el("li", {}, el("i", { class: `span ${kindOf(name)}` }), name, el("b", {}, seconds < 10 ? `${seconds.toFixed(1)} s` : age(seconds))))));
   }
 
   key(event) {
@@ -378,12 +390,25 @@ class ToolEntry {
     replace(this.head, el("b", {}, this.name), " ", el("code", {}, this.main()), this.seconds ? el("span", { class: "quiet" }, ` ${this.seconds.toFixed(1)} s`) : "");
     const shown = this.result ?? this.output;
     const cut = shown.length > SHOWN_OUTPUT ? `${shown.slice(0, SHOWN_OUTPUT / 2)}\n… ${shown.length - SHOWN_OUTPUT} characters …\n${shown.slice(-SHOWN_OUTPUT / 2)}` : shown;
-    const edit = this.args && typeof this.args.old_text === "string" ? editView(this.args) : null;
+    const edit = this.args ? editView(this.args) : null;
     replace(this.body, edit, this.args && !edit ? el("pre", { class: "args" }, JSON.stringify(this.args, null, 2)) : "", cut ? el("pre", { class: "output" }, cut) : "");
   }
 }
 
+function previewOf({ tool, preview }) {
+  if (/^(@@|--- |\+\+\+ |diff )/m.test(preview)) return diffView(preview);
+  return (tool === "edit" || tool === "write") && /^[-+]/m.test(preview) ? changeView(preview) : el("pre", {}, preview);
+}
+
+const kindOf = (name) => (name === "model" || name === "waiting" ? name : "tool");
+const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
+
+// What a call of edit or write changes, as far as its arguments tell; null: it is neither.
 function editView(args) {
   const lines = (text, sign) => String(text).split("\n").map((line) => sign + line);
-  return diffView(["@@ -1 +1 @@", ...lines(args.old_text, "-"), ...lines(args.new_text ?? "", "+")].join("\n"));
+  const change = (before, after) => ["@@ -1 +1 @@", ...(before ? lines(before, "-") : []), ...(after ? lines(after, "+") : [])];
+  if (typeof args.old_text === "string") return diffView(change(args.old_text, args.new_text).join("\n"));
+  if (Array.isArray(args.edits) && args.edits.length) return diffView(args.edits.flatMap((edit) => change(edit?.oldText, edit?.newText)).join("\n"));
+  if (typeof args.content === "string" && typeof args.path === "string") return diffView(change("", args.content).join("\n"));
+  return null;
 }

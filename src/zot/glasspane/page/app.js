@@ -1,6 +1,7 @@
 // The whole page: logs in with the token of its address, keeps the board up to date, shows what is asked for.
 import { AgentView } from "./agent.js";
 import { BoardView, ORDER, stageOf } from "./board.js";
+import { openBoard } from "./stream.js";
 import { attempt, count, el, money, note, post, replace, setText } from "./dom.js";
 
 const main = document.getElementById("main");
@@ -8,7 +9,7 @@ const agents = new Map();
 const board = new BoardView((id) => { location.hash = `#/agent/${encodeURIComponent(id)}`; });
 let view = board;
 let directory = "";
-let source = null;
+const rates = [];
 
 async function begin() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -30,13 +31,11 @@ async function begin() {
 }
 
 function listen() {
-  source = new EventSource("events");
-  source.addEventListener("snapshot", (event) => { agents.clear(); take(JSON.parse(event.data)); });
-  source.addEventListener("changes", (event) => take(JSON.parse(event.data)));
-  source.onopen = () => link("");
-  source.onerror = () => {
-    link(source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : "connecting again …");
-  };
+  openBoard((message) => {
+    if (message.kind === "link") { link(message.text); return; }
+    if (message.kind === "snapshot") agents.clear();
+    take(message);
+  });
 }
 
 function link(text) {
@@ -53,9 +52,19 @@ function take({ agents: rows, removed, totals }) {
   }
   const waiting = [...agents.values()].filter(({ summary }) => summary.stage === "needs_you").length;
   document.title = waiting ? `(${waiting}) Glasspane` : "Glasspane";
-  setText(document.getElementById("totals"), `${agents.size} agents · ${money(totals.cost_usd, totals.cost_known)} · ${count(totals.tokens)} tokens`);
-  board.update(agents);
+  setText(document.getElementById("totals"), `${agents.size} agents · ${money(totals.cost_usd, totals.cost_known)} · ${count(totals.tokens)} tokens${perMinute(totals.tokens)}`);
+  board.update(agents, view === board);
   if (view !== board && agents.has(view.id)) view.update(agents.get(view.id));
+}
+
+// How many tokens the last minute took, once it is known.
+function perMinute(tokens) {
+  const now = Date.now();
+  rates.push([now, tokens]);
+  while (rates.length > 1 && now - rates[1][0] > 60_000) rates.shift();
+  if (rates.length > 400) rates.splice(1, 1);
+  const [then, before] = rates[0], seconds = (now - then) / 1000;
+  return seconds > 5 && tokens > before ? ` · ${count(Math.round(((tokens - before) * 60) / seconds))}/min` : "";
 }
 
 // A person who asked for it hears of the two moments that matter, while looking elsewhere.
@@ -87,8 +96,9 @@ function newTask() {
   const field = (label, name, props = {}) => el("label", {}, label, el("input", { name, ...props }));
   const prompt = el("textarea", { name: "prompt", rows: "5", required: true, placeholder: "What is to be done?" });
   const form = el("form", { method: "dialog" }, el("h2", {}, "New task"), prompt,
-    field("Directory", "directory", { value: directory }), field("Model", "model", { placeholder: "as configured" }), field("Begin with", "base", { placeholder: "what is checked out" }),
-    field("At most, USD", "max_cost", { type: "number", step: "0.01", min: "0.01" }), field("Ask before", "approve", { placeholder: "bash,write,edit or all" }),
+    field("Directory", "directory", { value: directory }), field("Provider", "provider", { placeholder: "as configured" }), field("Model", "model", { placeholder: "as configured" }), field("Begin with", "base", { placeholder: "what is checked out" }),
+    field("At most, USD", "max_cost", { type: "number", step: "0.01", min: "0.01" }), field("At most, min", "minutes", { type: "number", step: "1", min: "1" }),
+    field("Ask before", "approve", { placeholder: "bash,write,edit or all" }), el("label", {}, "Jail", el("input", { name: "jail", type: "checkbox", title: "Keep its tools in its directory, offline" })),
     el("div", { class: "buttons" }, el("button", { class: "main", value: "go" }, "Begin"), el("button", { value: "no", formnovalidate: true }, "Cancel")));
   const dialog = el("dialog", {}, form);
   dialog.addEventListener("close", async () => {
@@ -96,6 +106,8 @@ function newTask() {
     if (dialog.returnValue !== "go") return;
     const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
     if (fields.max_cost) fields.max_cost = Number(fields.max_cost);
+    if (fields.minutes) fields.max_seconds = 60 * Number(fields.minutes);
+    if (fields.jail) fields.jail = true;
     if (fields.approve) fields.approve = fields.approve.split(",").map((word) => word.trim()).filter(Boolean);
     const answer = await attempt(() => post("agents", fields));
     if (answer) location.hash = `#/agent/${encodeURIComponent(answer.id)}`;

@@ -23,9 +23,15 @@ export class BoardView {
     this.selected = "";
   }
 
-  update(agents) {
+  update(agents, visible) {
     this.agents = agents;
-    this.draw();
+    if (visible) this.drawSoon();
+  }
+
+  drawSoon() {
+    if (this.drawing) return;
+    this.drawing = true;
+    requestAnimationFrame(() => { this.drawing = false; this.draw(); });
   }
 
   sorted() {
@@ -39,9 +45,19 @@ export class BoardView {
   draw() {
     const counts = new Map();
     for (const { summary } of this.agents.values()) counts.set(stageOf(summary), (counts.get(stageOf(summary)) || 0) + 1);
-    replace(this.chips, ...ORDER.filter((stage) => counts.has(stage)).map((stage) =>
-      el("button", { class: `chip ${stage}`, "aria-pressed": String(this.stage === stage), onclick: () => { this.stage = this.stage === stage ? "" : stage; this.draw(); } }, `${LABELS[stage]} ${counts.get(stage)}`)));
+    const shown = `${this.stage} ${[...counts].sort().join(" ")}`;
+    if (shown !== this.counted) this.drawChips(counts);
+    this.counted = shown;
     this.empty.hidden = this.agents.size > 0;
+    this.drawRows();
+  }
+
+  drawChips(counts) {
+    replace(this.chips, ...ORDER.filter((stage) => counts.has(stage)).map((stage) =>
+      el("button", { class: `chip ${stage}`, "aria-pressed": String(this.stage === stage), onclick: () => { this.stage = this.stage === stage ? "" : stage; this.draw(); } }, el("b", {}, String(counts.get(stage))), ` ${LABELS[stage]}`)));
+  }
+
+  drawRows() {
     const sorted = this.sorted();
     const ids = new Set(sorted.map((agent) => agent.summary.id));
     for (const [id, row] of this.rows) if (!ids.has(id)) { row.node.remove(); this.rows.delete(id); }
@@ -59,8 +75,13 @@ export class BoardView {
 
   makeRow(id) {
     const part = (name) => el("span", { class: name });
-    const row = { state: part("state"), since: part("since"), task: part("task"), doing: part("doing"), facts: part("facts") };
-    row.node = el("a", { class: "row", role: "listitem", href: `#/agent/${encodeURIComponent(id)}` }, row.state, row.since, el("span", { class: "what" }, row.task, row.doing), row.facts);
+    const names = ["state", "since", "task", "doing", "turns", "tokens", "added", "removed", "merged", "cost", "model", "project"];
+    const row = Object.fromEntries(names.map((name) => [name, part(name)]));
+    row.node = el("a", { class: "row", role: "listitem", href: `#/agent/${encodeURIComponent(id)}` },
+      el("span", { class: "badge" }, row.state), row.since,
+      el("span", { class: "what" }, row.task, row.doing),
+      el("span", { class: "size" }, row.added, row.removed, row.merged),
+      row.cost, el("span", { class: "used" }, row.turns, row.tokens), el("span", { class: "where" }, row.model, row.project));
     return row;
   }
 
@@ -70,12 +91,16 @@ export class BoardView {
     row.node.dataset.stage = stage;
     setText(row.state, LABELS[stage]);
     setText(row.task, summary.task.split("\n")[0]);
-    setText(row.doing, summary.doing);
-    const facts = [`turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), `${count(summary.input_tokens + summary.output_tokens)} tok`];
-    if (summary.diff.files) facts.push(`+${summary.diff.added} −${summary.diff.removed}`);
-    if (summary.merged) facts.push("merged");
-    if (summary.model) facts.push(summary.model);
-    setText(row.facts, facts.join(" · "));
+    setText(row.doing, [summary.doing, summary.about].filter(Boolean).join("  "));
+    setText(row.turns, summary.turns ? `${summary.turns} turn${summary.turns === 1 ? "" : "s"}` : "");
+    const tokens = summary.input_tokens + summary.output_tokens;
+    setText(row.tokens, tokens ? `${count(tokens)} tok` : "");
+    setText(row.added, summary.diff.files ? `+${summary.diff.added}` : "");
+    setText(row.removed, summary.diff.files ? `−${summary.diff.removed}` : "");
+    setText(row.merged, summary.merged ? "merged" : "");
+    setText(row.cost, summary.cost_usd || !summary.cost_known ? money(summary.cost_usd, summary.cost_known) : "");
+    setText(row.model, summary.model);
+    setText(row.project, summary.directory.split("/").filter(Boolean).at(-1) || "");
     setText(row.since, age(Date.now() / 1000 - summary.since));
   }
 

@@ -30,6 +30,13 @@ export function diffView(text) {
   return root;
 }
 
+// What an approval of edit or write shows: a path, then lines that go and come.
+export function changeView(text) {
+  const [path, ...lines] = text.split("\n");
+  const kinds = { "+": "added", "-": "removed" };
+  return el("div", { class: "diff" }, el("details", { open: true }, el("summary", {}, path), ...lines.map((line) => row(kinds[line[0]] || "", "", "", line))));
+}
+
 function row(kind, old, fresh, text) {
   return el("div", { class: `line ${kind}` }, el("span", { class: "number" }, String(old)), el("span", { class: "number" }, String(fresh)), el("span", { class: "text" }, text));
 }

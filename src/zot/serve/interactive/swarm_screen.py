@@ -156,7 +156,8 @@ class SwarmScreen:
     def _row(self, summary: AgentSummary, width: int) -> Line:
         chosen, stage = summary.id == self._chosen, _stage(summary)
         task = clean(summary.task.strip().partition("\n")[0])
-        details = [clean(summary.doing.replace("\n", " "))] if summary.doing else []
+        doing = f"{summary.doing} {summary.about}".strip()
+        details = [clean(doing.replace("\n", " "))] if doing else []
         if summary.diff.files:
             details.append(f"+{summary.diff.added} -{summary.diff.removed}")
         if summary.cost_usd:

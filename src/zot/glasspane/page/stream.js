@@ -1,0 +1,55 @@
+// The board as the server tells it: a snapshot, then what changed. Knows no page, so that a worker can hold it.
+
+export class BoardStream {
+  constructor(tell) {
+    this.tell = tell;
+    this.rows = new Map();
+    this.totals = null;
+    this.source = null;
+    this.link = "";
+  }
+
+  // Begin, or begin again where the server did not let us in: a login may have come since.
+  begin() {
+    if (this.source && this.source.readyState !== EventSource.CLOSED) return;
+    this.source = new EventSource("events");
+    this.source.addEventListener("snapshot", (event) => { this.rows.clear(); this.take("snapshot", event); });
+    this.source.addEventListener("changes", (event) => this.take("changes", event));
+    this.source.onopen = () => this.say("");
+    this.source.onerror = () => this.say(this.source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : "connecting again …");
+  }
+
+  take(kind, event) {
+    const { agents, removed, totals } = JSON.parse(event.data);
+    for (const id of removed) this.rows.delete(id);
+    for (const row of agents) this.rows.set(row.summary.id, row);
+    this.totals = totals;
+    this.tell({ kind, agents, removed, totals });
+  }
+
+  say(text) {
+    this.link = text;
+    this.tell({ kind: "link", text });
+  }
+
+  // What somebody has to know who comes late.
+  current() {
+    const link = { kind: "link", text: this.link };
+    return this.totals ? [link, { kind: "snapshot", agents: [...this.rows.values()], removed: [], totals: this.totals }] : [link];
+  }
+}
+
+// One stream for all tabs: a browser has six connections to a server, and a tab that waits for one does nothing.
+export function openBoard(tell) {
+  if (typeof SharedWorker === "undefined") {
+    new BoardStream(tell).begin();
+    return;
+  }
+  const connect = () => {
+    const { port } = new SharedWorker("worker.js", { type: "module", name: "glasspane" });
+    port.onmessage = (event) => tell(event.data);
+    addEventListener("pagehide", () => { port.postMessage("bye"); port.close(); }, { once: true });
+  };
+  connect();
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+}

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -656,6 +657,27 @@ def test_a_tree_too_large_to_be_searched_for_links_is_said(
     monkeypatch.setattr(obeyed, "MAX_SECONDS", -1.0)
     tools = jailed(root, zot_home, supervisor)
     assert "too large to be searched for files with another name" in said(tools, "true")
+
+
+@needs_bwrap
+def test_what_there_was_no_time_to_see_is_not_taken_for_new(
+    tools: Tools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "sub" / ".vscode").mkdir(parents=True)
+    made = (root / "sub" / ".vscode").stat().st_ctime_ns
+    assert eventually(lambda: time.time_ns() > made + 2 * obeyed.FRESH)
+    limits = iter([-1.0])  # of the look before the command
+    look = obeyed.Survey.look
+
+    def with_limit(survey: obeyed.Survey) -> obeyed.Look:
+        monkeypatch.setattr(obeyed, "MAX_SECONDS", next(limits, 60.0))
+        return look(survey)
+
+    monkeypatch.setattr(obeyed.Survey, "look", with_limit)
+    answer = text(call(tools["bash"], command="mkdir -p new/.vscode"))
+    assert "too large to be looked through" in answer
+    assert "'new/.vscode' was renamed" in answer
+    assert [path.name for path in (root / "sub").iterdir()] == [".vscode"]
 
 
 @needs_bwrap

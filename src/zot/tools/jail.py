@@ -29,6 +29,7 @@ from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
 from zot.tools.obeyed import (
+    Look,
     Survey,
     Thing,
     Watch,
@@ -98,7 +99,7 @@ class Jail(Place):
         self._all_links = True
         """The whole tree was searched for them."""
         self._looking = threading.Lock()
-        self._commands: list[Collection[int]] = []
+        self._commands: list[Look] = []
         """Those that run now, by what was there before each of them."""
         self._residents = Residents(lambda before: self._made_harmless(before, spare=True))
         remove_covers(self.root)
@@ -179,7 +180,7 @@ class Jail(Place):
         """What keeps something in, while the block lasts. `tell` hears what is weak about it, and
         what appeared meanwhile and was renamed; `lasts`: commands come and go beside it."""
         program = self._bubblewrap()
-        before = self._survey.things()
+        before = self._survey.look()
         told: list[str] = []
 
         def tell_once(note: str) -> None:
@@ -199,7 +200,7 @@ class Jail(Place):
                     for note in self._weaknesses():
                         tell_once(note)
                 words = [*self._wrap(program, network=network), *protections]
-                words += self._covers(before.values())
+                words += self._covers(before.things.values())
                 stays = self._residents.one_more(before, tell_once)
                 with stays if lasts else Watch(look, tell_once):
                     yield Walls(words, before)
@@ -236,14 +237,16 @@ class Jail(Place):
             for word in ("--ro-bind-try", path, path)
         ]
 
-    def _made_harmless(self, before: Collection[int], *, spare: bool = False) -> list[str]:
+    def _made_harmless(self, before: Look, *, spare: bool = False) -> list[str]:
         """Rename what appeared since; what to say of it. `spare`: not what a command may have made
         that still runs. That is done for the command, whose result tells the model."""
         notes = []
         with self._looking:  # two who see the same would rename it twice
-            for inode, thing in self._survey.things().items():
-                made = inode not in before and thing.path not in PROTECTED
-                if not made or (spare and any(inode not in known for known in self._commands)):
+            now = self._survey.look()
+            for thing in now.things.values():
+                if thing.path in PROTECTED or before.had(thing, self.root):
+                    continue
+                if spare and not all(known.had(thing, self.root) for known in self._commands):
                     continue
                 try:
                     notes.append(make_harmless(thing, self._beneath))
@@ -252,7 +255,7 @@ class Jail(Place):
                         f"jailed: {thing.path!r} appeared, which other programs obey, and could"
                         f" not be renamed: {paths.reason(error)}; remove it"
                     )
-        if self._survey.unfinished:
+        if not (before.finished and now.finished):
             notes.append(
                 f"jailed: {self.root!r} is too large to be looked through for names that"
                 " other programs obey, such as .git; check them before you use them"
@@ -342,24 +345,24 @@ class Jail(Place):
 class Walls(msgspec.Struct, frozen=True):
     words: list[str]
     """bubblewrap with its arguments, but for the directory and the program."""
-    before: Collection[int]
-    """What was there that other programs obey, by inode."""
+    before: Look
+    """What was there that other programs obey."""
 
 
 class Residents:
     """Programs that stay in the jail for long, beside its commands: one look at what appears serves
     all of them."""
 
-    def __init__(self, look: Callable[[Collection[int]], list[str]]) -> None:
+    def __init__(self, look: Callable[[Look], list[str]]) -> None:
         """`look` renames what appeared since, and tells of it."""
         self._look = look
         self._lock = threading.Lock()
         self._count = 0
-        self._before: Collection[int] = ()
+        self._before: Look | None = None
         self._watching = ExitStack()
 
     @contextmanager
-    def one_more(self, before: Collection[int], tell: Tell) -> Iterator[None]:
+    def one_more(self, before: Look, tell: Tell) -> Iterator[None]:
         """While one of them lives; `before`: what is there as it begins, which counts if it is the
         first."""
         with self._lock:
@@ -367,7 +370,7 @@ class Residents:
             if self._count == 1:
                 self._before = before
                 self._watching.enter_context(Watch(lambda: self._look(before), tell))
-            before = self._before
+            first = self._before or before
         try:
             yield
         finally:
@@ -375,7 +378,7 @@ class Residents:
                 self._count -= 1
                 if not self._count:
                     self._watching.close()
-            for note in self._look(before):
+            for note in self._look(first):
                 tell(note)
 
 

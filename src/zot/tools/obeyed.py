@@ -58,25 +58,43 @@ class Listed(Struct):
     things: list[Thing]
 
 
+class Look(Struct, frozen=True, eq=False):
+    """What a survey saw of a tree."""
+
+    things: dict[int, Thing]
+    """By inode: a directory above may be renamed."""
+    began: int
+    """Nanoseconds of the clock that files have their times from."""
+    finished: bool
+    """False: there was no time for all of it; what lies deeper was not looked at."""
+
+    def had(self, thing: Thing, root: str) -> bool:
+        """Whether it was there. Where there was no time to see it, it was if it has not changed
+        since: the user's own must not be taken for a command's."""
+        if thing.inode in self.things or self.finished:
+            return thing.inode in self.things
+        try:
+            changed = os.lstat(os.path.join(root, thing.path)).st_ctime_ns
+        except OSError:
+            return True  # it is gone again
+        return changed < self.began - FRESH
+
+
 class Survey:
     """Finds them in a tree. A directory that did not change is not listed again."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._known: dict[str, Listed] = {}
-        self.unfinished = False
-        """The tree was too large; what lies deeper was not looked at."""
 
-    def things(self) -> dict[int, Thing]:
-        """All of them, by inode: a directory above may be renamed."""
+    def look(self) -> Look:
+        began, deadline = time.time_ns(), time.monotonic() + MAX_SECONDS
         seen: dict[str, Listed] = {}
         things: dict[int, Thing] = {}
         waiting = deque([""])
-        deadline = time.monotonic() + MAX_SECONDS
         entries = 0
         while waiting:
             if entries > MAX_ENTRIES or time.monotonic() > deadline:
-                self.unfinished = True
                 break
             path = waiting.popleft()
             try:
@@ -88,7 +106,7 @@ class Survey:
             waiting += [os.path.join(path, name) for name in listed.folders]
             things |= {thing.inode: thing for thing in listed.things}
         self._known = seen
-        return things
+        return Look(things, began, finished=not waiting)
 
     def _listed(self, path: str) -> Listed:
         full = os.path.join(self._root, path)

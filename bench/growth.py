@@ -35,7 +35,8 @@ def main() -> None:
     curves: dict[str, Curve] = {}
     with tempfile.TemporaryDirectory() as name, FakeServer(sys.executable) as url:
         folder = Path(name)
-        zot = Program("zot", [str(Path(sys.executable).with_name("zot"))], url, folder)
+        command = [str(Path(sys.executable).with_name("zot")), "--compact-at", "0"]
+        zot = Program("zot", command, url, folder)
         curves |= with_turns(zot, Provider(url), TURNS[:last])
         curves |= with_runtimes(folder, RUNTIMES[:last])
         curves |= with_output(zot, OUTPUTS[:last])
@@ -68,7 +69,7 @@ def with_turns(zot: Program, provider: Provider, counts: Sequence[int]) -> dict[
 
 
 def conversation(turns: int) -> list[dict[str, object]]:
-    """So many questions and answers; short, so that even the longest needs no compaction."""
+    """So many questions and answers."""
     text = [{"type": "text", "text": "word " * 8}]
     return [{"role": role, "content": text} for role in ("user", "assistant") * turns]
 

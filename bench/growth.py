@@ -68,8 +68,8 @@ def with_turns(zot: Program, provider: Provider, counts: Sequence[int]) -> dict[
 
 
 def conversation(turns: int) -> list[dict[str, object]]:
-    """So many questions and answers, of 200 bytes each."""
-    text = [{"type": "text", "text": "word " * 40}]
+    """So many questions and answers; short, so that even the longest needs no compaction."""
+    text = [{"type": "text", "text": "word " * 8}]
     return [{"role": role, "content": text} for role in ("user", "assistant") * turns]
 
 

@@ -304,6 +304,17 @@ def test_a_second_reader_follows(durable):
     assert len(once.stdout.splitlines()) == len(heard(zot.frames))
 
 
+def test_who_follows_a_session_that_keeps_nothing_is_told(tmp_path):
+    command = [sys.executable, "-m", "zot", "follow", str(tmp_path / "none.jsonl")]
+    once = subprocess.run([*command, "--once"], capture_output=True, text=True)
+    assert (once.returncode, once.stdout) == (2, "")
+    assert "only a run with --durable keeps its frames" in once.stderr
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as follower:
+        assert follower.stderr is not None
+        assert "waiting for one" in follower.stderr.readline()
+        follower.kill()
+
+
 # --- approvals -------------------------------------------------------------------------------
 
 

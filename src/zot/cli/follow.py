@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from zot.bugs import complain
 from zot.cli.output import say
 from zot.errors import UsageError
-from zot.wire.eventlog import follow_lines, tick
+from zot.wire.eventlog import follow_lines, log_path, tick
 
 HELP = """\
 usage: zot follow [--from SEQ] [--once] SESSION
@@ -31,6 +33,11 @@ def main(argv: Sequence[str]) -> int:
     files = [word for word in words if word != "--once"]
     if len(files) != 1 or files[0].startswith("-"):
         raise UsageError("zot follow: give one session file; see zot follow --help")
+    if not Path(log_path(files[0])).exists():
+        nothing = f"nothing is kept of {files[0]!r}: only a run with --durable keeps its frames"
+        if once:
+            raise UsageError(f"zot follow: {nothing}")
+        complain(f"{nothing}; waiting for one")
     try:
         for line in follow_lines(files[0], after, (lambda: False) if once else tick):
             say(line.decode().rstrip("\n"))

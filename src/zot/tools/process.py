@@ -38,6 +38,8 @@ DRAIN = 4 << 20
 MARK = "ZOT_COMMAND"
 """A variable that every process of a command has, unless it empties its environment."""
 SWEEP_SECONDS = 1.0
+BARE_SECONDS = 0.5
+"""How long a process may take to become another program."""
 
 End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
 Report = tuple[int, int, list[str], list[str], str]
@@ -358,21 +360,36 @@ def _widen(pipe: int) -> None:
 def _sweep(mark: str) -> None:
     """Kill what is left of a command that killed all its supervisors at once. Nobody inherited
     its processes, so they are known only by their environment."""
-    deadline = time.monotonic() + SWEEP_SECONDS
-    while (left := _marked(mark.encode())) and time.monotonic() < deadline:
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            trees.send(left, number)
+    started = time.monotonic()
+    while (passed := time.monotonic() - started) < SWEEP_SECONDS:
+        left, bare = _marked(mark.encode())
+        if left:
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                trees.send(left, number)
+        elif bare and passed < BARE_SECONDS:
+            time.sleep(0.001)
+        else:
+            return
 
 
-def _marked(mark: bytes) -> list[int]:
-    pids = []
+def _marked(mark: bytes) -> tuple[list[int], bool]:
+    """The processes with the mark, and whether any has no environment at all: it may just be
+    becoming another program, and show its own in a moment."""
+    pids: list[int] = []
+    bare = False
     for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
         try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+            if not entry.name.isdigit():
+                continue
+            environment = (entry / "environ").read_bytes()
+            if mark in environment:
                 pids.append(int(entry.name))
+            elif not environment:
+                (entry / "exe").readlink()  # one that has ended, or is the kernel's, has none
+                bare = True
         except OSError:
             continue  # it ended, or belongs to someone else
-    return pids
+    return pids, bare
 
 
 def _result(report: Report | None, seconds: float) -> ProcessResult:

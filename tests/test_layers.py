@@ -7,21 +7,20 @@ from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
-SMALL = {"early", "errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
+SMALL = {"errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
 SMALL |= {"digest", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
-    "early": set(),
     "finder": set(),
     "lean": set(),
     "errors": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
     "files": {"errors"},
-    "home": {"early", "errors", "files"},
+    "home": {"errors", "files"},
     "later": set(),
     "text": set(),
     "ledger": {"errors", "cancel", "files"},
@@ -74,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
         "swarm",
         "glasspane",
     },
-    "__main__": {"", "cli", "early", "finder", "lean"},
+    "__main__": {"", "cli", "finder", "lean"},
 }
 
 
@@ -167,7 +166,6 @@ def loaded_later(body: list[ast.stmt]) -> dict[str, str]:
 ROOTS = {"cli", "home.py"}
 """Rooms that may ask the process for its variables and directories."""
 ASKING = {
-    "early.py": "whether a client must say a token, before anything is loaded",
     "sdk/config.py": "the root of an embedder's runtime",
     "client.py": "starts `zot rpc` with the environment of its caller",
     "conformance/kit.py": "starts the server that is examined",

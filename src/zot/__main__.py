@@ -23,10 +23,6 @@ def _run(*, as_pi: bool) -> int:
     try:
         if sys.argv[1:] == ["--version"] and _tell_version():
             return 0
-        if sys.argv[1:2] == ["rpc"] and not as_pi:
-            from zot.early import FIRST_LINES
-
-            FIRST_LINES.answer(sys.argv[1:])
         from zot import finder
 
         finder.install()

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from zot.early import RPC_TOKEN as RPC_TOKEN
+RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
+"""The variable with the token that a client must say first; it is kept from every child."""
 
 
 class Surroundings(Struct, frozen=True):

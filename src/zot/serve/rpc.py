@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 
 from zot import __version__
 from zot.bugs import complain, internal_error
-from zot.early import FIRST_LINES
 from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
 from zot.later import Later
@@ -57,7 +56,7 @@ def serve(plan: Plan, token: str = "") -> int:
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime
-    elif FIRST_LINES.answered or (not token and _may_have_extensions(setup)):
+    elif not token and _may_have_extensions(setup):
         server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
     if not setup.options.durable:
         return server.serve()

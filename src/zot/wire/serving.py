@@ -12,11 +12,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from zot.early import FIRST_LINES, SIGNALS
 from zot.errors import ZotError
 from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
 from zot.runtime.client import RuntimeClient
-from zot.wire.standard import claim_stdout, ignore_signals
+from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,8 +125,6 @@ class LineServer(RuntimeClient):
     def _read(self) -> int:
         """Answer line after line; the exit code when there are no more."""
         splitter = LineSplitter()
-        if (code := self.take_data(FIRST_LINES.take(), splitter)) is not None:
-            return code
         poll = self._poll()
         poll.register(0, select.POLLIN)
         while True:
@@ -138,10 +135,10 @@ class LineServer(RuntimeClient):
                 data = read_stdin()
                 if not data:
                     return self._end_of_input(splitter)
-                if (code := self.take_data(data, splitter)) is not None:
+                if (code := self._take(data, splitter)) is not None:
                     return code
 
-    def take_data(self, data: bytes, splitter: LineSplitter) -> int | None:
+    def _take(self, data: bytes, splitter: LineSplitter) -> int | None:
         """Answer what these bytes complete; the exit code if that ends the process."""
         for line in splitter.feed(data):
             # A client that asks and never reads is not answered until it has read.

@@ -11,9 +11,16 @@ import select
 import sys
 import threading
 
-from zot.early import SIGNALS
 from zot.text import for_terminal
 
+SIGNALS = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
+    + ("POLL", "PWR", "STKFLT")
+    if hasattr(signal, f"SIG{name}")
+)
+"""What ends the process in an orderly way: all that would end it otherwise, but for SIGKILL and
+those that say that the process itself is broken (SIGSEGV, SIGABRT)."""
 PIPE_BUF = 4096
 """A pipe that is ready takes at least this much at once, on every system."""
 

@@ -53,7 +53,7 @@ def test_an_abort_in_a_call_ends_the_run_and_the_server_stays(tmp_path, home):
     turns = [call("mcp__test__hang"), call("mcp__test__cancelled"), "bye"]
     with Zot(tmp_path, turns) as zot:
         zot.send("prompt", message="go")
-        zot.until("tool_call")
+        zot.until("tool_progress")  # the server has the call
         zot.ask("abort")
         zot.until("done")
         assert said(results(zot.prompt())[0]) == "1"

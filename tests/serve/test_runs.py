@@ -132,7 +132,7 @@ def test_abort_in_the_stream_keeps_what_was_said(zot):
     zot.until("text_delta")
     zot.until("text_delta")
     zot.send("abort")
-    frames = zot.until("done")
+    frames = [frame for frame in zot.until("done") if frame["type"] != "response"]
     assert types(frames)[-3:] == ["assistant_message", "turn_end", "done"]
     assert frames[-2]["stop"] == "aborted"
     assert frames[-2]["stop_reason"] == "aborted"

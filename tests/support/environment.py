@@ -2,14 +2,14 @@
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 
-def uncovered() -> dict[str, str]:
+def uncovered(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment without coverage, for tests that look at which modules a child loads."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    return {name: value for name, value in environ.items() if not name.startswith("COVERAGE")}
 
 
 @contextmanager

@@ -241,7 +241,9 @@ class Server:
         return text(str(Path.cwd()))
 
     def do_hang(self, args: dict, id: object, params: dict) -> None:
-        return None
+        if token := params.get("_meta", {}).get("progressToken"):
+            told = {"progressToken": token, "progress": 0, "message": "it hangs"}
+            self.send(method="notifications/progress", params=told)
 
     def do_die(self, args: dict, id: object, params: dict) -> None:
         sys.stderr.write("first words\nI am dying of thirst\n")

@@ -383,7 +383,11 @@ def marked(mark: str) -> list[tuple[int, str]]:
 def descendants(pid: int) -> set[tuple[int, str]]:
     """Children and theirs, each as number and start time: numbers are used again."""
     found: set[tuple[int, str]] = set()
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    except FileNotFoundError:
+        return found  # it has just ended
+    for task in tasks:
         try:
             children = [int(word) for word in task.read_text().split()]
         except OSError:

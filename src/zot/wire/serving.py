@@ -135,10 +135,10 @@ class LineServer(RuntimeClient):
                 data = read_stdin()
                 if not data:
                     return self._end_of_input(splitter)
-                if (code := self._take(data, splitter)) is not None:
+                if (code := self._take_data(data, splitter)) is not None:
                     return code
 
-    def _take(self, data: bytes, splitter: LineSplitter) -> int | None:
+    def _take_data(self, data: bytes, splitter: LineSplitter) -> int | None:
         """Answer what these bytes complete; the exit code if that ends the process."""
         for line in splitter.feed(data):
             # A client that asks and never reads is not answered until it has read.

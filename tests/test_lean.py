@@ -3,8 +3,14 @@
 import subprocess
 import sys
 
+import pytest
 from support.environment import uncovered
 
+from zot.lean import TRIED
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:2] not in TRIED, reason="with this Python msgspec is loaded as usual"
+)
 # Each stands for what a program may do after msgspec was loaded in the quick way.
 CHECK = """
 import sys

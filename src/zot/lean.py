@@ -9,12 +9,15 @@ import sys
 from types import ModuleType
 
 Any = object  # typing is loaded below
+TRIED = ((3, 11), (3, 12), (3, 13))
+"""Versions of Python with which this was tried: what typing and msgspec want of the modules below is
+nobody's promise."""
 
 
 def load_msgspec() -> None:
     """Load it so. A module of which it wants more than we know of is loaded after all."""
-    if "msgspec" in sys.modules:
-        return
+    if "msgspec" in sys.modules or sys.version_info[:2] not in TRIED:
+        return  # loaded by whoever wants it first, as usual
     replaced = {name: it for name, it in _stand_ins().items() if name not in sys.modules}
     sys.modules.update(replaced)  # type: ignore[arg-type]  # None makes an import fail
     try:

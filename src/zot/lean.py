@@ -10,8 +10,8 @@ from types import ModuleType
 
 Any = object  # typing is loaded below
 TRIED = ((3, 11), (3, 12), (3, 13))
-"""Versions of Python with which this was tried: what typing and msgspec want of the modules below is
-nobody's promise."""
+"""Versions of Python with which this was tried: nobody promises what typing and msgspec want of the
+modules below."""
 
 
 def load_msgspec() -> None:

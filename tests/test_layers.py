@@ -129,7 +129,7 @@ def test_the_picture_in_architecture_shows_every_room() -> None:
 def test_what_is_loaded_later_is_what_type_checkers_see() -> None:
     wrong = []
     for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 shown = seen_by_checkers(node.body)
                 for name, module in loaded_later(node.orelse).items():
@@ -140,9 +140,10 @@ def test_what_is_loaded_later_is_what_type_checkers_see() -> None:
 
 def seen_by_checkers(body: list[ast.stmt]) -> dict[str, str]:
     return {
-        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        alias.asname or alias.name: f"{room}{alias.name}"
         for node in body
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for room in [f"{node.module}." if isinstance(node, ast.ImportFrom) else ""]
         for alias in node.names
     }
 

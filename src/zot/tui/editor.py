@@ -4,19 +4,26 @@ rows of cells; which key does what stands in keymap.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from zot.later import Later
+from zot.text import compiled
 from zot.tui.cells import Line, cells, clusters, split_at, visible
 from zot.tui.keymap import EDITOR_ACTIONS
+
+if TYPE_CHECKING:
+    import re
+else:
+    re = Later("re")
 
 MAX_UNDO = 500
 MAX_KILLS = 50
 LONG_PASTE_LINES, LONG_PASTE = 10, 1_000
 """From here on a paste stands in the text as one word, which is opened when it is sent."""
-_WORD = re.compile(r"\w+", re.UNICODE)
+_WORD = r"\w+"
 
 
 class EditorState(Struct, frozen=True):
@@ -220,11 +227,11 @@ class Editor:
         return cursor - len(near[-1]) if near else 0
 
     def _word_left(self) -> int:
-        words = [match.start() for match in _WORD.finditer(self.text, 0, self.cursor)]
+        words = [match.start() for match in compiled(_WORD).finditer(self.text, 0, self.cursor)]
         return words[-1] if words else 0
 
     def _word_right(self) -> int:
-        match = _WORD.search(self.text, self.cursor)
+        match = compiled(_WORD).search(self.text, self.cursor)
         return match.end() if match else len(self.text)
 
     def _blank_left(self) -> int:

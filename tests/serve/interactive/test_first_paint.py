@@ -6,7 +6,17 @@ from support.terminal import AtTerminal, environment
 
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "socket", "logging", "inspect", "dataclasses", "json", "pathlib"),
-    *("subprocess", "hashlib", "wcwidth", "markdown_it", "pygments", "tempfile", "urllib"),
+    *(
+        "subprocess",
+        "hashlib",
+        "wcwidth",
+        "markdown_it",
+        "pygments",
+        "tempfile",
+        "urllib",
+        "re",
+        "enum",
+    ),
     *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.core.events"),
     "zot.serve.interactive.slash.table",
 }

@@ -4,12 +4,12 @@ anything, and finds files in a thread of its own.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zot.later import Later, later
+from zot.text import compiled
 from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import MenuItem, matching
 
@@ -28,8 +28,8 @@ MAX_SHOWN = 8
 MAX_MATCHES = 200
 FRESH_SECONDS = 20.0
 """A list of files that is older is made again."""
-_FILE = re.compile(r"(?:^|(?<=\s))@([^\s@]*)$")
-_COMMAND = re.compile(r"^/([\w:.-]*)$")
+_FILE = r"(?:^|(?<=\s))@([^\s@]*)$"
+_COMMAND = r"^/([\w:.-]*)$"
 
 
 class Completion:
@@ -67,10 +67,10 @@ class Completion:
         self._items = []
         if not head or head == self._closed_for:
             return
-        if (match := _COMMAND.match(head)) is not None:
+        if head[0] == "/" and (match := compiled(_COMMAND).match(head)) is not None:
             self._start = 0
             self._items = self._commands(match[1])
-        elif (match := _FILE.search(head)) is not None:
+        elif "@" in head and (match := compiled(_FILE).search(head)) is not None:
             self._start = match.start()
             self._items = matching(match[1], self._known_files())[:MAX_MATCHES]
         if [item.label for item in self._items] != before:

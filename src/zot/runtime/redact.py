@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.tool import (
     Reconciled,
-    ReconcilingTool,
     Replay,
     Tool,
     ToolContext,
     ToolOutput,
+    can_reconcile,
     is_side_by_side,
     replay_of,
 )
@@ -268,7 +268,7 @@ class RedactingTool:
         return self._redacted(output)
 
     def reconcile(self, args: dict[str, types.Json], context: ToolContext) -> Reconciled:
-        if not isinstance(self._tool, ReconcilingTool):
+        if not can_reconcile(self._tool):
             return Reconciled("unknown")
         outcome = self._tool.reconcile(args, context)
         return replace(outcome, output=self._redacted(outcome.output))

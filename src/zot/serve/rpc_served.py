@@ -383,7 +383,7 @@ class ServedAgent(RuntimeClient):
 
     def _put(self, line: bytes, tag: Any) -> None:
         if "seq" not in self._server.features:
-            self._write(line)
+            self._writer.put(zot.signed(line, self._signature) if self._signature else line)
             return
         with self._wire_lock:  # numbered in the order in which they are written
             self._seq = self._seq + 1 if self._kept is None else self._kept.number()

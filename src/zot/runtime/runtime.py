@@ -551,8 +551,8 @@ class Runtime(CommandedRuns):
     def answer(
         self,
         request_id: str,
-        *,
         value: str | None = None,
+        *,
         confirmed: bool = False,
         cancelled: bool = False,
     ) -> None:

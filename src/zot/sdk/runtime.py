@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self, Unpack
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
 
 from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
-from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult, ExtensionState
+from zot.core.source import CommandInfo, CommandResult
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Json, Level, Message
+from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
-from zot.runtime.approval import LIMIT_SECONDS, Approval, Decision
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.approval import LIMIT_SECONDS, Approval
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
@@ -44,6 +43,9 @@ from zot.wire.zot_events import (
     usage_shape,
 )
 
+Asked = ParamSpec("Asked")
+Told = TypeVar("Told")
+
 
 class CompactResult(Struct, frozen=True):
     summary: str
@@ -52,6 +54,32 @@ class CompactResult(Struct, frozen=True):
 
 class NothingToResume(Exception):
     """No run was cut off."""
+
+
+def while_open(
+    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+) -> Callable[Concatenate[Runtime, Asked], Told]:
+    """The method as it is; raises ClosedError after `close`."""
+
+    @wraps(method)
+    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        return method(self._open(), *args, **options)
+
+    return call
+
+
+def when_idle(
+    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+) -> Callable[Concatenate[Runtime, Asked], Told]:
+    """The same for what changes the conversation: a run that was aborted gets its moment to stop,
+    and BusyError is raised while one goes on."""
+
+    @wraps(method)
+    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        with self._lock:
+            return method(self._idle(), *args, **options)
+
+    return call
 
 
 class Runtime:
@@ -225,10 +253,7 @@ class Runtime:
         with self._lock:
             self._idle().set_messages(full)
 
-    def clear(self) -> None:
-        """Drop the transcript; the cost stays counted. Raises BusyError."""
-        with self._lock:
-            self._idle().clear()
+    clear = when_idle(inner.Runtime.clear)
 
     def set_model(self, model: str, provider: str = "") -> None:
         """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
@@ -250,13 +275,7 @@ class Runtime:
         with self._lock:
             return self._idle().set_reasoning(level, clamp=clamp)
 
-    def set_jail(self, on: bool) -> None:
-        """Keep the built-in tools in the working directory, or let them out.
-
-        Raises BusyError when a prompt or compact runs, ConfigError if it cannot be a jail.
-        """
-        with self._lock:
-            self._idle().set_jail(on)
+    set_jail = when_idle(inner.Runtime.set_jail)
 
     def cost(self) -> UsageShape:
         """Tokens and US dollars of everything so far."""
@@ -317,35 +336,9 @@ class Runtime:
         exported = self._open().export_session(os.fspath(session), format, target)
         return exported.path if target else exported.content
 
-    def checkpoints(self) -> Sequence[Checkpoint]:
-        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
-        return self._open().checkpoints()
-
-    def rewind(
-        self,
-        to: str = "",
-        *,
-        conversation: bool = True,
-        files: bool = True,
-        preview: bool = False,
-        force: bool = False,
-    ) -> Rewound:
-        """Go back to before a prompt (the last one), with the conversation, with the files that
-        tools changed since, or both. Files that someone else changed too are left alone, unless
-        `force`. `preview`: only say what would be done.
-
-        Raises:
-            BusyError: a prompt or compact runs; nothing changes.
-            CommandError: there is no such checkpoint, or no session file to keep files with.
-        """
-        with self._lock:
-            return self._idle().rewind(
-                to, conversation=conversation, files=files, preview=preview, force=force
-            )
-
-    def changed_files(self) -> Sequence[ChangedFile]:
-        """What tools changed in this session, each file with its diff from before to now."""
-        return self._open().changed_files()
+    checkpoints = while_open(inner.Runtime.checkpoints)
+    rewind = when_idle(inner.Runtime.rewind)
+    changed_files = while_open(inner.Runtime.changed_files)
 
     # --- commands, questions, the shell ------------------------------------------------------
 
@@ -362,21 +355,10 @@ class Runtime:
         """
         return self._open().run_command(name, args)
 
-    def reload_extensions(self) -> Sequence[ExtensionState]:
-        """Stop all extensions and start those that are there now. Raises BusyError."""
-        with self._lock:
-            return self._idle().reload_extensions()
-
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
-        self._open().panel_key(extension, panel_id, key, text)
-
-    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
-        """Say how many columns and rows the panel has."""
-        self._open().panel_resize(extension, panel_id, width, height)
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        self._open().panel_close(extension, panel_id)
+    reload_extensions = when_idle(inner.Runtime.reload_extensions)
+    panel_key = while_open(inner.Runtime.panel_key)
+    panel_resize = while_open(inner.Runtime.panel_resize)
+    panel_close = while_open(inner.Runtime.panel_close)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """Run a shell command of the user's; it and its output go into the transcript, which the
@@ -387,33 +369,10 @@ class Runtime:
         """
         return self._open().run_shell(command, hidden=hidden)
 
-    def abort_shell(self) -> None:
-        self._open().abort_shell()
-
-    def approve(
-        self,
-        request_id: str,
-        decision: Decision,
-        reason: str = "",
-        *,
-        pattern: str = "",
-        args: dict[str, Json] | None = None,
-    ) -> None:
-        """Answer an ApprovalRequest (feature `approvals`). `allow_project` also allows what is
-        like it in this project from now on: the `pattern`, or the one that the request offers.
-        `args` are those to run the tool with, in the place of the model's, which is told.
-
-        Raises CommandError if it is not open, or the pattern does not fit the call.
-        """
-        self._open().approve(request_id, decision, reason, pattern=pattern, args=args)
-
-    def approvals(self) -> Sequence[Rule]:
-        """What runs without a question, because it was allowed for the project or this session."""
-        return self._open().approvals()
-
-    def remove_approval(self, tool: str, pattern: str) -> None:
-        """Ask again from now on. Raises CommandError if there is no such approval."""
-        self._open().remove_approval(tool, pattern)
+    abort_shell = while_open(inner.Runtime.abort_shell)
+    approve = while_open(inner.Runtime.approve)
+    approvals = while_open(inner.Runtime.approvals)
+    remove_approval = while_open(inner.Runtime.remove_approval)
 
     def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
         """What waits for `approve` or `answer`."""
@@ -421,16 +380,7 @@ class Runtime:
         approvals = map(approval_request, runtime.open_requests())
         return (*approvals, *map(extension_ask, runtime.open_dialogs()))
 
-    def answer(
-        self,
-        request_id: str,
-        value: str | None = None,
-        *,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> None:
-        """Answer an ExtAsk (feature `dialogs`). Raises CommandError if it is not open."""
-        self._open().answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+    answer = while_open(inner.Runtime.answer)
 
     # --- agents beside it --------------------------------------------------------------------
 

@@ -17,14 +17,7 @@ from zot.acp.commands import ClientAbilities
 from zot.acp.content import PromptContent
 from zot.acp.history import call_ids, history
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
-from zot.acp.updates import (
-    PROGRESS_PAUSE,
-    RunOutcome,
-    UpdateEncoder,
-    fault_of,
-    new_id,
-    outcome,
-)
+from zot.acp.updates import PROGRESS_PAUSE, RunOutcome, UpdateEncoder, fault_of, new_id, outcome
 from zot.bugs import internal_error
 from zot.build import Additions, build_runtime
 from zot.cancel import Cancel

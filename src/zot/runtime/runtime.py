@@ -30,11 +30,7 @@ from zot.core.session import (
     Title,
 )
 from zot.core.shell import Shell
-from zot.core.source import (
-    Question,
-    ServerState,
-    ToolSource,
-)
+from zot.core.source import Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.later import Later

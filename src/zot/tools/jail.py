@@ -28,15 +28,7 @@ from zot.files import lock
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
-from zot.tools.obeyed import (
-    Look,
-    Survey,
-    Thing,
-    Watch,
-    few_covers,
-    linked_files,
-    make_harmless,
-)
+from zot.tools.obeyed import Look, Survey, Thing, Watch, few_covers, linked_files, make_harmless
 from zot.tools.place import Place
 from zot.tools.seccomp import filter_for
 from zot.trees import GIVEN

@@ -16,7 +16,7 @@ from zot import __version__
 from zot.cancel import Cancel
 from zot.core import hook
 from zot.core.events import Event
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.shared import SharedHosts
@@ -200,11 +200,9 @@ class Extensions(hook.Hook):
     def open_questions(self) -> Sequence[str]:
         return () if self._served is None else self._served.guest.dialogs.open_questions()
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Answer an ExtensionAsk; False if it is not open."""
-        return self._served is not None and self._served.guest.dialogs.answer(
-            id, value=value, confirmed=confirmed, cancelled=cancelled
-        )
+        return self._served is not None and self._served.guest.dialogs.answer(id, answer)
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         served = self._served

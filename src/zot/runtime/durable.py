@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, Limits, UserInput
 from zot.core.events import ApprovalRequest, ExtensionAsk, Replay, RunHeld, RunResumed
 from zot.core.session import Entry, FencedStore
+from zot.core.source import PersonAnswer
 from zot.errors import BusyError, Cancelled, CommandError
 from zot.provider.types import Message, Text, ToolCall
 from zot.runtime import journal
@@ -201,20 +202,19 @@ class Durable:
         run.answer = entry.id
         self._dialog_answers.clear()
 
-    def dialog_asked(self, question: ExtensionAsk) -> journal.DialogAnswered | None:
+    def dialog_asked(self, question: ExtensionAsk) -> PersonAnswer | None:
         """Before anybody is asked; what was answered before a crash, where it was."""
         asked = journal.question_hash(question)
         if rows := self._dialog_answers.get(asked):
-            return rows.pop(0)
+            row = rows.pop(0)
+            return PersonAnswer(row.value, row.confirmed, row.cancelled)
         self.journal.note(journal.DialogAsked(question.id, asked))
         return None
 
-    def dialog_answered(
-        self, question: ExtensionAsk, value: str | None, confirmed: bool, cancelled: bool
-    ) -> None:
+    def dialog_answered(self, question: ExtensionAsk, answer: PersonAnswer) -> None:
         """Before the answer counts."""
         asked = journal.question_hash(question)
-        self.journal.note(journal.DialogAnswered(question.id, asked, value, confirmed, cancelled))
+        self.journal.note(journal.DialogAnswered(question.id, asked, **asdict(answer)))
 
     def aborted(self, run: Run) -> None:
         if run.id:

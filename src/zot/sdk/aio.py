@@ -7,16 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, Self, Unpack
 
 from msgspec.structs import replace
 
-from zot.core.agent import Limits
 from zot.core.shell import ShellOutput
-from zot.provider.types import Image
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
@@ -161,6 +159,20 @@ def in_thread(
     return call
 
 
+def streamed(
+    start: Callable[
+        Concatenate[Runtime, Callable[[], None], Asked], tuple[Run | StoredEnd, Channel]
+    ],
+) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
+    """What begins a run, as a method whose result gives its events."""
+
+    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(lambda notify: start(self._runtime, notify, *args, **options))
+
+    return call
+
+
 async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> Told:
     """The work in a thread; cancelling the task stops it, and waits until it has stopped."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
@@ -189,18 +201,12 @@ class AsyncRuntime:
         )
         self._runtime = Runtime(looped)
 
-    def prompt(
-        self,
-        text: str,
-        images: Sequence[Image] = (),
-        *,
-        limits: Limits | None = None,
-        run: str = "",
-    ) -> AsyncEventStream:
-        """Start a prompt; raises as `Runtime.prompt` does."""
-        self._loop = asyncio.get_running_loop()
-        start = partial(self._runtime._start, text, images, limits, run)
-        return AsyncEventStream(start)
+    prompt = streamed(Runtime._start)
+    """Start a prompt; raises as `Runtime.prompt` does."""
+    retry = streamed(Runtime._retry)
+    """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+    resume_run = streamed(Runtime._resume_run)
+    """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
 
     def resume(self) -> AsyncEventStream | None:
         """Go on with a durable run that was cut off; as `Runtime.resume`."""
@@ -209,15 +215,6 @@ class AsyncRuntime:
             return AsyncEventStream(self._runtime._resume)
         except NothingToResume:
             return None
-
-    def resume_run(self, run: str, *, go_on: bool = True) -> AsyncEventStream:
-        self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(partial(self._runtime._resume_run, run, go_on))
-
-    def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
-        """Have the last prompt answered once more; raises as `Runtime.retry` does."""
-        self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(partial(self._runtime._retry, limits))
 
     async def compact(self, instructions: str | None = None) -> CompactResult:
         """As `Runtime.compact`; cancelling the task cancels it."""

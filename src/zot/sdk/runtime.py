@@ -33,6 +33,7 @@ from zot.wire.zot_events import approval_request, extension_ask, message_shape, 
 
 Asked = ParamSpec("Asked")
 Told = TypeVar("Told")
+Notify = Callable[[], None] | None
 
 
 class CompactResult(Struct, frozen=True):
@@ -137,7 +138,7 @@ class Runtime:
             BusyError: another prompt or compact runs, or one was cut off (see `resume`).
             CommandError: there is nothing to say, or an image that no model takes.
         """
-        return EventStream(*self._start(text, images, limits, run, None))
+        return EventStream(*self._start(None, text, images, limits=limits, run=run))
 
     def resume(self) -> EventStream | None:
         """Go on with a durable run that was cut off, and with what waited behind it; None: there
@@ -153,7 +154,7 @@ class Runtime:
 
     def resume_run(self, run: str, *, go_on: bool = True) -> EventStream:
         """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
-        return EventStream(*self._resume_run(run, go_on, None))
+        return EventStream(*self._resume_run(None, run, go_on=go_on))
 
     def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
         """The events of a durable session behind a number (`EventStream.seq`), also those of
@@ -177,7 +178,7 @@ class Runtime:
             BusyError: another prompt or compact runs.
             CommandError: the last prompt was answered.
         """
-        return EventStream(*self._retry(limits, None))
+        return EventStream(*self._retry(None, limits=limits))
 
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
@@ -425,27 +426,31 @@ class Runtime:
 
     # --- inside ------------------------------------------------------------------------------
 
+    # Each begins a run, and gives it with the channel of its events; `notify` is called whenever
+    # one is there.
+
     def _start(
         self,
+        notify: Notify,
         text: str,
-        images: Sequence[Image],
-        limits: Limits | None,
-        name: str,
-        notify: Callable[[], None] | None,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        run: str = "",
     ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         pictures = checked(images)
         channel = Channel(notify)
         with self._lock:
-            if name and (known := self._known(name, channel)) is not None:
+            if run and (known := self._known(run, channel)) is not None:
                 return known, channel
             runtime = self._idle()
             self._reader.channel = channel
-            self._run = run = runtime.prompt(
-                text, pictures, tag=channel, limits=limits, run_id=name
+            self._run = started = runtime.prompt(
+                text, pictures, tag=channel, limits=limits, run_id=run
             )
-        return run, channel
+        return started, channel
 
     def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
         """The run of this name, its events bound for the channel; or its end."""
@@ -459,8 +464,8 @@ class Runtime:
         return known
 
     def _retry(
-        self, limits: Limits | None, notify: Callable[[], None] | None
-    ) -> tuple[Run, Channel]:
+        self, notify: Notify, *, limits: Limits | None = None
+    ) -> tuple[Run | StoredEnd, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._idle()
@@ -468,7 +473,7 @@ class Runtime:
             self._run = run = runtime.retry(tag=channel, limits=limits)
         return run, channel
 
-    def _resume(self, notify: Callable[[], None] | None) -> tuple[Run, Channel]:
+    def _resume(self, notify: Notify) -> tuple[Run, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
@@ -482,16 +487,16 @@ class Runtime:
         raise NothingToResume
 
     def _resume_run(
-        self, name: str, go_on: bool, notify: Callable[[], None] | None
-    ) -> tuple[Run, Channel]:
+        self, notify: Notify, run: str, *, go_on: bool = True
+    ) -> tuple[Run | StoredEnd, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
             runtime.recover(lambda text: channel)
             self._reader.channel = channel
-            self._run = run = runtime.resume_run(name, go_on=go_on)[0]
-            run.tag = channel
-        return run, channel
+            self._run = resumed = runtime.resume_run(run, go_on=go_on)[0]
+            resumed.tag = channel
+        return resumed, channel
 
     def _idle(self) -> inner.Runtime:
         """The runtime, when nothing runs. One that was aborted gets its moment to stop."""

@@ -100,14 +100,14 @@ class Git:
         return variables
 
     def _run(
-        self, words: tuple[str, ...], env: Mapping[str, str], given: bytes
+        self, words: tuple[str, ...], env: Mapping[str, str], input: bytes
     ) -> subprocess.CompletedProcess[bytes]:
         command = ["git", *_SAFE, "-C", self.directory, *self._place, *words]
         try:
             return subprocess.run(
                 command,
                 env={**self._environment, **env},
-                input=given,
+                input=input,
                 capture_output=True,
                 timeout=GIT_SECONDS,
                 check=False,

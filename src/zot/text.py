@@ -114,3 +114,10 @@ def for_terminal(text: str, fd: int = 1) -> str:
     to a file or a program as it is.
     """
     return printable(text) if os.isatty(fd) else text
+
+
+def size_text(count: float) -> str:
+    """Bytes, for people."""
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -14,7 +14,7 @@ from zot.cli.output import say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
-from zot.local.limits import free_memory, server_threads, size_text
+from zot.local.limits import free_memory, server_threads
 from zot.local.models import (
     DEFAULT,
     LocalModel,
@@ -26,6 +26,7 @@ from zot.local.models import (
 )
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
+from zot.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:

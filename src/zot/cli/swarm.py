@@ -24,7 +24,7 @@ from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow
-from zot.text import whole_characters
+from zot.text import size_text, whole_characters
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
@@ -389,8 +389,13 @@ def _remove(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    for id in swarm.gc(try_only=arguments.dry_run):
-        _say(arguments, {"id": id}, f"{'would remove' if arguments.dry_run else 'removed'} {id}")
+    done = "would remove" if arguments.dry_run else "removed"
+    freed = swarm.gc(try_only=arguments.dry_run)
+    for agent in freed:
+        _say(arguments, agent, f"{done} {agent.id}  {size_text(agent.bytes)}")
+    if not arguments.json:
+        total = size_text(sum(agent.bytes for agent in freed))
+        say(f"{len(freed)} in all, {total}" if freed else "nothing to remove")
     return 0
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from support.browser import CHROMIUM, Browser
+from support.extension import wait_for
 from swarm.support import Place, bash, says
 
 from glasspane.support import Pane
@@ -141,12 +142,10 @@ def test_a_page_that_lost_its_server_comes_back_with_everything_once(browser, pa
     offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
     browser.call("Network.emulateNetworkConditions", offline=True, **offline)
     place.swarm.send(id, "say:second piece")
-    while len(place.rows(id, "swarm_run_over")) < 2:
-        pass
+    wait_for(lambda: len(place.rows(id, "swarm_run_over")) == 2)
     browser.call("Network.emulateNetworkConditions", offline=False, **offline)
     texts = "[...document.querySelectorAll('.entry.text')].map(e => e.innerText)"
-    browser.wait_for(f"{texts}.length === 2")
-    assert browser.run(texts) == ["first piece", "second piece"]
+    browser.wait_for(f"{texts}.join() === 'first piece,second piece'")
 
 
 def test_an_agent_is_steered_and_merged_by_keys_and_stopped_by_a_click(browser, pane, place):

@@ -35,6 +35,7 @@ from zot.swarm.commands import (
     CollectAnswer,
     CollectGarbage,
     DiffAgent,
+    FreedAgent,
     ListAgents,
     MergeAgent,
     RemoveAgent,
@@ -46,6 +47,7 @@ from zot.swarm.commands import (
     SwarmReply,
 )
 from zot.swarm.engine import SwarmEngine
+from zot.swarm.follow import Roster
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
 from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
@@ -84,6 +86,7 @@ class LocalSwarm:
         self._swarm = home / "swarm"
         self._environment = dict(environment)
         self._ledger = Ledger(str(self._swarm / LEDGER))
+        self._roster = Roster(self._swarm)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -94,10 +97,12 @@ class LocalSwarm:
 
     def agents(self) -> list[AgentSummary]:
         """Every agent as it stands. One whose work was cut goes on from here."""
-        agents = self._folded()
-        if any(agent.waiting and not agent.lost for agent in agents):
-            return self._ask(ListAgents(), list[AgentSummary])
-        return [agent.summary() for agent in agents]
+        if not self.is_supervised():
+            self._roster.refresh()
+            agents = [followed.agent for followed in self._roster.agents()]
+            if not any(agent.is_unfinished for agent in agents):
+                return [agent.summary() for agent in agents]
+        return self._ask(ListAgents(), list[AgentSummary])
 
     def show(self, beginning: str) -> AgentSummary:
         id = self.pick(beginning)
@@ -119,33 +124,24 @@ class LocalSwarm:
         """Rows of its log from a position on, each with the position after it. With `follow`
         until nothing is left for the agent to do."""
         folder = self._folder(beginning)
+        if not follow:
+            yield from read_log(folder.log, start)
+            return
         agent = SwarmAgent(self.task(beginning))
         read = 0
-        if follow:
-            self.agents()  # which starts the supervisor, should it be needed
+        self.agents()  # which starts the supervisor, should it be needed
         while True:
             for position, row in read_log(folder.log, read):
                 read = position
                 agent.take(row)
                 if position > start:
                     yield position, row
-            if not follow or not agent.waiting or agent.lost:
+            if not agent.waiting or agent.lost:
                 return
             time.sleep(POLL_SECONDS)
 
     def _folder(self, beginning: str) -> AgentFolder:
         return AgentFolder(self._swarm / "agents" / self.pick(beginning))
-
-    def _folded(self) -> Sequence[SwarmAgent]:
-        agents = []
-        for folder in agent_folders(self._swarm):
-            task = folder.task()
-            if task is not None:
-                agent = SwarmAgent(task)
-                for _, row in read_log(folder.log):
-                    agent.take(row)
-                agents.append(agent)
-        return agents
 
     def spending(self) -> Spending:
         """What all agents together have spent, and may."""
@@ -227,9 +223,9 @@ class LocalSwarm:
     def remove(self, agent: str) -> None:
         self._do(RemoveAgent(agent))
 
-    def gc(self, *, try_only: bool = False) -> Sequence[str]:
-        """Remove agents that left nothing to lose; their ids."""
-        return self._ask(CollectGarbage(try_only), list[str])
+    def gc(self, *, try_only: bool = False) -> Sequence[FreedAgent]:
+        """Remove agents that left nothing to lose; which, and what that frees."""
+        return self._ask(CollectGarbage(try_only), list[FreedAgent])
 
     def stop(self) -> None:
         """End the supervisor, if one runs."""

@@ -29,6 +29,7 @@ from zot.swarm.commands import (
     CollectAnswer,
     CollectGarbage,
     DiffAgent,
+    FreedAgent,
     ListAgents,
     MergeAgent,
     RemoveAgent,
@@ -274,14 +275,12 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
-            outside = Path(agent.tree.path).parent
-            if agent.task.jail and agent.tree.kind != "shared" and outside.name == agent.task.id:
-                await asyncio.to_thread(shutil.rmtree, outside, ignore_errors=True)
         supervised.log.close()
         del self._runner.agents[supervised.folder.id]
-        await asyncio.to_thread(shutil.rmtree, supervised.folder.path)
+        for folder in _folders(supervised):
+            await asyncio.to_thread(shutil.rmtree, folder)
 
-    async def _collect(self, *, try_only: bool) -> list[str]:
+    async def _collect(self, *, try_only: bool) -> list[FreedAgent]:
         freed = []
         for supervised in list(self._runner.agents.values()):
             agent = supervised.agent
@@ -290,10 +289,30 @@ class SwarmSupervisor:
             if agent.tree is None or not await asyncio.to_thread(
                 self._runner.trees.unsaved, agent.tree, agent.merged
             ):
-                freed.append(supervised.folder.id)
+                size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
+                freed.append(FreedAgent(supervised.folder.id, size))
                 if not try_only:
                     await self._remove(supervised)
         return freed
+
+
+def _folders(supervised: Supervised) -> list[Path]:
+    """What is this agent's alone: its folder, and of a jailed one that beside zot's home."""
+    folders, agent = [supervised.folder.path], supervised.agent
+    if agent.task.jail and agent.tree is not None and agent.tree.kind != "shared":
+        outside = Path(agent.tree.path).parent
+        if outside.name == agent.task.id and outside != supervised.folder.path:
+            folders.append(outside)
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _disk_bytes(folders: list[Path]) -> int:
+    return sum(
+        os.lstat(os.path.join(top, name)).st_blocks * 512  # noqa: PTH118  one of very many
+        for folder in folders
+        for top, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> int:

@@ -83,7 +83,9 @@ def nearest(word: str, words: Iterable[str], *, most: int = 1, cutoff: float = 0
     """Those that `word` may have been meant to be, the likeliest first."""
     import difflib  # deferred: only for a mistake
 
-    return difflib.get_close_matches(word, list(words), most, cutoff)
+    near = difflib.get_close_matches(word, list(words), most + 2, cutoff)
+    near.sort(key=lambda other: sorted(other) != sorted(word))  # letters change places most often
+    return near[:most]
 
 
 _OBEYED = (

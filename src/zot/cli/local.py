@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         "--url", default="", help="take the file from here; its SHA-256 is checked"
     )
     command.set_defaults(run=_pull)
-    command = commands.add_parser("remove", help="delete a pulled model")
+    command = commands.add_parser("remove", aliases=["rm"], help="delete a pulled model")
     command.add_argument("name")
     command.set_defaults(run=_remove)
     command = commands.add_parser("status", help="what runs, and what this machine can run")

@@ -40,7 +40,7 @@ SHOWN_RESULT = 400
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv[1:] or ["list"])
+    arguments = _parser().parse_args(argv[1:])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
     if arguments.address or arguments.namespace:
         change_config(address=arguments.address, namespace=arguments.namespace)
@@ -101,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     add_temporal_actions(action)
-    own = action("supervise", _supervise, argparse.SUPPRESS)
+    own = actions.add_parser("supervise")  # without a help it is not listed: nobody types it
+    own.set_defaults(run=_supervise, json=False)
     own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
 
@@ -127,16 +128,19 @@ def _add_new(new: argparse.ArgumentParser) -> None:
 
 
 def _amount(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
     if not 0 < value < 1e15:
-        raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
     return value
 
 
 def _whole(text: str) -> int:
     value = _amount(text)
     if value != int(value):
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(value)
 
 

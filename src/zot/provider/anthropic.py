@@ -224,6 +224,9 @@ class AnthropicBlock(Struct):
 
 
 class AnthropicMessage(Struct):
+    id: str | None = None
+    content: list[AnthropicBlock] | str | None = None
+    stop_reason: str | None = None
     usage: AnthropicUsage | None = None
 
 
@@ -251,7 +254,7 @@ class MessagesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
-        self._begun = False
+        self._begun: AnthropicMessage | None = None
         self._open: set[int] = set()
         """Blocks that were started and have not ended, of any kind."""
         self._calls: dict[int, Part] = {}
@@ -267,15 +270,14 @@ class MessagesReader:
             self._delta(event)
             return
         if event.type.startswith(("message_", "content_block_")):
-            self._check_order(event.type)
+            self._check_order(event)
         match event.type:
             case "content_block_start":
                 self._start(event)
             case "content_block_stop":
                 self._stop_block(event.index)
             case "message_start":
-                self._begun = True
-                self._usage(event.message.usage if event.message else None)
+                self._begin(event.message or AnthropicMessage())
             case "message_delta":
                 if event.delta is not None and event.delta.stop_reason:
                     self._stop = event.delta.stop_reason
@@ -297,11 +299,24 @@ class MessagesReader:
             raise Refused(f"{self.out.provider}: the model refused to answer")
         return self.out.finished(STOPS.get(self._stop, "end"))
 
-    def _check_order(self, kind: str) -> None:
-        """Events out of order are two answers mixed, or parts lost on the way: not an answer."""
-        if (kind == "message_start") == self._begun:
-            when = "twice in one answer" if self._begun else "before message_start"
-            raise BadResponse(f"{self.out.provider}: {kind} came {when}")
+    def _check_order(self, event: AnthropicEvent) -> None:
+        """Events out of order are two answers mixed, or parts lost on the way: not an answer. Some
+        gateways begin the same one twice."""
+        begun, again = self._begun, event.message
+        if (event.type == "message_start") == (begun is not None):
+            if begun and again and begun.id and begun.id == again.id and not self.out.has_content():
+                return
+            when = "twice in one answer" if begun else "before message_start"
+            raise BadResponse(f"{self.out.provider}: {event.type} came {when}")
+
+    def _begin(self, message: AnthropicMessage) -> None:
+        self._begun = message
+        self._usage(message.usage)
+        self._stop = message.stop_reason or ""
+        # Calls of a program that runs at the server are there at once.
+        for index, block in enumerate(message.content if isinstance(message.content, list) else ()):
+            self._start(AnthropicEvent(index=index, content_block=block))
+            self._stop_block(index)
 
     def _delta(self, event: AnthropicEvent) -> None:
         delta = event.delta

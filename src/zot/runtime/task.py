@@ -15,6 +15,7 @@ import msgspec
 from zot.bugs import report_bug
 from zot.core.agent import NO_TIME, Limits
 from zot.core.check import Checker
+from zot.core.events import Event, UsageReport
 from zot.core.hook import Subagent, SubagentStatus
 from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
@@ -163,6 +164,7 @@ class TaskTool:
             )
         except (CommandError, ConfigError, SessionError) as error:
             raise ToolError(f"the task cannot be started: {error}") from error
+        child.add_listener(lambda event, _: _pay(event, context))
         status: SubagentStatus = "failed"
         _tell(parent, Subagent(name, child.session_id, "running"))
         try:
@@ -176,7 +178,6 @@ class TaskTool:
             status = "timed_out"
             raise
         finally:
-            context.spend(child.state().usage)
             self._agents.close(name)
             _tell(parent, Subagent(name, child.session_id, status))
 
@@ -231,6 +232,15 @@ class TaskTool:
         if run.stop == "aborted":
             raise TaskAborted("the task was aborted")
         return _last_text(child) or "(the task ended without a word)"
+
+
+def _pay(event: Event, context: ToolContext) -> None:
+    """Each model call of a task is on its parent's account at once: a crash forgets none."""
+    if isinstance(event, UsageReport):
+        try:
+            context.spend(event.usage)
+        except (Cancelled, SessionError):
+            pass  # the parent was given up, or fails by itself: its session cannot be written
 
 
 def _tell(parent: Runtime, subagent: Subagent) -> None:

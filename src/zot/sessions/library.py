@@ -391,6 +391,8 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
 
 def remove(path: str) -> None:
     """A session, with what it kept of files. Raises SessionError when it cannot be removed."""
+    if in_use(path):
+        raise SessionError(f"cannot remove {path!r}: a process of zot works with it")
     try:
         os.unlink(path)
         SessionContents(path).remove()

@@ -167,7 +167,7 @@ class SwarmAgent:
             case Exited():
                 if self.waiting:
                     self._died(by_signal=row.code < 0)
-                    self._said = row.said.strip().rpartition("\n")[2].removeprefix("zot: ")
+                    self._said = _complaint(row.said)
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case AgentCancelled():
@@ -311,6 +311,13 @@ class SwarmAgent:
             last_run=self._last_run,
             collected=self._collected == self._last_run,
         )
+
+
+def _complaint(stderr: str) -> str:
+    """The first line of what zot complained about last; of another program, its last line."""
+    lines = stderr.strip().splitlines() or [""]
+    ours = [line.removeprefix("zot: ") for line in lines if line.startswith("zot: ")]
+    return (ours or lines)[-1]
 
 
 def shown_age(seconds: float) -> str:

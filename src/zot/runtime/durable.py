@@ -145,6 +145,8 @@ class Durable:
             answers = self.journal.state.dialog_answers
             self._dialog_answers = {asked: [*rows] for asked, rows in answers.items()}
             run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
+        if recovery.cost_is_unknown:
+            self._agent.pay_unknown(run)
         if record.accepted.kind == "compact":
             if not record.compacted:
                 self._agent.compact(run, record.accepted.text)
@@ -154,8 +156,6 @@ class Durable:
             self._go_on(run, recovery, record.accepted.limits)
 
     def _go_on(self, run: Run, recovery: Recovery, limits: Limits | None) -> None:
-        if recovery.model_was_asked:
-            self._agent.pay_unknown(run)
         for event in recovery.told_again():
             run.emit(event)
         self._agent.go_on(run, recovery.progress(run.append), limits)

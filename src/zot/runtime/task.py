@@ -16,6 +16,7 @@ from zot import errors
 from zot.bugs import report_bug
 from zot.core.agent import NO_TIME, Limits
 from zot.core.check import Checker
+from zot.core.events import Event, UsageReport
 from zot.core.hook import Subagent, SubagentStatus
 from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
@@ -155,8 +156,14 @@ class TaskTool:
             name, child = self._agents.open(
                 "", self._request(args, parent), client, made_up=TASK, parent=parent.name
             )
+<<<<<<< HEAD
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error
+=======
+        except (CommandError, ConfigError, SessionError) as error:
+            raise ToolError(f"the task cannot be started: {error}") from error
+        child.add_listener(lambda event, _: _pay(event, context))
+>>>>>>> main
         status: SubagentStatus = "failed"
         _tell(parent, Subagent(name, child.session_id, "running"))
         try:
@@ -170,7 +177,6 @@ class TaskTool:
             status = "timed_out"
             raise
         finally:
-            context.spend(child.state().usage)
             self._agents.close(name)
             _tell(parent, Subagent(name, child.session_id, status))
 
@@ -225,6 +231,15 @@ class TaskTool:
         if run.stop == "aborted":
             raise TaskAborted("the task was aborted")
         return _last_text(child) or "(the task ended without a word)"
+
+
+def _pay(event: Event, context: ToolContext) -> None:
+    """Each model call of a task is on its parent's account at once: a crash forgets none."""
+    if isinstance(event, UsageReport):
+        try:
+            context.spend(event.usage)
+        except (Cancelled, SessionError):
+            pass  # the parent was given up, or fails by itself: its session cannot be written
 
 
 def _tell(parent: Runtime, subagent: Subagent) -> None:

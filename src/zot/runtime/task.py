@@ -156,14 +156,9 @@ class TaskTool:
             name, child = self._agents.open(
                 "", self._request(args, parent), client, made_up=TASK, parent=parent.name
             )
-<<<<<<< HEAD
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error
-=======
-        except (CommandError, ConfigError, SessionError) as error:
-            raise ToolError(f"the task cannot be started: {error}") from error
         child.add_listener(lambda event, _: _pay(event, context))
->>>>>>> main
         status: SubagentStatus = "failed"
         _tell(parent, Subagent(name, child.session_id, "running"))
         try:
@@ -238,7 +233,7 @@ def _pay(event: Event, context: ToolContext) -> None:
     if isinstance(event, UsageReport):
         try:
             context.spend(event.usage)
-        except (Cancelled, SessionError):
+        except (errors.Cancelled, errors.SessionError):
             pass  # the parent was given up, or fails by itself: its session cannot be written
 
 

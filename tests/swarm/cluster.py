@@ -51,6 +51,15 @@ class Cluster:
         self.start(name, command)
         self.until(lambda: "slots of" in self.said(name), f"{name} does not begin")
 
+    def only_worker(self, name):
+        """A new one; the others have nothing to do and end."""
+        others = [self.processes.pop(other) for other in list(self.processes) if other != "server"]
+        for process in others:
+            process.terminate()
+        self.worker(name)
+        for process in others:
+            assert process.wait(30) == 0
+
     def said(self, name):
         return (self.folder / f"{name}.log").read_text(errors="replace")
 

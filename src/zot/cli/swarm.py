@@ -24,7 +24,7 @@ from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow
-from zot.text import whole_characters
+from zot.text import size_text, whole_characters
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
@@ -40,7 +40,7 @@ SHOWN_RESULT = 400
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv[1:] or ["list"])
+    arguments = _parser().parse_args(argv[1:])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
     if arguments.address or arguments.namespace:
         change_config(address=arguments.address, namespace=arguments.namespace)
@@ -101,7 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     add_temporal_actions(action)
-    own = action("supervise", _supervise, argparse.SUPPRESS)
+    own = actions.add_parser("supervise")  # without a help it is not listed: nobody types it
+    own.set_defaults(run=_supervise, json=False)
     own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
 
@@ -127,16 +128,19 @@ def _add_new(new: argparse.ArgumentParser) -> None:
 
 
 def _amount(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
     if not 0 < value < 1e15:
-        raise argparse.ArgumentTypeError(f"must be more than 0, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
     return value
 
 
 def _whole(text: str) -> int:
     value = _amount(text)
     if value != int(value):
-        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(value)
 
 
@@ -389,8 +393,13 @@ def _remove(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    for id in swarm.gc(try_only=arguments.dry_run):
-        _say(arguments, {"id": id}, f"{'would remove' if arguments.dry_run else 'removed'} {id}")
+    done = "would remove" if arguments.dry_run else "removed"
+    freed = swarm.gc(try_only=arguments.dry_run)
+    for agent in freed:
+        _say(arguments, agent, f"{done} {agent.id}  {size_text(agent.bytes)}")
+    if not arguments.json:
+        total = size_text(sum(agent.bytes for agent in freed))
+        say(f"{len(freed)} in all, {total}" if freed else "nothing to remove")
     return 0
 
 

@@ -8,6 +8,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -136,6 +137,8 @@ class TemporalEngine:
                     order,
                     id=self._flow_id(task.id),
                     task_queue=self._config.queue,
+                    # A worker that is frozen, not dead, may still be given steps of the flow.
+                    task_timeout=timedelta(seconds=min(10.0, self._config.lease_seconds)),
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 )
             except WorkflowAlreadyStartedError:

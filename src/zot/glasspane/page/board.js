@@ -17,14 +17,16 @@ export class BoardView {
     this.chips = el("div", { class: "chips", role: "toolbar" });
     this.search = el("input", { type: "search", placeholder: "Filter (/)", "aria-label": "Filter", oninput: () => { this.filter = this.search.value.toLowerCase(); this.draw(); } });
     this.list = el("div", { class: "rows", role: "list" });
-    this.empty = el("p", { class: "quiet empty" }, "No agents yet. Press n for a new task, or: zot swarm new \"what is to be done\"");
-    this.node = el("section", { class: "board" }, el("div", { class: "bar" }, this.chips, this.search), this.list, this.empty);
+    this.empty = el("p", { class: "quiet empty", hidden: true }, "No agents yet. Press n for a new task, or: zot swarm new \"what is to be done\"");
+    this.node = el("section", { class: "board" }, el("div", { class: "bar" }, this.chips, this.search), this.empty, this.list);
     this.agents = new Map();
+    this.known = false;
     this.selected = "";
   }
 
   update(agents, visible) {
     this.agents = agents;
+    this.known = true;
     if (visible) this.drawSoon();
   }
 
@@ -48,7 +50,7 @@ export class BoardView {
     const shown = `${this.stage} ${[...counts].sort().join(" ")}`;
     if (shown !== this.counted) this.drawChips(counts);
     this.counted = shown;
-    this.empty.hidden = this.agents.size > 0;
+    this.empty.hidden = !this.known || this.agents.size > 0;
     this.drawRows();
   }
 

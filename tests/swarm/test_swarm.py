@@ -113,7 +113,7 @@ def test_the_command_does_it_all(place):
         (["new"], "say what is to be done"),
         (["new", "--file", "nowhere"], "cannot read the tasks"),
         (["show", "nobody"], "no agent 'nobody'"),
-        (["budget", "--max-cost", "-1"], "must be more than 0"),
+        (["budget", "--max-cost", "-1"], "must be a number above 0"),
         (["new", "x", "--max-tokens", "1.5"], "must be a whole number"),
         (["new", "x", "--after", "nobody"], "no agent 'nobody'"),
         (["resume", "nobody"], "no agent 'nobody'"),

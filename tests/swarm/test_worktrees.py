@@ -196,6 +196,30 @@ def test_hooks_and_monitors_of_a_repository_do_not_run(trees, repository, tmp_pa
     assert not mark.exists()
 
 
+def test_programs_that_a_repository_names_do_not_run(trees, repository, tmp_path):
+    lines = "".join(f"{number}\n" for number in range(20))
+    (repository / "a.txt").write_text(lines)
+    (repository / ".gitattributes").write_text("*.txt filter=a=b diff=x merge=x\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "attributes")
+    mark = tmp_path / "ran"
+    for name in ("filter.a=b.clean", "filter.a=b.smudge", "diff.x.textconv", "merge.x.driver"):
+        git(repository, "config", name, f"touch {mark}; cat")
+    for name in ("diff.x.command", "diff.external"):
+        git(repository, "config", name, f"touch {mark}")
+    git(repository, "config", "filter.a=b.required", "true")
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", lines + "their end\n")
+    assert trees.size(tree).added == 1
+    assert "+their end" in trees.diff(tree)
+    assert trees.commit(tree, "x")
+    (repository / "a.txt").write_text("our start\n" + lines)
+    trees.at(str(repository)).commit("ours", "-a")
+    trees.merge(tree, "Merge")
+    assert (repository / "a.txt").read_text() == "our start\n" + lines + "their end\n"
+    assert not mark.exists()
+
+
 # --- directories that are no repository ----------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     guard = Guard(
         tokens,
         names_of(arguments.host, port, tuple(arguments.name)),
+        port,
         secure=bool(arguments.tls_cert),
     )
     board = Board(home, os.environ, [Path(path) for path in arguments.files])

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zot.core.events import Event
+from zot.core.source import CANCELLED
 from zot.extensions.calls import HostCalls, RunTool
 from zot.extensions.dialogs import Dialogs
 
@@ -62,4 +63,4 @@ class Guest:
         """The same where they go on: what they asked it is answered by nobody any more."""
         self.calls.close()
         for id in self.dialogs.open_questions():
-            self.dialogs.answer(id, cancelled=True)
+            self.dialogs.answer(id, CANCELLED)

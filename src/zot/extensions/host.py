@@ -17,13 +17,7 @@ from msgspec import UNSET, Struct
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
-from zot.core.events import (
-    CompactStart,
-    Event,
-    ExtensionDisplay,
-    ExtensionNotify,
-    ExtensionPanel,
-)
+from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
 from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import CommandError

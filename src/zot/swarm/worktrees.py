@@ -25,6 +25,7 @@ BRANCHES = "zot"
 """Branches of agents are called zot/ID."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Bytes of a directory that are copied for an agent."""
+DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv")
 ADD_PAUSES = (0.2, 0.5, 1.0, 2.0, None)
 """Seconds before a tree is tried again."""
 
@@ -161,8 +162,7 @@ class Worktrees:
     def diff(self, tree: Worktree) -> str:
         """What changed since the base, new files and uncommitted work included."""
         with self._all_staged(tree) as (git, index):
-            words = ("diff", "--cached", "--no-ext-diff", "--no-textconv", tree.base)
-            text = git.run(*words, env=index)
+            text = git.run(*DIFF, tree.base, env=index)
         if len(text) > MAX_DIFF:
             return text[:MAX_DIFF] + f"\n[cut: the diff has {len(text)} characters]\n"
         return text
@@ -171,7 +171,7 @@ class Worktrees:
         if not tree.base:
             return DiffSize()
         with self._all_staged(tree) as (git, index):
-            rows = git.run("diff", "--cached", "--numstat", tree.base, env=index).splitlines()
+            rows = git.run(*DIFF, "--numstat", tree.base, env=index).splitlines()
         counts = [row.split("\t")[:2] for row in rows]
         return DiffSize(
             files=len(counts),
@@ -291,8 +291,8 @@ class Worktrees:
     def _apply(self, tree: Worktree) -> str:
         """Apply what changed in a copy to the directory it is of."""
         with self._all_staged(tree) as (git, index):
-            words = ("diff", "--cached", "--binary", "--no-ext-diff", tree.base)
-            patch = git.run(*words, env=index).encode(errors="surrogateescape")
+            said = git.run(*DIFF, "--binary", tree.base, env=index)
+            patch = said.encode(errors="surrogateescape")
             tip = git.line("rev-parse", "HEAD")
         if not patch:
             return tip

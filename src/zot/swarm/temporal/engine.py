@@ -5,6 +5,7 @@ of, and cancels. What the workers send comes to the hub.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Coroutine
@@ -49,7 +50,9 @@ async def connect(config: TemporalConfig) -> Client:
     try:
         return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
     except (RuntimeError, RPCError, TimeoutError) as error:
-        reason = str(error).partition("\n")[0][:300] or "no answer"
+        said = str(error).partition("\n")[0]
+        inner = re.search(r'message: "([^"]+)"', said)  # what the system said, in a heap of Rust
+        reason = (inner[1] if inner else said[:300]) or "no answer"
         raise SwarmError(
             f"cannot reach Temporal at {config.address} ({reason}); for trying it: "
             "zot swarm temporal dev"

@@ -51,12 +51,13 @@ async def connect(config: TemporalConfig) -> Client:
         return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
     except (RuntimeError, RPCError, TimeoutError) as error:
         said = str(error).partition("\n")[0]
-        inner = re.search(r'message: "([^"]+)"', said)  # what the system said, in a heap of Rust
-        reason = (inner[1] if inner else said[:300]) or "no answer"
-        raise SwarmError(
-            f"cannot reach Temporal at {config.address} ({reason}); for trying it: "
-            "zot swarm temporal dev"
-        ) from error
+        # What the system or the other end said, in a heap of Rust.
+        inner = re.search(r'message: "([^"]+)"|error: (\w+\(\w+\))', said)
+        reason = (inner[1] or inner[2] if inner else said[:300]) or "no answer"
+        todo = "for trying it: zot swarm temporal dev"
+        if "Certificate" in reason:
+            todo = "TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file with its authority"
+        raise SwarmError(f"cannot reach Temporal at {config.address} ({reason}); {todo}") from error
 
 
 class TemporalEngine:

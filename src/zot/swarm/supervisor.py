@@ -265,7 +265,7 @@ class SwarmSupervisor:
     async def _remove(self, supervised: Supervised) -> None:
         agent = supervised.agent
         if agent.alive or agent.waiting:
-            raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
+            raise SwarmError(f"{supervised.folder.id} has not ended: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
         supervised.log.close()

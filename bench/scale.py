@@ -31,7 +31,6 @@ from swarm.support import Place  # noqa: E402
 from temporal import cpu, resident  # noqa: E402
 
 from zot.glasspane.board import Board  # noqa: E402
-from zot.swarm.local import LocalSwarm  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter, read_log  # noqa: E402
 from zot.swarm.runner import AgentRunner  # noqa: E402
 from zot.swarm.task import SwarmTask  # noqa: E402
@@ -155,9 +154,7 @@ def processes(folder: Path, count: int) -> Iterator[str]:
     home = folder / "swarm"
     home.mkdir()
     with FakeServer() as server:
-        place = Place(home, server)
-        place.environment["ZOT_SWARM_SLOTS"] = str(count)
-        place.swarm = LocalSwarm(place.home, place.environment)
+        place = Place(home, server, ZOT_SWARM_SLOTS=str(count))
         script = home / "script.json"
         turn = {"text": ["word "] * 3000, "delay_ms": PAUSE_MS}
         script.write_text(json.dumps({"turns": [turn]}))

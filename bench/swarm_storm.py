@@ -40,8 +40,7 @@ def main() -> int:
     parser.add_argument("--budget", type=int, default=0, metavar="CALLS")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, FakeServer() as server:
-        place = Place(Path(folder), server)
-        place.environment["ZOT_SWARM_SLOTS"] = str(arguments.slots)
+        place = Place(Path(folder), server, ZOT_SWARM_SLOTS=str(arguments.slots))
         storm = Storm(place, server, arguments.agents, random.Random(arguments.seed))
         if arguments.budget:
             storm.limit(arguments.budget)

@@ -115,9 +115,15 @@ def from_lines(name: str, api: Api, lines: list[bytes]) -> Iterator[Recording]:
         return
     if any(b'"chat.completion.chunk"' in line for line in events[:1]):
         api = "openai-chat"
-    starts = [at for at, line in enumerate(events) if b'"type":"response.created"' in line] or [0]
+    starts = [0, *(at for at in range(1, len(events)) if is_start(events[at - 1], events[at]))]
     for start, end in zip(starts, [*starts[1:], len(events)], strict=True):
         yield Recording(f"{name}#{start}", api, 200, events[start:end])
+
+
+def is_start(before: bytes, line: bytes) -> bool:
+    """Whether another answer begins here."""
+    ended = b'"type":"message_stop"' in before and b'"type":"message_start"' in line
+    return ended or b'"type":"response.created"' in line
 
 
 def is_json(line: bytes) -> bool:

@@ -24,7 +24,9 @@ _LONE_HALF = (
     rb"\\u[dD](?:" + _HIGH + rb"(?!\\u[dD]" + _LOW + rb")"
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
 )
-_encode = msgspec.json.Encoder().encode
+ENCODE = msgspec.json.Encoder().encode
+UNENCODABLE = (ValueError, OverflowError)
+"""What it raises for half a pair and for a number that is too long."""
 
 
 def whole_characters(text: str) -> str:
@@ -66,9 +68,9 @@ def prepared(*types: Any) -> None:
 def encode_json(value: Any) -> bytes:
     """The value as JSON, whatever its texts and numbers are."""
     try:
-        return _encode(value)
-    except (ValueError, OverflowError):  # half a pair, or a number that is too long
-        return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
+        return ENCODE(value)
+    except UNENCODABLE:
+        return ENCODE(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
 def escaped(data: bytes) -> bytes:
@@ -83,7 +85,9 @@ def nearest(word: str, words: Iterable[str], *, most: int = 1, cutoff: float = 0
     """Those that `word` may have been meant to be, the likeliest first."""
     import difflib  # deferred: only for a mistake
 
-    return difflib.get_close_matches(word, list(words), most, cutoff)
+    near = difflib.get_close_matches(word, list(words), most + 2, cutoff)
+    near.sort(key=lambda other: sorted(other) != sorted(word))  # letters change places most often
+    return near[:most]
 
 
 _OBEYED = (
@@ -114,3 +118,10 @@ def for_terminal(text: str, fd: int = 1) -> str:
     to a file or a program as it is.
     """
     return printable(text) if os.isatty(fd) else text
+
+
+def size_text(count: float) -> str:
+    """Bytes, for people."""
+    if count < 1e6:
+        return f"{count / 1e3:.0f} kB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

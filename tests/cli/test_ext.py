@@ -417,7 +417,7 @@ def test_every_action_can_speak_json(home, zot_ext, tmp_path):
 
 
 def test_wrong_usage_is_exit_code_2(home, zot_ext):
-    code, _, err = zot_ext()
+    code, _, err = zot_ext("fly")
     assert code == 2
     assert "COMMAND" in err
     assert zot_ext("--help")[0] == 0

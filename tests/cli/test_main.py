@@ -34,11 +34,64 @@ def test_a_subcommand_is_a_function_of_the_words_that_gives_the_exit_code(module
 
 
 def test_help_names_every_subcommand():
-    assert all(f" {word}," in help_text() or f" {word}\n" in help_text() for word in SUBCOMMANDS)
+    assert all(f"\n  {word} " in help_text() for word in SUBCOMMANDS)
+
+
+def test_help_says_each_thing_once_and_in_whole_sentences():
+    rows = [row for row in help_text().splitlines() if row.strip()]
+    assert len(set(rows)) == len(rows)
+    assert "do not the" not in help_text()
 
 
 def test_help_is_a_word_too():
     assert zot("help").stdout == help_text()
+    assert zot("help", "sessions").stdout == zot("sessions", "--help").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("approvals", "nothing is allowed for good here"),
+        ("auth", "no credentials"),
+        ("config", "provider "),
+        ("ext", "no extensions installed"),
+        ("local", "NAME "),
+        ("mcp", "no MCP servers; add one"),
+        ("sessions", "no sessions here"),
+        ("skills", "write-zot-extension"),
+        ("swarm", "no agents; begin one"),
+    ],
+)
+def test_a_subcommand_without_a_word_lists(word, shown):
+    ran = zot(word)
+    assert ran.returncode == 0
+    assert shown in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(("word", "meant"), [("models", "--list-models"), ("resume", "-r")])
+def test_the_word_of_another_program_is_answered_with_ours(word, meant):
+    ran = zot(word)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        f"zot: there is no subcommand {word!r}: use zot {meant}\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("--modle x", 2, "did you mean --model?"),
+        ("config unset nope", 1, "unknown setting 'nope'"),
+        ("sessions search nope", 1, "'nope' was not said here"),
+        ("swarm new --max-cost x task", 2, "must be a number above 0, not 'x'"),
+        ("mcp add", 2, "zot mcp add [FLAGS] NAME (-- COMMAND ARGS... | --url URL)"),
+        ("login", 2, "which provider?"),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(words, code, told):
+    ran = zot(*words.split(), stdin=subprocess.DEVNULL)
+    assert (ran.returncode, ran.stdout) == (code, "")
+    assert told in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -55,6 +108,23 @@ def test_one_word_alone_is_not_a_prompt():
     ran = zot("status", "--provider", "scripted", "--script", "none.json")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "unknown subcommand 'status'; a prompt goes after -p" in ran.stderr
+
+
+def test_a_working_directory_that_is_gone_is_told(tmp_path):
+    (tmp_path / "gone").mkdir()
+    gone = 'cd gone && rmdir ../gone && exec "$@"'
+    words = ["sh", "-c", gone, "sh", *ZOT, "config"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "zot: the working directory is gone: change to one that exists\n"
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    home = str(tmp_path / "file" / "home")
+    ran = zot("swarm", "new", "x", env={**os.environ, "ZOT_HOME": home}, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "zot: cannot use '" in ran.stderr
 
 
 def test_rpc_takes_no_words():

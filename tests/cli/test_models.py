@@ -41,6 +41,12 @@ def test_another_host_says_what_it_has(server, capsysbinary):
     assert {model["source"] for model in found.values()} == {"live"}
 
 
+def test_where_no_model_is_on_the_machine_it_is_said_how_to_get_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("ZOT_HOME", str(tmp_path / "empty"))
+    assert run(["--list-models", "--provider", "local"]) == 0
+    assert "`zot local pull` downloads one" in capsys.readouterr().err
+
+
 def test_a_local_server_that_does_not_run_is_said_on_stderr(server, capsys, monkeypatch):
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
     assert run(["--list-models", "--provider", "ollama"]) == 0

@@ -389,6 +389,7 @@ for frame in frames():
     if frame["type"] == "event_intercept":
         emit("event_intercept_response", id=frame["id"], block=True, reason="never")
 """
+WAIT_FOR_GO = 'while not os.path.exists("go"): time.sleep(0.01)'
 SLOW = ExtensionLimits(grace=0.3, guard=20)
 
 
@@ -408,6 +409,18 @@ def test_a_guard_that_is_slow_to_start_is_waited_for(tmp_path, told, hello_at):
     (folder / "slow").touch()
     with running_host(tmp_path, folder, limits=SLOW) as (host, _):
         threading.Timer(1.0, (folder / "go").touch).start()
+        verdict = host.hook().before_tool(BASH, hook_context())
+        assert verdict == Block("blocked by extension guard: never")
+
+
+def test_a_guard_that_said_what_it_guards_is_waited_for_until_it_is_ready(tmp_path):
+    body = SLOW_GUARD.replace("BEFORE", "").replace("AFTER", "hello()")
+    body = body.replace('emit("ready")', WAIT_FOR_GO + '\nemit("ready")')
+    folder = write_extension(tmp_path, "guard", body, guard=True)
+    limits = ExtensionLimits(grace=60, quiet=60, guard=60)
+    with running_host(tmp_path, folder, limits=limits, ready=False) as (host, _):
+        wait_for(lambda: host.extensions() and only(host).registered.intercepts)
+        threading.Timer(0.2, (folder / "go").touch).start()
         verdict = host.hook().before_tool(BASH, hook_context())
         assert verdict == Block("blocked by extension guard: never")
 

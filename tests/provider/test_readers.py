@@ -180,6 +180,7 @@ def test_anthropic_reasons_to_stop(reason, stop):
 
 TEXT = [start(0, type="text"), delta(0, "text_delta", text="a")]
 CLOSED = {"type": "content_block_stop", "index": 0}
+END_TURN = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,27 @@ CLOSED = {"type": "content_block_stop", "index": 0}
 def test_messages_out_of_order_are_no_answer(events, text):
     with pytest.raises(BadResponse, match=text):
         read_exactly("anthropic", *events)
+
+
+def test_a_gateway_may_begin_the_same_message_twice():
+    begin = {"type": "message_start", "message": {"id": "m1", "usage": {"input_tokens": 7}}}
+    done = finish("anthropic", begin, begin, *TEXT, CLOSED, END_TURN, STOP)
+    assert done.usage.input == 7
+    other = {"type": "message_start", "message": {"id": "m2"}}
+    for events in ([begin, other], [begin, *TEXT, begin], [begin, *TEXT, CLOSED, begin]):
+        with pytest.raises(BadResponse, match="message_start came twice"):
+            read_exactly("anthropic", *events)
+
+
+def test_a_message_may_have_its_content_when_it_begins():
+    block = {"type": "tool_use", "id": "t1", "name": "roll", "input": {"player": 1}}
+    message = {"content": [block], "stop_reason": "tool_use", "usage": {"output_tokens": 3}}
+    done = finish("anthropic", {"type": "message_start", "message": message}, STOP)
+    assert (done.stop, done.content, done.usage.output) == (
+        "tool_use",
+        (ToolCall("t1", "roll", {"player": 1}),),
+        3,
+    )
 
 
 def test_a_message_that_only_begins_and_ends_was_cut():

@@ -235,6 +235,17 @@ def test_the_tree_shows_branches_and_where_we_are(capsys):
     ]
 
 
+def test_one_session_is_removed_and_one_in_use_is_not(place, capsys):
+    gone = make(said("gone"))
+    run("remove", gone.store.path, "--yes", capsys=capsys)
+    assert not Path(gone.store.path).exists()
+    used = begin_session(str(Path.cwd()), zot_home())
+    used.append(said("in use"))
+    assert main(["sessions", "rm", "latest", "--yes"]) == 1
+    assert "a process of zot works with it" in capsys.readouterr().err
+    used.close()
+
+
 def test_prune_removes_what_nobody_misses_and_asks_first(place, capsys, monkeypatch):
     old = make(said("old"))
     os.utime(old.store.path, (1, time.time() - 40 * 86400))

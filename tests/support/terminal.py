@@ -26,6 +26,8 @@ XTERM = "@xterm/headless@6.0.0"
 DRIVER = Path(__file__).parent.parent / "tui" / "emulator.js"
 PATIENCE = 20.0
 """Seconds for something to appear on the screen, on a busy machine."""
+LEAVE = 5.0
+"""Seconds for a program to end that was asked to."""
 
 
 class Shown:
@@ -176,6 +178,10 @@ class AtTerminal:
         return termios.tcgetattr(self._child) == self.before
 
     def close(self) -> None:
+        """End it the friendly way first: a killed one cannot tell which of its lines ran."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.end(LEAVE)
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)

@@ -19,7 +19,7 @@ ZOT = [sys.executable, "-m", "zot"]
 class Place:
     """A repository, a home, and what a test does with them."""
 
-    def __init__(self, tmp_path, server):
+    def __init__(self, tmp_path, server, **environment):
         self.words = ("--base-url", server.url, "--no-ext")
         self.home = tmp_path / "h"
         self.repository = tmp_path / "repository"
@@ -30,6 +30,7 @@ class Place:
             "ZOT_HOME": str(self.home),
             "HOME": str(tmp_path),
             "ANTHROPIC_API_KEY": "sk-ant-test-0123456789",
+            **environment,
         }
         self.git("init", "-q", "-b", "main")
         (self.repository / "a.txt").write_text("one\n")

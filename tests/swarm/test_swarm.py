@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -33,7 +34,9 @@ def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
     assert "+two" in place.swarm.diff(id)
     place.swarm.merge(id)
     assert (place.repository / "a.txt").read_text() == "one\ntwo\n"
-    assert place.swarm.gc(try_only=True) == [id]
+    (freed,) = place.swarm.gc(try_only=True)
+    assert freed.id == id
+    assert 4096 < freed.bytes < 10_000_000
     place.swarm.remove(id)
     assert place.swarm.agents() == []
     assert place.git("branch", "--list", "zot/*") == ""
@@ -98,7 +101,9 @@ def test_the_command_does_it_all(place):
     assert "not merged" in refused.stderr
     assert place.zot("merge", "tool", "--squash").stdout.startswith("merged ")
     assert place.git("log", "-1", "--format=%s").startswith("Merge tool-bash")
+    assert re.search(r"^would remove tool-\S+  \d+ kB\n1 in all", place.zot("gc", "-n").stdout)
     assert place.zot("gc").stdout.startswith("removed tool-bash")
+    assert place.zot("gc").stdout == "nothing to remove\n"
     assert "no agents" in place.zot("ls").stderr
 
 
@@ -108,7 +113,7 @@ def test_the_command_does_it_all(place):
         (["new"], "say what is to be done"),
         (["new", "--file", "nowhere"], "cannot read the tasks"),
         (["show", "nobody"], "no agent 'nobody'"),
-        (["budget", "--max-cost", "-1"], "must be more than 0"),
+        (["budget", "--max-cost", "-1"], "must be a number above 0"),
         (["new", "x", "--max-tokens", "1.5"], "must be a whole number"),
         (["new", "x", "--after", "nobody"], "no agent 'nobody'"),
         (["resume", "nobody"], "no agent 'nobody'"),
@@ -155,7 +160,9 @@ def test_one_that_asks_needs_you_until_it_is_answered(place):
     (question,) = summary.questions
     assert (question.tool, question.preview) == ("bash", "echo x > new.txt")
     assert "approval of bash" in place.zot("list").stdout
+    assert f"zot swarm answer {id} --allow | --always | --deny" in place.zot("show", id).stdout
     assert "say --allow" in place.zot("answer", id).stderr
+    assert "has no question 'x'; open: " in place.zot("answer", id, "--question", "x").stderr
     assert place.zot("answer", id, "--allow").returncode == 0
     while place.swarm.show(id).questions == (question,):
         time.sleep(0.05)
@@ -257,6 +264,19 @@ def test_everything_goes_on_when_the_supervisor_is_killed(place):
 
 
 @pytest.mark.slow
+def test_work_of_a_run_that_was_over_when_the_supervisor_died_is_kept(place):
+    id = place.submit("Add", bash("echo two >> a.txt"), says("Done."))
+    place.wait(id)
+    place.swarm.stop()
+    log = place.home / "swarm/agents" / id / "events.jsonl"
+    rows = log.read_bytes().splitlines(keepends=True)
+    over = next(i for i, row in enumerate(rows) if b"swarm_run_over" in row)
+    log.write_bytes(b"".join(rows[: over + 1]))  # it was killed before it kept the work
+    summary = place.wait(id)
+    assert (summary.stage, summary.diff.added) == ("done", 1)
+    assert [row["type"] for row in place.rows(id)][-2:] == ["swarm_size", "swarm_exited"]
+
+
 def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):
     id = place.submit("Die", words=("--no-such-flag",))  # each start fails at once
     assert place.wait(id).stage == "lost"
@@ -318,7 +338,8 @@ def test_why_an_agent_cannot_start_is_said_and_one_can_be_resumed(place):
     id = place.submit("Start", says("Done."), provider="nobody")
     summary = place.wait(id)
     assert summary.stage == "lost"
-    assert "before it did anything: unknown provider 'nobody'" in summary.doing
+    assert summary.doing.startswith("unknown provider 'nobody'")
+    assert summary.doing in place.zot("show", id).stdout
     assert place.zot("resume", id).returncode == 0
     assert len(place.rows(id, "swarm_retried")) == 1
     place.wait(id)

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -153,6 +154,26 @@ def test_a_tree_with_work_is_never_removed(trees, repository, tmp_path, committe
     assert (Path(tree.path) / "new.txt").exists()
 
 
+def test_a_branch_whose_tree_is_gone_or_was_left_is_never_removed_with_its_work(
+    trees, repository, tmp_path
+):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "work\n")
+    assert trees.commit(tree, "work")
+    git(tree.path, "checkout", "-q", "-b", "elsewhere", "main")
+    with pytest.raises(WorktreeError, match="commits on zot/fix-1 that are not merged"):
+        trees.remove(tree)
+    shutil.rmtree(tree.path)
+    with pytest.raises(WorktreeError, match=r"throw its work away: git -C \S+ worktree remove"):
+        trees.remove(tree)
+    git(repository, "worktree", "prune")
+    git(repository, "branch", "-q", "-D", tree.branch)  # a person did not want it
+    trees.remove(tree)
+    shutil.rmtree(repository)
+    assert trees.unsaved(tree) == ""
+    trees.remove(tree)
+
+
 def test_uncommitted_work_of_the_agent_is_not_left_behind_by_a_merge(trees, repository, tmp_path):
     tree = make(trees, repository, tmp_path)
     write(tree, "new.txt", "work\n")
@@ -193,6 +214,30 @@ def test_hooks_and_monitors_of_a_repository_do_not_run(trees, repository, tmp_pa
     trees.diff(tree)
     trees.commit(tree, "x")
     trees.merge(tree, "Merge")
+    assert not mark.exists()
+
+
+def test_programs_that_a_repository_names_do_not_run(trees, repository, tmp_path):
+    lines = "".join(f"{number}\n" for number in range(20))
+    (repository / "a.txt").write_text(lines)
+    (repository / ".gitattributes").write_text("*.txt filter=a=b diff=x merge=x\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "attributes")
+    mark = tmp_path / "ran"
+    for name in ("filter.a=b.clean", "filter.a=b.smudge", "diff.x.textconv", "merge.x.driver"):
+        git(repository, "config", name, f"touch {mark}; cat")
+    for name in ("diff.x.command", "diff.external"):
+        git(repository, "config", name, f"touch {mark}")
+    git(repository, "config", "filter.a=b.required", "true")
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", lines + "their end\n")
+    assert trees.size(tree).added == 1
+    assert "+their end" in trees.diff(tree)
+    assert trees.commit(tree, "x")
+    (repository / "a.txt").write_text("our start\n" + lines)
+    trees.at(str(repository)).commit("ours", "-a")
+    trees.merge(tree, "Merge")
+    assert (repository / "a.txt").read_text() == "our start\n" + lines + "their end\n"
     assert not mark.exists()
 
 

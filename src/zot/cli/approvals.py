@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 
+from zot.bugs import complain
 from zot.cli.output import say, say_json
 from zot.core.rule import Rule
 from zot.home import of_process
 from zot.settings.approvals import ProjectRules, approvals_path, read_rules
-from zot.text import for_terminal
 
 
 def main(argv: Sequence[str]) -> int:
@@ -42,8 +41,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(project: str, as_json: bool) -> int:
     everything = read_rules(approvals_path(of_process().home))
-    for place, rules in sorted(everything.items()):
-        for rule in rules if project in ("", place) else ():
+    allowed = {place: rules for place, rules in everything.items() if project in ("", place)}
+    if not any(allowed.values()) and not as_json:
+        complain(
+            "nothing is allowed for good" + (" here; --all shows all projects" if project else "")
+        )
+    for place, rules in sorted(allowed.items()):
+        for rule in rules:
             row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}
             text = f"{rule.tool:<8} {rule.pattern}" + ("" if project else f"    ({place})")
             if as_json:
@@ -59,7 +63,6 @@ def _remove(rules: ProjectRules, tool: str, pattern: str | None) -> int:
     removed = [rule for rule in wanted if rules.remove(rule)]
     if not removed:
         what = tool if pattern is None else f"{pattern!r} for {tool}"
-        text = f"zot: there is no approval of {what} here; `zot approvals list`\n"
-        sys.stderr.write(for_terminal(text, 2))
+        complain(f"there is no approval of {what} here; `zot approvals list` shows what is allowed")
         return 1
     return 0

@@ -16,16 +16,12 @@ import msgspec
 from zot.bugs import complain
 from zot.cancel import Cancel
 from zot.cli.output import asked, say, say_json
-from zot.errors import AuthError
+from zot.errors import AuthError, UsageError
 from zot.home import home_dir
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage, KeyPage
 from zot.provider.auth.probe import probe
-from zot.provider.auth.resolve import (
-    find_credential,
-    key_from_command,
-    masked,
-)
+from zot.provider.auth.resolve import find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
 from zot.settings.known import with_token
@@ -90,7 +86,7 @@ def _provider(name: str) -> ProviderInfo:
         names = [info.name for info in known.providers().values() if info.auth != "none"]
         name = asked(f"providers: {', '.join(names)}\nlog in to: ")
     if not name:
-        raise AuthError("which provider? zot login anthropic, for instance")
+        raise UsageError("which provider? zot login anthropic, for instance")
     info = known.provider(name)
     if info.auth == "none":
         raise AuthError(f"provider {info.name!r} needs no credential")
@@ -194,7 +190,7 @@ def _logout(argv: Sequence[str]) -> int:
     stored = file.all()
     names = list(stored) if arguments.all else [arguments.provider]
     if names == [""]:
-        raise AuthError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
+        raise UsageError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
     for name in names:
         log_out(name, home_dir(os.environ))
         say(f"logged out of {name}")

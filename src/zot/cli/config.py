@@ -94,7 +94,12 @@ def _set(arguments: argparse.Namespace) -> int:
 
 
 def _unset(arguments: argparse.Namespace) -> int:
-    _change(arguments, lambda values: config.remove(values, arguments.name))
+    def edit(values: dict[str, Json]) -> None:
+        if arguments.name not in values:
+            config.find_setting(arguments.name)  # a name that means nothing is told
+        config.remove(values, arguments.name)
+
+    _change(arguments, edit)
     return 0
 
 

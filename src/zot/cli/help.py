@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import fill
 
-from zot.cli.main import SUBCOMMANDS
 from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
 zot: a coding agent that other programs embed, and a place to work.
 
-  zot                                     open it in this terminal (/help there says more)
   zot                                     work with it here, at the terminal (/help lists commands)
   zot "what does this project do?"        the same, beginning with a prompt
   zot -p "why does the test fail?"        answer once, print the answer
@@ -26,7 +23,7 @@ zot: a coding agent that other programs embed, and a place to work.
   zot swarm new "fix the flaky test"      an agent in a worktree of its own; zot glasspane shows all
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
-Subcommands (each has --help):
+Subcommands (each has --help; without a word they list):
 """
 
 _TAIL = """
@@ -39,15 +36,31 @@ Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wron
 """
 
 
-def _subcommands() -> str:
-    return (
-        fill(", ".join(("rpc", *SUBCOMMANDS)), 92, initial_indent="  ", subsequent_indent="  ")
-        + "\n"
-    )
+_SUBCOMMANDS = {
+    "rpc": "for programs: one JSON object a line, both ways",
+    "acp": "for editors: the Agent Client Protocol",
+    "mcp-server": "for other agents: zot as a tool of theirs",
+    "swarm": "many agents, each in a git worktree of its own",
+    "glasspane": "one page of all agents, in the browser",
+    "watch": "the state of one stream of events",
+    "follow": "the events of a durable session, also of one that runs elsewhere",
+    "login": "keep a key of a provider, or log in with the browser",
+    "logout": "forget it",
+    "auth": "which credentials there are",
+    "local": "models on this machine: download, list, remove",
+    "config": "settings that last",
+    "sessions": "conversations: list, show, search, export, remove",
+    "approvals": "what may run without a question",
+    "ext": "extensions: begin, install, examine",
+    "mcp": "MCP servers: add, try, trust",
+    "skills": "what the agent can look up",
+    "schema": "the JSON Schema of the wire",
+    "conformance": "check any implementation of the wire",
+}
 
 
 def help_text() -> str:
-    parts = [_HEAD, _subcommands()]
+    parts = [_HEAD, *(f"  {word:<14}{text}\n" for word, text in _SUBCOMMANDS.items())]
     for group, settings in GROUPS.items():
         shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
         parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))
@@ -59,7 +72,8 @@ def _rows(setting: Setting) -> Iterator[str]:
         default = f" ({setting.default})" if setting.default else ""
         yield _row(f"{', '.join(setting.words)} {setting.value}", setting.help + default)
     if setting.kind == "switch" and setting.fixed:
-        yield _row(", ".join(setting.fixed), f"do not {setting.help}")
+        opposite = f"do not {setting.help}" if setting.default else f"not {setting.words[-1]}"
+        yield _row(", ".join(setting.fixed), opposite)
     elif setting.fixed:
         ((word, value),) = setting.fixed.items()
         text = ",".join(value) if isinstance(value, tuple) else value

@@ -14,7 +14,7 @@ from zot.cli.output import say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
-from zot.local.limits import free_memory, server_threads, size_text
+from zot.local.limits import free_memory, server_threads
 from zot.local.models import (
     DEFAULT,
     LocalModel,
@@ -26,6 +26,7 @@ from zot.local.models import (
 )
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
+from zot.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         "--url", default="", help="take the file from here; its SHA-256 is checked"
     )
     command.set_defaults(run=_pull)
-    command = commands.add_parser("remove", help="delete a pulled model")
+    command = commands.add_parser("remove", aliases=["rm"], help="delete a pulled model")
     command.add_argument("name")
     command.set_defaults(run=_remove)
     command = commands.add_parser("status", help="what runs, and what this machine can run")
@@ -127,7 +128,7 @@ def _pull(options: argparse.Namespace) -> int:
         bar.close()
     say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
-        sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
+        sys.stderr.write("to run it: pip install xllamacpp\n")
     return 0
 
 

@@ -67,6 +67,23 @@ SUBCOMMANDS = {
 }
 """Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
 
+_BARE = {
+    "auth": "status",
+    **dict.fromkeys(
+        ("approvals", "config", "ext", "local", "mcp", "sessions", "skills", "swarm"), "list"
+    ),
+}
+"""What a subcommand does when it is given no word."""
+
+_MEANT = {
+    "continue": "zot -c",
+    "model": "zot --list-models",
+    "models": "zot --list-models",
+    "resume": "zot -r",
+    "version": "zot --version",
+}
+"""Subcommands of other programs, and how the same is said here."""
+
 
 def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
     """Run the command; the exit code. No traceback reaches the user."""
@@ -95,9 +112,12 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_OK
     except OSError as error:
         _drop_output()
+        if not error.filename and error.errno == errno.ENOENT:
+            complain("the working directory is gone: change to one that exists")
+            return EXIT_FAILED
         lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
         where = "cannot write the output: " if lost else ""
-        where = f"{error.filename!r}: " if error.filename else where
+        where = f"cannot use {error.filename!r}: " if error.filename else where
         complain(f"{where}{error.strerror or error}")
         return EXIT_FAILED
 
@@ -108,15 +128,17 @@ def _drop_output() -> None:
 
 
 def _run(argv: list[str], *, as_pi: bool) -> int:
+    if argv[:1] == ["help"] and (len(argv) == 1 or (argv[1] in SUBCOMMANDS and len(argv) == 2)):
+        argv = [*argv[1:], "--help"]
     if argv and argv[0] in SUBCOMMANDS:
+        if len(argv) == 1 and argv[0] in _BARE:
+            argv = [*argv, _BARE[argv[0]]]
         _make_files_usable()
         main: Callable[[Sequence[str]], int] = Later(SUBCOMMANDS[argv[0]]).main
         _loaded()
         return main(argv)
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
-    elif argv == ["help"]:
-        argv = ["--help"]
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
         options = pi_flags.parse_pi(argv)
     else:
@@ -165,6 +187,8 @@ def _check_words(options: Options) -> None:
         raise UsageError(f"zot rpc takes no words, got {words[0]!r}: prompts come on stdin")
     if not words or options.print or options.json or options.rpc or options.list_models:
         return
+    if meant := _MEANT.get(words[0]) if len(words) == 1 else None:
+        raise UsageError(f"there is no subcommand {words[0]!r}: use {meant}")
     near = nearest(words[0], (*SUBCOMMANDS, "rpc"), cutoff=0.65)
     at_terminal = os.isatty(0) and os.isatty(1)
     if near or (len(words) == 1 and words[0].isalpha() and not at_terminal):

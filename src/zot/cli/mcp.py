@@ -12,6 +12,7 @@ from textwrap import indent
 
 import msgspec
 
+from zot.bugs import complain
 from zot.cli.output import say, say_json
 from zot.errors import ConfigError, UsageError, ZotError
 from zot.home import of_process
@@ -49,8 +50,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(word: str, run: object, help: str, *, named: bool = True) -> argparse.ArgumentParser:
-        action = actions.add_parser(word, help=help, description=help)
+    def add(
+        word: str, run: object, help: str, *aliases: str, named: bool = True
+    ) -> argparse.ArgumentParser:
+        action = actions.add_parser(word, help=help, description=help, aliases=aliases)
         action.set_defaults(run=run)
         action.add_argument("--cwd", default="", help="the project's directory (default: here)")
         if named:
@@ -58,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         return action
 
     action = add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...")
-    action.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    action.usage = "zot mcp add [FLAGS] NAME (-- COMMAND ARGS... | --url URL)"
+    action.add_argument("words", nargs="*", default=[], help=argparse.SUPPRESS)
     action.add_argument("--url", default="", help="a server that is reached by HTTP")
     action.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"
@@ -80,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("login", _login, "log in to a server that is reached by HTTP, with a browser")
     add("logout", _logout, "forget the login to a server")
-    action = add("remove", _remove, "remove a server from the configuration")
+    action = add("remove", _remove, "remove a server from the configuration", "rm")
     action.add_argument("--project", action="store_true", help=f"from {PROJECT_FILE}")
     return parser
 
@@ -153,6 +157,8 @@ def _list(arguments: argparse.Namespace) -> int:
         say(f"{server.name} [{state.origin}, {state.state}, {known}]\n    {where}")
         if state.changed:
             say(f"    changed, and off: {', '.join(state.changed)}")
+    if not servers.servers and not arguments.json:
+        complain("no MCP servers; add one: zot mcp add NAME -- COMMAND ARGS...")
     for text in (*servers.problems, servers.hint):
         if text:
             sys.stderr.write(f"zot mcp: {for_terminal(text, 2)}\n")

@@ -59,7 +59,10 @@ def _models(options: Options) -> Sequence[Model]:
         return known.all(DEFAULT_PROVIDER)
     info = choice.info
     if info.name == LOCAL:
-        return local_models(around.home)
+        models = local_models(around.home)
+        if not models:
+            complain("no model is on this machine yet; `zot local pull` downloads one")
+        return models
     base_url = wanted.base_url or choice.base_url or env_base_url(info, os.environ)
     try:
         return _told(known, info, wanted.api_key, base_url) or known.all(info.name)

@@ -1,4 +1,5 @@
-"""`zot sessions`: list, show, search, rename, fork, tree, export, import, prune. Prints only."""
+"""`zot sessions`: list, show, search, rename, fork, tree, export, import,
+remove, prune. Prints only."""
 
 from __future__ import annotations
 
@@ -54,9 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("session", help="a path, the beginning or end of an id, or `latest`")
 
     def action(
-        name: str, run: object, help: str, parent: argparse.ArgumentParser = one
+        name: str, run: object, help: str, parent: argparse.ArgumentParser = one, *aliases: str
     ) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=help, parents=[parent])
+        made = actions.add_parser(name, help=help, parents=[parent], aliases=aliases)
         made.set_defaults(run=run)
         return made
 
@@ -78,6 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument("--format", choices=list(SUFFIXES), help="default: what the file's name says")
     into = action("import", _import, "take a session file into this directory's sessions", where)
     into.add_argument("file")
+    gone = action(
+        "remove", _remove, "delete a session, and what it kept of files", one, "rm", "delete"
+    )
+    gone.add_argument("--yes", action="store_true", help="do not ask")
     prune = action("prune", _prune, "remove empty sessions, and old ones if asked", where)
     prune.add_argument("--older-than", default="", help="also those not used for 30d, 6mo, 1y ...")
     prune.add_argument("--dry-run", action="store_true", help="only say what would go")
@@ -145,6 +150,8 @@ def _search(arguments: argparse.Namespace) -> int:
             say_json(hit)
         else:
             _say_line(f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}")
+    if code and not arguments.json:
+        complain(f"{arguments.text!r} was not said here; --all searches all directories")
     return code
 
 
@@ -229,17 +236,26 @@ def _prune(arguments: argparse.Namespace) -> int:
         complain("nothing to remove")
     if not doomed or arguments.dry_run:
         return 0
-    if not arguments.yes and not _agreed(len(doomed)):
+    what = f"these {len(doomed)} sessions"
+    if not (arguments.yes or _agreed(what, "; --dry-run only lists them")):
         return 1
     for path in doomed:
         library.remove(path)
     return 0
 
 
-def _agreed(count: int) -> bool:
+def _remove(arguments: argparse.Namespace) -> int:
+    path = _path(arguments)
+    if not (arguments.yes or _agreed(path)):
+        return 1
+    library.remove(path)
+    return 0
+
+
+def _agreed(what: str, instead: str = "") -> bool:
     if not sys.stdin.isatty():
-        raise SessionError(f"--yes removes these {count} sessions; --dry-run only lists them")
-    return agreed(f"remove {count} sessions?")
+        raise SessionError(f"--yes removes {what}{instead}")
+    return agreed(f"remove {what}?")
 
 
 def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:

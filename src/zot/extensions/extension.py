@@ -332,10 +332,13 @@ class HostedExtension:
                 self._changed.notify_all()
 
         with cancel.calling(wake), self._changed:
-            while self.state != "stopped" and event not in self.registered.intercepts:
+            while self.state != "stopped":
                 cancel.check()
+                # Before it is ready it cannot be asked, even if it has said what it guards.
+                if self.live and (self.said_ready or event in self.registered.intercepts):
+                    break
                 seconds = deadline - time.monotonic()
-                if seconds <= 0 or (self.live and self.said_ready):
+                if seconds <= 0:
                     break
                 self._changed.wait(seconds)
             if self.live:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-from zot.local.limits import size_text
+from zot.text import size_text
 
 WIDTH = 28
 REDRAW_SECONDS, LINE_SECONDS = 0.1, 3.0

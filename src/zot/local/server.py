@@ -25,9 +25,10 @@ from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
 from zot.files import ensure_dir, lock_file
 from zot.home import Surroundings
 from zot.local.gguf import read_header
-from zot.local.limits import free_memory, server_threads, size_text
+from zot.local.limits import free_memory, server_threads
 from zot.local.models import Weights
 from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Orders, ServerAddress
+from zot.text import size_text
 
 CONTEXT = 8192
 LINGER_SECONDS = 3.0
@@ -170,7 +171,7 @@ class LocalServer:
     def _orders(self) -> Orders:
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError(
-                "the local model needs the package xllamacpp: run `pip install 'zot-agent[local]'`"
+                "the local model needs the package xllamacpp: run `pip install xllamacpp`"
             )
         header = read_header(self.weights.path)
         if not header.chat_template and not self.template:

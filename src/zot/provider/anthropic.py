@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -119,20 +119,11 @@ def encode_turns(
     conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                content = [encode_said(block) for block in blocks]
-                return [{"role": "user", "content": content}]
-            case transcript.ToolTurn(results=results):
-                content = [encode_result(result) for result in results]
-                return [{"role": "user", "content": content}]
-            case transcript.ModelTurn():
-                return [{"role": "assistant", "content": encode_model(turn, quirks)}]
-            case _:
-                assert_never(turn)
-
+    encode_turn = transcript.encoder(
+        lambda blocks: [{"role": "user", "content": list(map(encode_said, blocks))}],
+        lambda turn: [{"role": "assistant", "content": encode_model(turn, quirks)}],
+        lambda results: [{"role": "user", "content": list(map(encode_result, results))}],
+    )
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     messages = list(chain.from_iterable(encoded))
     messages[-1]["content"][-1]["cache_control"] = MARK
@@ -224,6 +215,9 @@ class AnthropicBlock(Struct):
 
 
 class AnthropicMessage(Struct):
+    id: str | None = None
+    content: list[AnthropicBlock] | str | None = None
+    stop_reason: str | None = None
     usage: AnthropicUsage | None = None
 
 
@@ -251,7 +245,7 @@ class MessagesReader:
     def __init__(self, provider: str) -> None:
         self.out = Assembler(provider, API)
         self.done = False
-        self._begun = False
+        self._begun: AnthropicMessage | None = None
         self._open: set[int] = set()
         """Blocks that were started and have not ended, of any kind."""
         self._calls: dict[int, Part] = {}
@@ -262,20 +256,22 @@ class MessagesReader:
         return self.done
 
     def read(self, data: bytes) -> None:
-        event = decode(_EVENT, data, self.out.provider)
+        try:
+            event = _EVENT.decode(data)
+        except UNREADABLE:
+            event = decode(_EVENT, data, self.out.provider)
         if event.type == "content_block_delta":
             self._delta(event)
             return
         if event.type.startswith(("message_", "content_block_")):
-            self._check_order(event.type)
+            self._check_order(event)
         match event.type:
             case "content_block_start":
                 self._start(event)
             case "content_block_stop":
                 self._stop_block(event.index)
             case "message_start":
-                self._begun = True
-                self._usage(event.message.usage if event.message else None)
+                self._begin(event.message or AnthropicMessage())
             case "message_delta":
                 if event.delta is not None and event.delta.stop_reason:
                     self._stop = event.delta.stop_reason
@@ -297,11 +293,24 @@ class MessagesReader:
             raise Refused(f"{self.out.provider}: the model refused to answer")
         return self.out.finished(STOPS.get(self._stop, "end"))
 
-    def _check_order(self, kind: str) -> None:
-        """Events out of order are two answers mixed, or parts lost on the way: not an answer."""
-        if (kind == "message_start") == self._begun:
-            when = "twice in one answer" if self._begun else "before message_start"
-            raise BadResponse(f"{self.out.provider}: {kind} came {when}")
+    def _check_order(self, event: AnthropicEvent) -> None:
+        """Events out of order are two answers mixed, or parts lost on the way: not an answer. Some
+        gateways begin the same one twice."""
+        begun, again = self._begun, event.message
+        if (event.type == "message_start") == (begun is not None):
+            if begun and again and begun.id and begun.id == again.id and not self.out.has_content():
+                return
+            when = "twice in one answer" if begun else "before message_start"
+            raise BadResponse(f"{self.out.provider}: {event.type} came {when}")
+
+    def _begin(self, message: AnthropicMessage) -> None:
+        self._begun = message
+        self._usage(message.usage)
+        self._stop = message.stop_reason or ""
+        # Calls of a program that runs at the server are there at once.
+        for index, block in enumerate(message.content if isinstance(message.content, list) else ()):
+            self._start(AnthropicEvent(index=index, content_block=block))
+            self._stop_block(index)
 
     def _delta(self, event: AnthropicEvent) -> None:
         delta = event.delta

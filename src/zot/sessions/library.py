@@ -27,13 +27,7 @@ from zot.sessions import jsonl
 from zot.sessions.contents import SessionContents
 from zot.sessions.files import Loaded, load, open_to_append
 from zot.sessions.format import BadRow, lines
-from zot.sessions.open import (
-    automatic_path,
-    has_messages,
-    in_use,
-    session_paths,
-    sessions_dir,
-)
+from zot.sessions.open import automatic_path, has_messages, in_use, session_paths, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 
 FIRST_TEXT = 200
@@ -391,6 +385,8 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
 
 def remove(path: str) -> None:
     """A session, with what it kept of files. Raises SessionError when it cannot be removed."""
+    if in_use(path):
+        raise SessionError(f"cannot remove {path!r}: a process of zot works with it")
     try:
         os.unlink(path)
         SessionContents(path).remove()

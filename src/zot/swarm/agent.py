@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from zot.ledger import Amount
-from zot.observe import Observer, OpenQuestion
+from zot.observe import Observer, OpenQuestion, Status
 from zot.swarm.task import (
     AgentCancelled,
     AgentStarted,
@@ -67,7 +67,11 @@ class AgentSummary(Struct, frozen=True):
     context_tokens: int = 0
     worked_seconds: float = 0.0
     """At work, all runs together; waiting for a person or a slot is not counted."""
+    context_window: int = 0
+    """Tokens that its model reads at most; 0: not known."""
     model: str = ""
+    machine: str = ""
+    """Where it runs, if not here."""
     branch: str = ""
     diff: DiffSize = DiffSize()
     merged: bool = False
@@ -79,6 +83,14 @@ class AgentSummary(Struct, frozen=True):
     """The run that ended last."""
     collected: bool = False
     """The conversation that started it has heard how that run ended."""
+
+
+USED = ("turns", "tool_calls", "cost_usd", "cost_known", "input_tokens", "output_tokens")
+
+
+def used(status: Status) -> dict[str, Any]:
+    """What an agent has used so far, for its summary."""
+    return {name: getattr(status, name) for name in (*USED, "context_tokens")}
 
 
 class SwarmAgent:
@@ -111,7 +123,7 @@ class SwarmAgent:
         self._error = ""
         self._last_run = ""
         self._collected = ""
-        self.model = task.model
+        self.runs_on = RunsOn(task.model)
         self._said = ""
         """What its last process complained about."""
         self._changed = task.created
@@ -163,7 +175,7 @@ class SwarmAgent:
             case Exited():
                 if self.waiting:
                     self._died(by_signal=row.code < 0)
-                    self._said = row.said.strip().rpartition("\n")[2].removeprefix("zot: ")
+                    self._said = _complaint(row.said)
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
             case AgentCancelled():
@@ -187,7 +199,7 @@ class SwarmAgent:
             case Collected():
                 self._collected = row.run
             case RunsOn():
-                self.model = row.model
+                self.runs_on = row
 
     def _died(self, *, by_signal: bool) -> None:
         if self._did_something:
@@ -202,8 +214,15 @@ class SwarmAgent:
         """Why it is not started once more; empty: it is."""
         if self.crashes < CRASHES and self.kills < KILLS:
             return ""
-        why = f": {self._said[:500]}" if self._said else ""
-        return f"its process died {self.crashes + self.kills} times before it did anything{why}"
+        times = f"{self.crashes + self.kills} times"
+        if self._said:
+            return f"{self._said[:500]} (it was started {times})"
+        return f"its process died {times} before it did anything"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """A supervisor has something to do for it: a message, or to keep the work of its last."""
+        return not self.lost and (bool(self.waiting) or not self.kept)
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:
@@ -281,15 +300,11 @@ class SwarmAgent:
             questions=status.questions if self.alive else (),
             outcome=self._outcome,
             attempt=self.attempt,
-            turns=status.turns,
-            tool_calls=status.tool_calls,
-            cost_usd=status.cost_usd,
-            cost_known=status.cost_known,
-            input_tokens=status.input_tokens,
-            output_tokens=status.output_tokens,
-            context_tokens=status.context_tokens,
+            **used(status),
             worked_seconds=self.spent().seconds,
-            model=status.model or self.model,
+            context_window=self.runs_on.window_of(status.model),
+            model=status.model or self.runs_on.model,
+            machine=self.claim.machine,
             branch=self.tree.branch if self.tree is not None else "",
             diff=self.size,
             merged=bool(self.merged),
@@ -300,6 +315,13 @@ class SwarmAgent:
             last_run=self._last_run,
             collected=self._collected == self._last_run,
         )
+
+
+def _complaint(stderr: str) -> str:
+    """The first line of what zot complained about last; of another program, its last line."""
+    lines = stderr.strip().splitlines() or [""]
+    ours = [line.removeprefix("zot: ") for line in lines if line.startswith("zot: ")]
+    return (ours or lines)[-1]
 
 
 def shown_age(seconds: float) -> str:

@@ -85,6 +85,14 @@ class CollectGarbage(SwarmCommand, frozen=True, tag="gc"):
     try_only: bool = False
 
 
+class FreedAgent(Struct, frozen=True):
+    """One that was removed, or would be."""
+
+    id: str
+    bytes: int
+    """On the disk."""
+
+
 class StopSupervisor(SwarmCommand, frozen=True, tag="stop"):
     """End it. Agents that work are cut, and go on when it is started again."""
 

@@ -5,16 +5,18 @@ waits for are told once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from zot.observe.facts import list_of, text_of_blocks
 from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
-from zot.swarm.local import LocalSwarm
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.task import LogRow, SwarmError, SwarmTask
 from zot.swarm.worktrees import DiffSize
+
+if TYPE_CHECKING:
+    from zot.swarm.local import LocalSwarm
 
 OVER: frozenset[Stage] = frozenset({"done", "failed", "cancelled", "lost"})
 
@@ -115,7 +117,7 @@ class Roster:
 
     def is_busy(self) -> bool:
         """Something is left to do for one of them."""
-        return any(agent.agent.waiting and not agent.agent.lost for agent in self.agents())
+        return any(agent.agent.is_unfinished for agent in self.agents())
 
 
 class AgentAnswer(Struct, frozen=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from zot.errors import ZotError
@@ -21,6 +23,19 @@ _SAFE = (
     *("-c", "core.editor=true"),
     *("-c", "commit.gpgSign=false"),
     *("-c", "gc.auto=0"),
+    *("-c", "merge.verifySignatures=false"),
+    *("-c", "protocol.ext.allow=never"),
+)
+# Programs that the repository's own configuration may name, and what stands in their place. Those
+# in the user's configuration run: large files and encrypted ones need them.
+_PROGRAMS = (
+    (r"filter\..*\.(clean|smudge|process)", ""),
+    (r"filter\..*\.required", "false"),
+    (r"merge\..*\.driver", "git merge-file -q --marker-size=%L %A %O %B"),
+    (r"core\.sshcommand", "ssh"),
+    (r"core\.gitproxy", "none"),
+    (r"remote\..*\.uploadpack", "git-upload-pack"),
+    (r"core\.(askpass|alternaterefscommand)|credential\.(.*\.)?helper", ""),
 )
 _AS_ZOT = {
     "GIT_AUTHOR_NAME": "zot",
@@ -64,12 +79,35 @@ class Git:
     def attempt(
         self, *words: str, env: Mapping[str, str] | None = None, given: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
+        """What git says, with none of the programs that the repository names."""
+        return self._run(words, {**self._tamed, **(env or {})}, given)
+
+    @cached_property
+    def _tamed(self) -> dict[str, str]:
+        words = ("config", "--list", "--show-scope", "--name-only", "-z")
+        said = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
+        settings = [
+            (name, instead)
+            for scope, name in zip(said[::2], said[1::2], strict=False)
+            if scope in ("local", "worktree")
+            for pattern, instead in _PROGRAMS
+            if re.fullmatch(pattern, name, re.DOTALL)
+        ]
+        variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+        for number, (name, instead) in enumerate(settings):
+            variables[f"GIT_CONFIG_KEY_{number}"] = name
+            variables[f"GIT_CONFIG_VALUE_{number}"] = instead
+        return variables
+
+    def _run(
+        self, words: tuple[str, ...], env: Mapping[str, str], input: bytes
+    ) -> subprocess.CompletedProcess[bytes]:
         command = ["git", *_SAFE, "-C", self.directory, *self._place, *words]
         try:
             return subprocess.run(
                 command,
-                env={**self._environment, **(env or {})},
-                input=given,
+                env={**self._environment, **env},
+                input=input,
                 capture_output=True,
                 timeout=GIT_SECONDS,
                 check=False,

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from zot.errors import ZotError
+from zot.errors import ConfigError, ZotError
 from zot.home import own_command
 from zot.ledger import Ledger
+from zot.provider import catalog
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders
@@ -132,16 +133,21 @@ class AgentRunner:
 
     async def finish_kept(self) -> None:
         """Keep the work of agents that had ended when the supervisor before this one died."""
-        for supervised in list(self.agents.values()):
-            agent = supervised.agent
-            if agent.task.engine or agent.kept or agent.waiting:
-                continue
-            if agent.tree is not None:
-                try:
-                    await self._keep(supervised, agent.tree)
-                except ZotError as error:
-                    sys.stderr.write(f"{supervised.folder.id}: {error}\n")
-                supervised.note(Exited(0))
+        cut = [
+            (supervised, supervised.agent.tree)
+            for supervised in self.agents.values()
+            if not (supervised.agent.task.engine or supervised.agent.kept)
+            and not supervised.agent.waiting
+        ]
+        for supervised, _ in cut:
+            supervised.agent.alive = True  # until then it is not over
+        for supervised, tree in cut:
+            try:
+                if tree is not None:
+                    await self._keep(supervised, tree)
+            except ZotError as error:
+                sys.stderr.write(f"{supervised.folder.id}: {error}\n")
+            supervised.note(Exited(0))
 
     def schedule(self) -> None:
         agents = {id: supervised.agent for id, supervised in self.agents.items()}
@@ -219,8 +225,7 @@ class AgentRunner:
         try:
             asks = ("approvals",) if agent.task.approve else ()
             hello = await child.request("hello", features=(*FEATURES, *asks))
-            if hello.get("model") and hello["model"] != agent.model:
-                supervised.note(RunsOn(str(hello["model"])))
+            self._note_model(supervised, str(hello.get("provider")), str(hello.get("model")))
             await self._catch_up(supervised, child)
             while agent.waiting:
                 await self._run_message(supervised, child, next(iter(agent.waiting)))
@@ -240,6 +245,15 @@ class AgentRunner:
         if not agent.waiting:
             await self._keep(supervised, tree)
         supervised.note(Exited(code, child.said() if agent.waiting else ""))
+
+    def _note_model(self, supervised: Supervised, provider: str, model: str) -> None:
+        window = 0
+        with contextlib.suppress(ConfigError, KeyError):  # a provider or model of the user's own
+            listed = catalog.find(provider, model)
+            window = listed.context_window if listed.source == "catalog" else 0
+        runs_on = RunsOn(model, window)
+        if runs_on != supervised.agent.runs_on:
+            supervised.note(runs_on)
 
     async def _catch_up(self, supervised: Supervised, child: AgentChild) -> None:
         """Keep the frames that were sent while no supervisor was there to hear them."""

@@ -81,9 +81,14 @@ class AgentStarted(SwarmRow, frozen=True, tag="swarm_started"):
 
 
 class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
-    """The model that it begins with, where its task names none or another name of it."""
+    """The model that it begins with, and how much that reads at most."""
 
     model: str
+    context_window: int = 0
+
+    def window_of(self, model: str) -> int:
+        """0: it runs on another one by now, whose window nobody has told."""
+        return self.context_window if model in ("", self.model) else 0
 
 
 class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
@@ -91,6 +96,11 @@ class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
 
     attempt: int
     worker: str
+
+    @property
+    def machine(self) -> str:
+        """Of the worker, whose name is HOST-PID-NUMBER."""
+        return self.worker.rsplit("-", 2)[0]
 
 
 class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):

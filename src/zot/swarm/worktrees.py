@@ -6,6 +6,7 @@ away unasked.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import threading
@@ -25,6 +26,7 @@ BRANCHES = "zot"
 """Branches of agents are called zot/ID."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Bytes of a directory that are copied for an agent."""
+DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv")
 ADD_PAUSES = (0.2, 0.5, 1.0, 2.0, None)
 """Seconds before a tree is tried again."""
 
@@ -161,8 +163,7 @@ class Worktrees:
     def diff(self, tree: Worktree) -> str:
         """What changed since the base, new files and uncommitted work included."""
         with self._all_staged(tree) as (git, index):
-            words = ("diff", "--cached", "--no-ext-diff", "--no-textconv", tree.base)
-            text = git.run(*words, env=index)
+            text = git.run(*DIFF, tree.base, env=index)
         if len(text) > MAX_DIFF:
             return text[:MAX_DIFF] + f"\n[cut: the diff has {len(text)} characters]\n"
         return text
@@ -171,7 +172,7 @@ class Worktrees:
         if not tree.base:
             return DiffSize()
         with self._all_staged(tree) as (git, index):
-            rows = git.run("diff", "--cached", "--numstat", tree.base, env=index).splitlines()
+            rows = git.run(*DIFF, "--numstat", tree.base, env=index).splitlines()
         counts = [row.split("\t")[:2] for row in rows]
         return DiffSize(
             files=len(counts),
@@ -181,18 +182,23 @@ class Worktrees:
 
     def unsaved(self, tree: Worktree, merged: str = "") -> str:
         """What would be lost with the tree; empty: nothing. `merged`: its tip at the last merge."""
-        if tree.kind == "shared" or not Path(tree.path).is_dir():
+        if tree.kind == "shared":
             return ""
-        git = self._in(tree)
-        if _is_dirty(git):
-            return "changes that are not committed"
-        tip = git.line("rev-parse", "HEAD")
-        if tip in (tree.base, merged):
+        if Path(tree.path).is_dir():
+            git, names = self._in(tree), ["HEAD", f"refs/heads/{tree.branch}"]
+            if _is_dirty(git):
+                return "changes that are not committed"
+        elif tree.kind == "worktree" and Path(tree.origin).is_dir():
+            git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may be there
+        else:
             return ""
-        if tree.kind == "copy":
+        seen = [git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}") for name in names]
+        tips = {done.stdout.decode().strip() for done in seen if done.returncode == 0}
+        tips -= {tree.base, merged}
+        if tips and tree.kind == "copy":
             return "changes that are not merged"
         others = ("--not", f"--exclude={tree.branch}", "--branches", "--remotes")
-        if git.line("rev-list", "--count", tip, *others) == "0":
+        if not tips or git.line("rev-list", "--count", *tips, *others) == "0":
             return ""
         return f"commits on {tree.branch} that are not merged"
 
@@ -237,13 +243,15 @@ class Worktrees:
     def remove(self, tree: Worktree, merged: str = "") -> None:
         """Take the tree and its branch away. Raises WorktreeError when work would be lost."""
         if lost := self.unsaved(tree, merged):
-            raise WorktreeError(f"{tree.path!r} has {lost}: merge it first, or remove it by hand")
+            raise WorktreeError(f"{tree.path!r} has {lost}: merge it first{_by_hand(tree)}")
         if tree.kind == "shared":
             return
         if tree.kind == "copy":
             shutil.rmtree(tree.path, ignore_errors=True)
             shutil.rmtree(tree.git_dir, ignore_errors=True)
             return
+        if not (Path(tree.origin).is_dir() or Path(tree.path).is_dir()):
+            return  # the repository is gone, and all its branches with it
         git = self.at(tree.origin)
         if Path(tree.path).is_dir():
             git.run("worktree", "remove", tree.path)
@@ -291,8 +299,8 @@ class Worktrees:
     def _apply(self, tree: Worktree) -> str:
         """Apply what changed in a copy to the directory it is of."""
         with self._all_staged(tree) as (git, index):
-            words = ("diff", "--cached", "--binary", "--no-ext-diff", tree.base)
-            patch = git.run(*words, env=index).encode(errors="surrogateescape")
+            said = git.run(*DIFF, "--binary", tree.base, env=index)
+            patch = said.encode(errors="surrogateescape")
             tip = git.line("rev-parse", "HEAD")
         if not patch:
             return tip
@@ -342,3 +350,14 @@ def _size_of(directory: str) -> int:
         if total > MAX_COPY:
             break
     return total
+
+
+def _by_hand(tree: Worktree) -> str:
+    """How to throw work away, which only a person does."""
+    if tree.kind == "copy":
+        return f", or throw its work away: rm -r {shlex.quote(tree.path)}"
+    git = f"git -C {shlex.quote(tree.origin)}"
+    return (
+        f", or throw its work away: {git} worktree remove --force {shlex.quote(tree.path)} && "
+        f"{git} branch -D {shlex.quote(tree.branch)}"
+    )

@@ -158,10 +158,10 @@ def joined(spans: Iterable[Span]) -> Line:
 
 
 def clip(line: Iterable[Span], width: int, mark: str = "") -> Line:
-    """As much of the line as fits; `mark` ends one that was cut."""
+    """As much of the line as fits; `mark` ends one that was cut. A line feed becomes a blank."""
     kept: list[Span] = []
     left = width
-    line = tuple(line)
+    line = tuple((style, text.replace("\n", " ")) for style, text in line)
     if mark and line_cells(line) > width:
         left -= cells(mark)
     else:

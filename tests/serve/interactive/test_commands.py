@@ -64,6 +64,16 @@ def test_what_is_like_it_is_allowed_in_the_project_from_then_on(at_terminal, tmp
     assert json.loads((tmp_path / "zot" / "approvals.json").read_text()) == {}
 
 
+def test_a_command_of_several_lines_is_asked_about_line_by_line(at_terminal):
+    program = at_terminal([bash("echo one\necho two"), *HELLO], "count")
+    shown = program.until("May zot use bash?")
+    assert "always in this project: echo one echo two" in shown.text
+    program.type("y")
+    shown = program.until("Hello")
+    assert "waiting for you" not in shown.text
+    assert "May zot use" not in shown.text
+
+
 def test_a_call_is_changed_before_it_runs(at_terminal, tmp_path):
     program = at_terminal([bash(f"touch {tmp_path}/wrong"), *HELLO], "touch it")
     program.until("May zot use bash?")

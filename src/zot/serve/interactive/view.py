@@ -10,6 +10,7 @@ from typing import assert_never
 from zot.core import events
 from zot.core.events import Event
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
+from zot.text import size_text
 from zot.tui.blocks import (
     Level,
     LiveBlock,
@@ -257,7 +258,7 @@ class View:
 def image_line(image: Image) -> str:
     size = image_size(image.data)
     what = f" {size[0]}x{size[1]}" if size else ""
-    return f"[image{what}, {image.mime_type}, {len(image.data) / 1000:.0f} kB]"
+    return f"[image{what}, {image.mime_type}, {size_text(len(image.data))}]"
 
 
 def shown_text(message: Message) -> str:

@@ -5,9 +5,11 @@ of, and cancels. What the workers send comes to the hub.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowExecutionStatus
@@ -48,11 +50,14 @@ async def connect(config: TemporalConfig) -> Client:
     try:
         return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
     except (RuntimeError, RPCError, TimeoutError) as error:
-        reason = str(error).partition("\n")[0][:300] or "no answer"
-        raise SwarmError(
-            f"cannot reach Temporal at {config.address} ({reason}); for trying it: "
-            "zot swarm temporal dev"
-        ) from error
+        said = str(error).partition("\n")[0]
+        # What the system or the other end said, in a heap of Rust.
+        inner = re.search(r'message: "([^"]+)"|error: (\w+\(\w+\))', said)
+        reason = (inner[1] or inner[2] if inner else said[:300]) or "no answer"
+        todo = "for trying it: zot swarm temporal dev"
+        if "Certificate" in reason:
+            todo = "TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file with its authority"
+        raise SwarmError(f"cannot reach Temporal at {config.address} ({reason}); {todo}") from error
 
 
 class TemporalEngine:
@@ -136,6 +141,8 @@ class TemporalEngine:
                     order,
                     id=self._flow_id(task.id),
                     task_queue=self._config.queue,
+                    # A worker that is frozen, not dead, may still be given steps of the flow.
+                    task_timeout=timedelta(seconds=min(10.0, self._config.lease_seconds)),
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 )
             except WorkflowAlreadyStartedError:

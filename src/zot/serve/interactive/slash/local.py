@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
 from zot.later import Later
-from zot.local.limits import size_text
 from zot.local.models import LocalModel, is_pulled, known_models
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
 from zot.serve.interactive.progress import ProgressBlock
 from zot.serve.interactive.slash.sessions import confirm
+from zot.text import size_text
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:

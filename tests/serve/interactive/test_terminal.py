@@ -83,6 +83,9 @@ def test_what_is_typed_while_it_works_waits_and_can_be_taken_back(at_terminal):
     program.until("❯ second")
     assert "next: first" in program.shown.text
     assert "next: second" not in program.shown.text
+    program.type("\x1b")  # what waits outlives the turn
+    shown = program.until("stopped")
+    assert "❯ first\n  second" in shown.text
 
 
 def test_a_tool_asks_runs_and_is_shown_folded(at_terminal):

@@ -409,6 +409,9 @@ def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(emulator, t
         assert "no model yet: /login, /llama" in program.shown.text
         program.type("what is this?\r")
         program.until("It needs a model")
+        program.type("\x1b[B\r")
+        program.until("no server answered: start one")
+        program.until("It needs a model")
         program.type("\x1b")
         program.until("❯ what is this?")
         program.type("\x15\x04")

@@ -76,6 +76,8 @@ class App(RuntimeClient):
     """Nothing is drawn: what there is to see is read out."""
     agent_words: tuple[str, ...] = ()
     """Further words for the `zot rpc` of an agent of the swarm."""
+    seeks_server = False
+    """The person asked for one on this machine, and hears when there is none."""
     answers: AnswerWatch | None = None
     """Brings back what such agents answer; None: there are none."""
 
@@ -327,6 +329,9 @@ class App(RuntimeClient):
         self.view, self.loading = view, False
         if not isinstance(error, NoModelError):  # the menu below says as much
             self._early.append((str(error), "error"))
+        elif self.seeks_server:
+            self._early.append((_NO_SERVER, "warning"))
+        self.seeks_server = False
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
@@ -569,5 +574,6 @@ class App(RuntimeClient):
         self.guarded(lambda: slash_table.run_shell(self, text))
 
 
+_NO_SERVER = "no server answered: start one (ollama serve, llama-server), or choose another way"
 _PLENTY = frozenset(("TextDelta", "ReasoningDelta", "ToolCallArgs", "ToolProgress"))
 """Events that concern the view alone."""

@@ -18,6 +18,7 @@ from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
 from zot.observe.observer import facts_of
+from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
@@ -268,7 +269,14 @@ def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         say(f"  {name.replace('_', ' '):11} {value}".rstrip())
     for question in summary.questions:
         say(f"  asks        {question.title} ({question.id}) {question.preview}")
+        say(f"              zot swarm answer {summary.id} {_ways(question)}")
     return 0
+
+
+def _ways(question: OpenQuestion) -> str:
+    if question.kind == "approval":
+        return "--allow | --always | --deny [WHY]"
+    return "yes | no" if question.method == "confirm" else "TEXT"
 
 
 def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
@@ -328,7 +336,9 @@ def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     summary = swarm.show(arguments.agent)
     wanted = [q for q in summary.questions if q.id.startswith(arguments.question)]
     if not wanted:
-        raise UsageError(f"{summary.id} asks nothing")
+        ids = ", ".join(question.id for question in summary.questions)
+        text = f"has no question {arguments.question!r}; open: {ids}" if ids else "asks nothing"
+        raise UsageError(f"{summary.id} {text}")
     if len(wanted) > 1:
         raise UsageError(f"it asks {len(wanted)} things: say which with --question ID")
     (question,) = wanted

@@ -172,11 +172,22 @@ class ServerSource(Protocol):
         ...
 
 
+class PersonAnswer(Struct, frozen=True):
+    """What a person said to a question of an extension or an MCP server."""
+
+    value: str | None = None
+    confirmed: bool = False
+    cancelled: bool = False
+
+
+CANCELLED = PersonAnswer(cancelled=True)
+
+
 @runtime_checkable
 class PanelSource(Protocol):
     """A source that asks the person things, shows panels and can be loaded anew: extensions."""
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Answer a question; False if it is not open."""
         ...
 

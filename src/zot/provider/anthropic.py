@@ -119,20 +119,11 @@ def encode_turns(
     conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                content = [encode_said(block) for block in blocks]
-                return [{"role": "user", "content": content}]
-            case transcript.ToolTurn(results=results):
-                content = [encode_result(result) for result in results]
-                return [{"role": "user", "content": content}]
-            case transcript.ModelTurn():
-                return [{"role": "assistant", "content": encode_model(turn, quirks)}]
-            case _:
-                assert_never(turn)
-
+    encode_turn = transcript.encoder(
+        lambda blocks: [{"role": "user", "content": list(map(encode_said, blocks))}],
+        lambda turn: [{"role": "assistant", "content": encode_model(turn, quirks)}],
+        lambda results: [{"role": "user", "content": list(map(encode_result, results))}],
+    )
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     messages = list(chain.from_iterable(encoded))
     messages[-1]["content"][-1]["cache_control"] = MARK

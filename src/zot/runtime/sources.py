@@ -13,6 +13,7 @@ from zot.core.source import (
     CommandSource,
     ExtensionState,
     PanelSource,
+    PersonAnswer,
     ReadySource,
     ServerSource,
     ServerState,
@@ -151,11 +152,8 @@ class Sources:
     def open_questions(self) -> list[str]:
         return [id for source in self._panels() for id in source.open_questions()]
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
-        return any(
-            source.answer(id, value=value, confirmed=confirmed, cancelled=cancelled)
-            for source in self._panels()
-        )
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
+        return any(source.answer(id, answer) for source in self._panels())
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return any(source.panel_key(extension, panel_id, key, text) for source in self._panels())

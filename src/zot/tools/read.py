@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zot.cancel import Cancel
-from zot.core.image import image_type
+from zot.core.image import MAX_IMAGE, image_type
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
@@ -18,8 +18,6 @@ from zot.tools.place import Place
 
 MAX_LINES = 2000
 MAX_BYTES = 51_200
-MAX_IMAGE = 3_750_000
-"""Bytes; five million as base64, the smallest limit among the providers."""
 SNIFF = 8192
 CHUNK = 1 << 20
 SCAN_SECONDS = 20.0

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from zot.mcp import http, oauth, stdio
     from zot.mcp.connection import McpConnection
 else:
-    connections, logfile = Later("zot.mcp.connection"), Later("zot.children.logfile")
+    connections = Later("zot.mcp.connection")
+    logfile = Later("zot.children.logfile")
     http, oauth, stdio = later("zot.mcp", "http", "oauth", "stdio")
 
 LOG_BYTES = 5 * MIB

@@ -245,6 +245,8 @@ class SwarmSupervisor:
         agent = supervised.agent
         if agent.waiting and not agent.lost:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
+        if agent.stage == "done":
+            raise SwarmError(f"{supervised.folder.id} is done: `zot swarm send` tells it more")
         supervised.note(Retried(), sync=True)
         supervised.resume_held = bool(agent.waiting)
         if not agent.waiting:
@@ -277,13 +279,16 @@ class SwarmSupervisor:
             agent = supervised.agent
             if agent.alive or agent.waiting:
                 continue
-            if agent.tree is None or not await asyncio.to_thread(
-                self._runner.trees.unsaved, agent.tree, agent.merged
-            ):
-                size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
-                freed.append(commands.FreedAgent(supervised.folder.id, size))
-                if not try_only:
-                    await self._remove(supervised)
+            try:
+                if agent.tree is None or not await asyncio.to_thread(
+                    self._runner.trees.unsaved, agent.tree, agent.merged
+                ):
+                    size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
+                    if not try_only:
+                        await self._remove(supervised)
+                    freed.append(commands.FreedAgent(supervised.folder.id, size))
+            except ZotError as error:  # its repository is broken; the others can go
+                sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
 
 

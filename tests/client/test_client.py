@@ -104,12 +104,14 @@ def test_compact_brings_the_summary_among_its_events(client):
     assert seen[-1] == events.Done()
 
 
-def test_steering_needs_a_run(client):
+def test_steering_needs_a_run(client, tmp_path):
+    os.mkfifo(tmp_path / "gate")
     with pytest.raises(BusyError, match="nothing to steer"):
         client.steer("go left")
-    stream = client.prompt("text:2 ttft:100 then\nsay:ok")
+    stream = client.prompt("tool:bash:cat gate\nthen\nsay:ok")
     client.follow_up("say:later", images=[PNG])
     client.steer("say:sooner")
+    (tmp_path / "gate").write_text("open")
     said = [e.content[0].text for e in stream if isinstance(e, events.UserMessage)]
     assert sorted(said[1:]) == ["say:later", "say:sooner"]
 

@@ -354,7 +354,8 @@ class LoadRun:
             f"from log to page: p50 {p50} ms, p95 {p95} ms, p99 {p99} ms "
             f"(the writer was at most {talkers.behind * 1000:.0f} ms late)",
             f"server: {self.server[0] * 100:.0f} % of a core, {self.server[1]:.0f} MB; "
-            f"the browser, which draws four windows without a graphics card: {self.browser * 100:.0f} % of a core",
+            f"the browser, which draws four windows without a graphics card: "
+            f"{self.browser * 100:.0f} % of a core",
         ]
         flat = True
         for index, name in enumerate(("board", *(f"agent {n + 1}" for n in range(AGENT_TABS)))):
@@ -379,7 +380,8 @@ def _keep(text: str) -> None:
     path = ROOT / "bench" / "glasspane.md"
     path.write_text(
         "# The page under load\n\nWritten by `bench/glasspane_load.py --write` on two cores; the "
-        f"load of the machine was {os.getloadavg()[1]:.0f}. The goal is a p95 below 300 ms.\n\n{text}\n"
+        f"load of the machine was {os.getloadavg()[1]:.0f}. The goal is a p95 below 300 ms."
+        f"\n\n{text}\n"
     )
 
 

@@ -25,9 +25,11 @@ from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
 from zot.swarm.task import (  # noqa: E402
     AgentStarted,
     AnySwarmRow,
+    Claimed,
     Exited,
     Merged,
     RunOver,
+    RunsOn,
     Sized,
     SwarmTask,
     TreeMade,
@@ -39,8 +41,8 @@ TURN = {"type": "turn_start", "step": 1}
 DONE = {"type": "done"}
 
 
-def usage(cost: float) -> dict[str, Any]:
-    sums = {"input": 31_000, "output": 2_900, "cache_read": 120_000, "cost_usd": cost}
+def usage(cost: float, cached: int = 120_000) -> dict[str, Any]:
+    sums = {"input": 31_000, "output": 2_900, "cache_read": cached, "cost_usd": cost}
     return {"type": "usage", **sums, "cumulative": sums}
 
 
@@ -102,9 +104,17 @@ AGENTS: dict[str, tuple[str, list[Any]]] = {
     "fix-flaky-test-1a2b3c": ("Fix the flaky test in tests/net", FIX),
     "dark-mode-77aa01": (
         "Add a dark mode to the settings page",
-        [TURN, *call("a", "bash", command="npm test"), usage(0.92)],
+        [
+            Claimed(1, "build-3-4711-9f3c1a"),
+            TURN,
+            *call("a", "bash", command="npm test"),
+            usage(0.92, 61_000),
+        ],
     ),
-    "docs-of-the-api-9f8e7d": ("Write docs of the public API", [TURN, *text("hm"), usage(0.05)]),
+    "docs-of-the-api-9f8e7d": (
+        "Write docs of the public API",
+        [TURN, *text("hm"), usage(0.05, 4_000)],
+    ),
     "upgrade-deps-551122": (
         "Upgrade all dependencies and fix what breaks",
         [
@@ -141,6 +151,9 @@ AGENTS: dict[str, tuple[str, list[Any]]] = {
 }
 
 
+PROJECTS = {"docs-of-the-api-9f8e7d": "/home/you/payments", "slow-query-0c0c0c": "/home/you/orders"}
+
+
 class PastClock:
     """Rows that are written now tell of the last minutes."""
 
@@ -155,13 +168,12 @@ class PastClock:
 def write_logs(home: Path) -> None:
     for id, (prompt, rows) in AGENTS.items():
         folder = AgentFolder(home / "swarm" / "agents" / id)
-        folder.create(
-            SwarmTask(id, prompt, "/home/you/shop", time.time() - 700, model="claude-sonnet-4-5")
-        )
+        folder.create(SwarmTask(id, prompt, PROJECTS.get(id, "/home/you/shop"), time.time() - 700))
         log = LogWriter(folder.log)
-        zot.swarm.log.time = PastClock(len(rows))  # type: ignore[assignment]
+        zot.swarm.log.time = PastClock(len(rows) + 3 + 2 * len(prompt) % 40)  # type: ignore[assignment]
         tree = Worktree("worktree", "tree", "/home/you/shop", branch=f"zot/{id}", base="abc")
-        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), AgentStarted(1, 1)]
+        runs_on = RunsOn("claude-sonnet-4-5", 200_000)
+        begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), AgentStarted(1, 1), runs_on]
         for row in [*(begun if rows else []), *rows]:
             if isinstance(row, dict):
                 log.frame(json.dumps(row).encode())

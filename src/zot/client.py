@@ -27,10 +27,7 @@ from zot.provider.types import Image
 from zot.wire import frames
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
-from zot.wire.frames import (
-    AgentShape,
-    EventFrame,
-)
+from zot.wire.frames import AgentShape, EventFrame
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
 from zot.wire.zot import HelloData, RunEnd, Started
 

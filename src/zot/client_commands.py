@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import UNSET
+from msgspec.structs import fields
 
 from zot.provider.types import Image, Level
+from zot.wire import commands as wire
 from zot.wire import frames
+from zot.wire.commands import Command
 from zot.wire.parse import Response
 from zot.wire.zot import ModelSet, ReasoningSet
 
 if TYPE_CHECKING:
     from zot.client import EventIterator
+
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def told(command: Callable[Asked, Command]) -> Callable[Concatenate[ClientCommands, Asked], None]:
+    """The command as a method: its fields are the arguments, and the answer says nothing."""
+
+    def send(self: ClientCommands, /, *args: Asked.args, **fields: Asked.kwargs) -> None:
+        self._tell(command(*args, **fields))
+
+    return send
+
+
+def asked(
+    command: Callable[Asked, Command], answer: type[Answer]
+) -> Callable[Concatenate[ClientCommands, Asked], Answer]:
+    """The same for a command whose answer has data."""
+
+    def send(self: ClientCommands, /, *args: Asked.args, **fields: Asked.kwargs) -> Answer:
+        return self._tell(command(*args, **fields)).data_as(answer)
+
+    return send
 
 
 class ClientCommands:
@@ -28,6 +55,15 @@ class ClientCommands:
             ServerGone, ClientTimeout: there was no response.
         """
         raise NotImplementedError
+
+    def _tell(self, command: Command) -> Response:
+        """Only what differs from the default is said, so that older servers understand it."""
+        said = {
+            field.encode_name: value
+            for field in fields(type(command))
+            if (value := getattr(command, field.name)) != field.default
+        }
+        return self.request(str(command.__struct_config__.tag), **said)
 
     def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
         raise NotImplementedError
@@ -65,14 +101,11 @@ class ClientCommands:
         the credential of now, and without saying it again."""
         return self._run("retry_prompt", {}, timeout)
 
-    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
-        """Say how a durable run goes on that is held after a crash."""
-        self.request("resume_run", run=run, decision=decision)
-
-    def events(self, after: int = 0, limit: int = 1000) -> frames.EventsRead:
-        """The events of a durable session behind a `seq`, also those of servers before this one.
-        `parse_frame` makes events of them; ask again from `last` while there is `more`."""
-        return self.request("events", **{"from": after, "limit": limit}).data_as(frames.EventsRead)
+    resume_run = told(wire.ResumeRun)
+    """Say how a durable run goes on that is held after a crash."""
+    events = asked(wire.Events, frames.EventsRead)
+    """The events of a durable session behind a `seq`, also those of servers before this one.
+    `parse_frame` makes events of them; ask again from `last` while there is `more`."""
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
@@ -95,33 +128,20 @@ class ClientCommands:
         """Have a message heard when the model would stop. Raises BusyError as `steer`."""
         self._add("follow_up", text, images)
 
-    def approve(
-        self,
-        request_id: str,
-        decision: str,
-        reason: str = "",
-        *,
-        pattern: str = "",
-        args: dict[str, Any] | None = None,
-    ) -> None:
-        """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
-        other arguments than the model's."""
-        more: dict[str, Any] = {"pattern": pattern} if pattern else {}
-        more |= {} if args is None else {"args": args}
-        self.request("approve", request_id=request_id, decision=decision, reason=reason, **more)
+    approve = told(wire.Approve)
+    """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
+    other arguments than the model's."""
 
     def approvals(self) -> tuple[frames.ApprovalShape, ...]:
         """What runs without a question, because it was allowed for the project or this session."""
         return self.request("get_approvals").data_as(frames.Approvals).approvals
 
-    def remove_approval(self, tool: str, pattern: str) -> None:
-        """Ask again from now on."""
-        self.request("remove_approval", tool=tool, pattern=pattern)
+    remove_approval = told(wire.RemoveApproval)
+    """Ask again from now on."""
 
     # --- questions ---------------------------------------------------------------------------
 
-    def state(self) -> frames.State:
-        return self.request("get_state").data_as(frames.State)
+    state = asked(wire.GetState, frames.State)
 
     def messages(self) -> tuple[frames.MessageShape, ...]:
         return self.request("get_messages").data_as(frames.Messages).messages
@@ -131,8 +151,7 @@ class ClientCommands:
         more = {"all": True} if everywhere else {}
         return self.request("get_models", **more).data_as(frames.Models).models
 
-    def clear(self) -> None:
-        self.request("clear")
+    clear = told(wire.Clear)
 
     def set_model(self, model: str, provider: str = "") -> str:
         """Go on with another model: an id, or PROVIDER/ID; its id."""
@@ -180,26 +199,9 @@ class ClientCommands:
         """The prompts of the conversation: where `rewind` can go back to."""
         return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
 
-    def rewind(
-        self,
-        to: str = "",
-        *,
-        conversation: bool = True,
-        files: bool = True,
-        preview: bool = False,
-        force: bool = False,
-    ) -> frames.Rewound:
-        """Go back to before a prompt (the last one), with the conversation, with the files that
-        tools changed since, or both; `preview`: only say what would be done."""
-        answer = self.request(
-            "rewind",
-            to=to,
-            conversation=conversation,
-            files=files,
-            preview=preview,
-            force=force,
-        )
-        return answer.data_as(frames.Rewound)
+    rewind = asked(wire.Rewind, frames.Rewound)
+    """Go back to before a prompt (the last one), with the conversation, with the files that
+    tools changed since, or both; `preview`: only say what would be done."""
 
     def changed_files(self) -> tuple[frames.ChangedFileShape, ...]:
         """What tools changed in this session, each file with its diff from before to now."""
@@ -220,42 +222,16 @@ class ClientCommands:
         """Stop all extensions and start those that are there now."""
         return self.request("reload_ext").data_as(frames.Reloaded).extensions
 
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
-        self.request("panel_key", extension=extension, panel_id=panel_id, key=key, text=text)
-
-    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
-        """Say how many columns and rows the panel has."""
-        fields = {"extension": extension, "panel_id": panel_id}
-        self.request("panel_resize", **fields, width=width, height=height)
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        self.request("panel_close", extension=extension, panel_id=panel_id)
-
-    def run_shell(self, command: str, *, hidden: bool = False) -> frames.ShellRan:
-        """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
-        answer = self.request("run_shell", command=command, hidden=hidden)
-        return answer.data_as(frames.ShellRan)
-
-    def abort_shell(self) -> None:
-        self.request("abort_shell")
-
-    def answer(
-        self,
-        request_id: str,
-        value: str | None = None,
-        *,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> None:
-        """Answer an ExtAsk (feature `dialogs`)."""
-        self.request(
-            "answer",
-            request_id=request_id,
-            value=value,
-            confirmed=confirmed,
-            cancelled=cancelled,
-        )
+    panel_key = told(wire.PanelKey)
+    """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
+    panel_resize = told(wire.PanelResize)
+    """Say how many columns and rows the panel has."""
+    panel_close = told(wire.PanelClose)
+    run_shell = asked(wire.RunShell, frames.ShellRan)
+    """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
+    abort_shell = told(wire.AbortShell)
+    answer = told(wire.Answer)
+    """Answer an ExtAsk (feature `dialogs`)."""
 
 
 def image_fields(image: Image) -> dict[str, str]:

@@ -7,19 +7,8 @@ What it finds is what Python would find; where anything is not as usual, Python'
 import marshal
 import sys
 from _frozen_importlib import ModuleSpec
-from _frozen_importlib_external import (  # type: ignore[import-not-found, unused-ignore]
-    MAGIC_NUMBER,
-    SourceFileLoader,
-)
-from posix import (  # without what is around them
-    O_CLOEXEC,
-    O_RDONLY,
-    close,
-    open,
-    read,
-    stat,
-    stat_result,
-)
+from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
+from posix import O_CLOEXEC, O_RDONLY, close, open, read, stat, stat_result
 from types import CodeType
 
 TYPE_CHECKING = False  # typing is loaded by lean.py

@@ -18,7 +18,7 @@ from support.npm import installed, node
 from support.pypi import fetched
 from support.rpc import environment, make_folder, write_script
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 CLIENTS = Path(__file__).parent / "clients"
 ACPX = "acpx@0.19.1"
@@ -78,7 +78,7 @@ class Place:
             env=environment(self.folder, **variables),
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
         )
         assert done.returncode == code, (done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout

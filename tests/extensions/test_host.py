@@ -37,6 +37,7 @@ from zot.core.events import (
     UserMessage,
 )
 from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
+from zot.core.source import PersonAnswer
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
 from zot.extensions.guest import Guest
@@ -282,7 +283,7 @@ for frame in frames():
     refused = "require an interactive host"
     with running_host(tmp_path, folder) as (host, _), pytest.raises(ToolError, match=refused):
         call(host, "t")
-    with running_host(tmp_path, folder, interactive=True) as (host, _):
+    with running_host(tmp_path, folder, can_answer=lambda: True) as (host, _):
         assert text_of(call(host, "t")) == "asked"
 
 
@@ -577,7 +578,7 @@ for frame in frames():
         seen.wait(lambda event: event == ExtensionNotify("x", "info", "cancelled 30"))
         asked = seen.wait(lambda event: getattr(event, "title", "") == "t5")
         host.reload()
-        assert not host.dialogs.answer(asked.id, confirmed=True)
+        assert not host.dialogs.answer(asked.id, PersonAnswer(confirmed=True))
 
 
 SLOW_GUARD = """
@@ -631,5 +632,5 @@ for frame in frames():
             other_seen.wait(lambda event: isinstance(event, ExtensionAsk))
             assert not host.leave(other)
             assert theirs.result(20).text == "None True"
-            assert host.dialogs.answer(question.id, value="me")
+            assert host.dialogs.answer(question.id, PersonAnswer("me"))
             assert own.result(20).text == "me False"

@@ -100,7 +100,7 @@ TOKENS = {"see": "s" * 43, "answer": "a" * 43, "drive": "d" * 43}
 
 
 def guard(**fields):
-    return Guard(TOKENS, HOSTS, **fields)
+    return Guard(TOKENS, HOSTS, 7747, **fields)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7747", "localhost:7747", "LOCALHOST:7747"])
@@ -155,7 +155,7 @@ def test_a_role_may_what_those_below_it_may(have, want, allowed):
 
 
 @pytest.mark.parametrize(
-    "cookie", ["", "zot_glasspane=", "zot_glasspane=wrong", "other=" + "d" * 43, "\0=;=,"]
+    "cookie", ["", "zot_glasspane_7747=", "zot_glasspane_7747=wrong", "other=" + "d" * 43, "\0=;=,"]
 )
 def test_without_the_token_nothing_is_seen(cookie):
     with pytest.raises(Denied, match="open the page with the address"):

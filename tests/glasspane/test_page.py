@@ -1,6 +1,7 @@
 """The page in a real browser, with real agents."""
 
 import json
+import shutil
 from contextlib import closing
 
 import pytest
@@ -9,6 +10,8 @@ from support.extension import wait_for
 from swarm.support import Place, bash, says
 
 from glasspane.support import Pane
+from zot.swarm.log import AgentFolder, LogWriter
+from zot.swarm.task import Claimed, SwarmTask
 from zot.testing.fakeserver import FakeServer
 
 HOSTILE = (
@@ -75,7 +78,14 @@ def test_the_token_leaves_the_address_at_once_and_the_board_is_shown(browser, pa
     assert "failed" in browser.run(ROWS)[0]
 
 
-def test_what_an_agent_says_is_text_and_never_markup(browser, pane):
+def test_an_empty_board_says_so_once_that_is_known(browser, place):
+    with closing(Pane(place.environment, place.repository)) as pane:
+        browser.open(pane.url)
+        browser.wait_for("(p => p && !p.hidden)(document.querySelector('.empty'))")
+        assert browser.run("document.querySelector('#totals').innerText").startswith("0 agents")
+
+
+def test_what_an_agent_says_is_text_and_never_markup(browser, pane, place):
     browser.open(pane.url)
     browser.wait_for(f"{ROWS}.length === 1")
     press(browser, "j")
@@ -88,8 +98,36 @@ def test_what_an_agent_says_is_text_and_never_markup(browser, pane):
     assert browser.run("window.pwned") is None
     assert browser.run("document.querySelectorAll('main img, main script').length") == 0
     assert browser.run("document.querySelectorAll('a[href^=javascript]').length") == 0
-    for tab in ("2", "3", "4", "1"):
+    more = [
+        {"type": "response", "command": "x", "success": True, "data": {"model": HOSTILE}},
+        {"type": "user_message", "content": [{"type": "text", "text": "again"}]},
+        {"type": "turn_start", "step": 2},
+        {"type": "retry", "reason": HOSTILE},
+        {"type": "ext_notify", "level": "info", "message": HOSTILE},
+        {"type": "fallback", "failed_model": HOSTILE, "model": HOSTILE},
+        {"type": "compact_done", "summary": HOSTILE},
+        {"type": "text_delta", "delta": f"{'>' * 5000} deep\n\n{'[' * 50_000}\n\n| {HOSTILE} |"},
+        {"type": "ext_ask", "request_id": "e", "method": "select", "title": HOSTILE,
+         "message": HOSTILE, "options": [HOSTILE]},
+        {"type": "approval_request", "request_id": "q", "name": HOSTILE, "args": {},
+         "preview": f"diff --git a/{HOSTILE} b/{HOSTILE}\n--- a\n+++ b\n@@ -1,2 +1,2 @@\n"
+         f" {HOSTILE}\n--- a comment that goes\n+++ {HOSTILE}\n"},
+    ]  # fmt: skip
+    with (place.scripts / "hostile.jsonl").open("a") as file:
+        file.writelines(json.dumps(frame) + "\n" for frame in more)
+    browser.wait_for("document.querySelectorAll('.question').length === 2")
+    browser.wait_for("document.querySelectorAll('blockquote').length > 5")
+    gone = "[...document.querySelectorAll('.line.removed .text')].map(line => line.innerText)"
+    assert browser.run(gone) == ["--- a comment that goes"]
+    questions = browser.run("document.querySelector('.questions').innerText")
+    assert questions.count("<script>window.pwned=1</script>") >= 5
+    for tab in ("2", "3", "4", "1", "Escape"):
         press(browser, tab)
+    browser.wait_for(f"{ROWS}[0]?.includes('<script>')")
+    press(browser, "?")
+    assert browser.run("document.querySelectorAll('dialog kbd').length") > 10
+    click(browser, "Close")
+    assert browser.run("document.querySelectorAll('main img, main script').length") == 0
     assert browser.run("window.pwned") is None
 
 
@@ -176,6 +214,22 @@ def test_an_agent_is_steered_and_merged_by_keys_and_stopped_by_a_click(browser, 
 def test_the_board_is_filtered_and_a_task_is_begun_from_it(browser, pane, place):
     browser.open(pane.url)
     place.wait(place.submit("First", says("Done.")))
+    browser.wait_for(f"{ROWS}.length === 2")
+    percent = "document.querySelector('.row[data-stage=done] .percent').textContent"
+    browser.wait_for(rf"/^\d+ %$/.test({percent})")
+    far = AgentFolder(place.home / "swarm" / "agents" / "far-1")
+    far.create(SwarmTask("far-1", "Far away", "/elsewhere/shop", 1.0))
+    LogWriter(far.log).row(Claimed(1, "build-3-4711-9f3c1a"))
+    browser.wait_for(f"{ROWS}.length === 3")
+    for choice, value in (("machines", "build-3"), ("projects", "shop")):
+        choose = (
+            f"(box => {{ box.value = '%s'; box.dispatchEvent(new Event('change')); }})"
+            f"(document.querySelector('select[aria-label=\"All {choice}\"]'))"
+        )
+        browser.run(choose % value)
+        browser.wait_for(f"{ROWS}.length === 1 && {ROWS}[0].includes('Far away')")
+        browser.run(choose % "")
+    shutil.rmtree(far.path)
     browser.wait_for(f"{ROWS}.length === 2")
     click(browser, "1 done")
     browser.wait_for(f"{ROWS}.length === 1")

@@ -61,7 +61,8 @@ def test_the_page_has_no_inline_script_and_no_address_of_another_host():
 
 @pytest.mark.parametrize("path", ["/events", "/agents/recorded/events", "/agents/recorded/raw"])
 def test_without_the_cookie_nothing_is_shown(pane, path):
-    pane.cookie = ""
+    pane.cookie = pane.cookie.replace(str(pane.port), "1")  # of another page on this machine
+    assert pane.post("/login")[0] == 401
     status, _, content = pane.ask(path)
     assert status == 401
     assert b"open the page" in content
@@ -226,6 +227,7 @@ def test_from_another_address_there_is_tls_and_each_token_has_its_role(place):
             "answer": (200, 400, 403, 403),
             "drive": (200, 400, 200, 400),
         }
+        assert pane.post("/login")[1]["role"] == "drive"  # the page was opened again
         _, headers, _ = pane.ask("/login", {"token": pane.token})
         assert "Secure" in headers["set-cookie"]
         assert pane.ask("/", headers={"host": "other.test"})[0] == 421

@@ -77,3 +77,10 @@ def test_help_can_show_every_name():
 def test_an_unknown_name_is_an_attribute_error(module):
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = module.nonsense
+
+
+def test_a_loop_can_ask_for_all_that_a_thread_can():
+    def names(door):
+        return {name for name in vars(door) if not name.startswith("_")}
+
+    assert names(sdk.AsyncRuntime) - {"name"} == names(sdk.Runtime)

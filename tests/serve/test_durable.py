@@ -455,6 +455,38 @@ def test_limits_go_on_counting_and_a_call_that_was_cut_off_costs(durable):
     assert len(durable.server.requests) == 1
 
 
+def test_a_compaction_that_was_cut_off_is_made_again_and_the_first_one_costs(durable):
+    zot = durable.start()
+    for _ in range(3):
+        zot.prompt("say:something")
+    zot.send("compact", instructions="keep this\nhang")
+    durable.server.wait_for(4)
+    zot.kill()
+    with durable.start() as zot:
+        assert types(zot.until("compact_start"))[-3:] == ["run_resumed", "usage", "compact_start"]
+        assert zot.data("get_state")["usage"]["cost_known"] is False
+        durable.server.wait_for(5)
+        zot.data("abort")
+        zot.until("done")
+
+
+def test_what_a_task_has_spent_is_counted_when_it_is_cut_off(durable):
+    gate = durable.gate()
+    zot = durable.start("--tasks")
+    task = f"usage:500,5\n{tool('bash', command='cat gate')}"
+    zot.send(
+        "prompt", message=tool("task", prompt=task) + "\nusage:100,5\nthen\nsay:ok\nusage:100,5"
+    )
+    with gate.open("w"):
+        zot.kill()
+    with durable.start("--tasks") as zot:
+        frames = zot.until("done")
+        usage = zot.data("get_state")["usage"]
+    assert next(f for f in frames if f["type"] == "run_resumed")["open"][0]["name"] == "task"
+    assert usage["input"] >= 700  # two calls of the run and one of the task
+    assert usage["cost_known"] is False  # the task may have asked once more
+
+
 def test_a_full_disk_means_that_the_tool_does_not_run(durable):
     script = tool("bash", command="echo one >> log") + "\nthen\nsay:ok"
     with durable.start() as zot:

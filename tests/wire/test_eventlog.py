@@ -101,3 +101,35 @@ def test_who_follows_is_told_when_something_is_gone(session, monkeypatch):
     assert seq_of(lines[-1]) == 100
     assert list(follow_lines(session + "-none", 0, lambda: False)) == []
     log.close()
+
+
+def test_a_process_that_lost_the_session_adds_nothing_to_the_log(session):
+    old = EventLog(session)
+    old.append(line("before"))
+    new = EventLog(session)
+    for text in ("lost", "lost again"):
+        old.append(line(text))
+    new.append(line("after"))
+    os.write(old._fd, b'{"type":"done","seq":2}\n')  # it had looked before the other one began
+    new.append(line("and after"))
+    page = read_events(session, 0)
+    assert [b"after" in each for each in page.lines] == [False, True, True]
+    numbers = [seq_of(each) for each in page.lines]
+    assert numbers == [1, new.seq - 1, new.seq]
+    assert not page.expired
+    old.close()
+    new.close()
+
+
+@pytest.mark.parametrize("tidy", [os.unlink, lambda path: os.truncate(path, 0)])
+def test_a_log_that_somebody_removed_begins_anew(session, tidy):
+    log = EventLog(session)
+    log.append(line("1"))
+    tidy(f"{session}.events")
+    log.append(line("2"))
+    page = read_events(session, 0)
+    assert [seq_of(each) for each in page.lines] == [2]
+    assert page.expired
+    log.close()
+    log.append(line("too late"))
+    assert read_events(session, 0).lines == page.lines

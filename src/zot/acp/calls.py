@@ -6,20 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from zot.acp.shapes import (
-    CallContent,
-    DiffContent,
-    ImageContent,
-    Location,
-    PlainContent,
-    PlanEntry,
-    TextContent,
-    ToolKind,
-)
+from zot.acp import shapes
 from zot.core.changes import ShownChange
 from zot.provider.types import Image, Text, ToolCall
 
-KINDS: dict[str, ToolKind] = {
+KINDS: dict[str, shapes.ToolKind] = {
     "read": "read",
     "write": "edit",
     "edit": "edit",
@@ -34,7 +25,7 @@ PLAN_TEXTS = ("content", "text", "title", "step", "task", "description")
 MAX_PLAN = 200
 
 
-def kind_of(name: str) -> ToolKind:
+def kind_of(name: str) -> shapes.ToolKind:
     return KINDS.get(name, "other")
 
 
@@ -42,7 +33,7 @@ def input_of(call: ToolCall) -> Any:
     return call.raw if call.args is None else call.args
 
 
-def locations_of(call: ToolCall, cwd: str, line: int | None = None) -> tuple[Location, ...]:
+def locations_of(call: ToolCall, cwd: str, line: int | None = None) -> tuple[shapes.Location, ...]:
     """The file that a call is about, as an absolute path."""
     path = (call.args or {}).get("path")
     if call.name not in KINDS or not isinstance(path, str) or not path:
@@ -51,7 +42,7 @@ def locations_of(call: ToolCall, cwd: str, line: int | None = None) -> tuple[Loc
         offset = (call.args or {}).get("offset")
         line = offset if isinstance(offset, int) and offset > 0 else None
     full = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
-    return (Location(full, line),)
+    return (shapes.Location(full, line),)
 
 
 # --- content ---------------------------------------------------------------------------------
@@ -65,24 +56,24 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}"
 
 
-def text_content(text: str) -> tuple[CallContent, ...]:
-    return (PlainContent(TextContent(text)),)
+def text_content(text: str) -> tuple[shapes.CallContent, ...]:
+    return (shapes.PlainContent(shapes.TextContent(text)),)
 
 
-def diff_content(change: ShownChange) -> tuple[CallContent, ...]:
-    return (DiffContent(change.path, change.before, change.after),)
+def diff_content(change: ShownChange) -> tuple[shapes.CallContent, ...]:
+    return (shapes.DiffContent(change.path, change.before, change.after),)
 
 
-def result_content(name: str, content: Sequence[Text | Image]) -> tuple[CallContent, ...]:
+def result_content(name: str, content: Sequence[Text | Image]) -> tuple[shapes.CallContent, ...]:
     """What a tool returned. Clients render text as Markdown, which the built-in tools do not
     write."""
-    shown: list[CallContent] = []
+    shown: list[shapes.CallContent] = []
     for part in content:
         if isinstance(part, Image):
-            shown.append(PlainContent(ImageContent(part.data, part.mime_type)))
+            shown.append(shapes.PlainContent(shapes.ImageContent(part.data, part.mime_type)))
         else:
             text = fenced(part.text) if name in KINDS else part.text
-            shown.append(PlainContent(TextContent(text)))
+            shown.append(shapes.PlainContent(shapes.TextContent(text)))
     return tuple(shown)
 
 
@@ -110,7 +101,7 @@ class RunningOutput:
 # --- plans -----------------------------------------------------------------------------------
 
 
-def plan_of(call: ToolCall) -> tuple[PlanEntry, ...]:
+def plan_of(call: ToolCall) -> tuple[shapes.PlanEntry, ...]:
     """The steps in a call of a tool that keeps a plan or a to-do list; empty: it is no such."""
     name = call.name.casefold()
     if "plan" not in name and "todo" not in name:
@@ -121,7 +112,7 @@ def plan_of(call: ToolCall) -> tuple[PlanEntry, ...]:
     return tuple(entries)
 
 
-def _entry(step: object) -> PlanEntry | None:
+def _entry(step: object) -> shapes.PlanEntry | None:
     if isinstance(step, str):
         step = {"content": step}
     if not isinstance(step, dict):
@@ -130,7 +121,7 @@ def _entry(step: object) -> PlanEntry | None:
     text = next((value for value in texts if isinstance(value, str) and value), None)
     if text is None:
         return None
-    return PlanEntry(text, _priority(step.get("priority")), _status(step))
+    return shapes.PlanEntry(text, _priority(step.get("priority")), _status(step))
 
 
 def _priority(value: object) -> Literal["high", "medium", "low"]:

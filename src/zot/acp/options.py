@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from zot.acp.shapes import (
-    AcpConfig,
-    AcpMode,
-    ModeState,
-    SelectConfig,
-    SelectGroup,
-    SelectOption,
-    SwitchConfig,
-)
+from zot.acp import shapes
 from zot.errors import CommandError, ZotError
 from zot.provider.models import clamped, levels
 from zot.provider.types import LEVELS, Level, Model
@@ -29,44 +21,44 @@ MAX_MODELS = 500
 ON, OFF = "on", "off"
 
 
-def modes(runtime: Runtime) -> ModeState:
-    known = tuple(AcpMode(id, name, text) for id, (name, text) in MODES.items())
-    return ModeState(runtime.approval_mode, known)
+def modes(runtime: Runtime) -> shapes.ModeState:
+    known = tuple(shapes.AcpMode(id, name, text) for id, (name, text) in MODES.items())
+    return shapes.ModeState(runtime.approval_mode, known)
 
 
-def config_options(runtime: Runtime, *, switches: bool) -> tuple[AcpConfig, ...]:
+def config_options(runtime: Runtime, *, switches: bool) -> tuple[shapes.AcpConfig, ...]:
     """All of them, with what they are now. `switches`: the client knows ones that are on or off."""
     model = runtime.model
     thinking = levels(model)
     level = clamped(runtime.settings.reasoning, model)
-    words = tuple(SelectOption(id, name, text) for id, (name, text) in MODES.items())
+    words = tuple(shapes.SelectOption(id, name, text) for id, (name, text) in MODES.items())
     return (
-        SelectConfig("model", "Model", "model", model_value(model), _models(runtime)),
-        SelectConfig(
+        shapes.SelectConfig("model", "Model", "model", model_value(model), _models(runtime)),
+        shapes.SelectConfig(
             "reasoning",
             "Thinking",
             "thought_level",
             level,
-            tuple(SelectOption(word, word.capitalize()) for word in thinking),
+            tuple(shapes.SelectOption(word, word.capitalize()) for word in thinking),
         ),
-        SelectConfig("mode", "Approval", "mode", runtime.approval_mode, words),
+        shapes.SelectConfig("mode", "Approval", "mode", runtime.approval_mode, words),
         _jail(runtime.state().jail, switches=switches),
     )
 
 
-def _jail(on: bool, *, switches: bool) -> AcpConfig:
+def _jail(on: bool, *, switches: bool) -> shapes.AcpConfig:
     text = "Keep the tools inside the working directory, without network"
     if switches:
-        return SwitchConfig("jail", "Jail", "_jail", on, text)
-    words = (SelectOption(OFF, "Off"), SelectOption(ON, "On"))
-    return SelectConfig("jail", "Jail", "_jail", ON if on else OFF, words, text)
+        return shapes.SwitchConfig("jail", "Jail", "_jail", on, text)
+    words = (shapes.SelectOption(OFF, "Off"), shapes.SelectOption(ON, "On"))
+    return shapes.SelectConfig("jail", "Jail", "_jail", ON if on else OFF, words, text)
 
 
 def model_value(model: Model) -> str:
     return f"{model.provider}/{model.id}"
 
 
-def _models(runtime: Runtime) -> tuple[SelectOption, ...] | tuple[SelectGroup, ...]:
+def _models(runtime: Runtime) -> tuple[shapes.SelectOption, ...] | tuple[shapes.SelectGroup, ...]:
     """Those that can be had, by provider where there are several."""
     present = runtime.model
     try:
@@ -76,14 +68,16 @@ def _models(runtime: Runtime) -> tuple[SelectOption, ...] | tuple[SelectGroup, .
     if model_value(present) not in map(model_value, models):
         models.insert(0, present)
     providers = dict.fromkeys(model.provider for model in models)
-    groups = tuple(SelectGroup(name, name, tuple(_choices(models, name))) for name in providers)
+    groups = tuple(
+        shapes.SelectGroup(name, name, tuple(_choices(models, name))) for name in providers
+    )
     return groups if len(groups) > 1 else groups[0].options
 
 
-def _choices(models: list[Model], provider: str) -> Iterator[SelectOption]:
+def _choices(models: list[Model], provider: str) -> Iterator[shapes.SelectOption]:
     for model in models:
         if model.provider == provider:
-            yield SelectOption(model_value(model), model.name or model.id)
+            yield shapes.SelectOption(model_value(model), model.name or model.id)
 
 
 def set_option(runtime: Runtime, id: str, value: str | bool) -> None:

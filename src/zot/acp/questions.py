@@ -14,6 +14,7 @@ from zot.acp import calls
 from zot.acp.shapes import AskedCall, FormParams, PermissionOption, PermissionParams
 from zot.core.changes import ShownChange
 from zot.core.events import ApprovalRequest, ExtensionAsk
+from zot.core.source import CANCELLED, PersonAnswer
 from zot.core.titles import shortened, title_of
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
@@ -90,15 +91,6 @@ def _selected(answer: RpcAnswer) -> str:
 # --- dialogs ---------------------------------------------------------------------------------
 
 
-class DialogAnswer(Struct, frozen=True):
-    value: str | None = None
-    confirmed: bool = False
-    cancelled: bool = False
-
-
-CANCELLED = DialogAnswer(cancelled=True)
-
-
 def form(session_id: str, ask: ExtensionAsk) -> FormParams:
     title = ask.title or ask.message or ask.extension
     message = f"{title}\n{ask.message}" if ask.title and ask.message else title
@@ -129,7 +121,7 @@ class _Form(Struct):
 prepared(_Form)
 
 
-def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:
+def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
     if answer.fault is not None:
         return CANCELLED
     try:
@@ -138,12 +130,12 @@ def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:
         return CANCELLED
     if filled.action != "accept":
         declined = filled.action == "decline" and ask.method == "confirm"
-        return DialogAnswer() if declined else CANCELLED
+        return PersonAnswer() if declined else CANCELLED
     content = filled.content or {}
     if ask.method == "confirm":
-        return DialogAnswer(confirmed=content.get("confirmed") is True)
+        return PersonAnswer(confirmed=content.get("confirmed") is True)
     value = content.get("value")
-    return DialogAnswer(value) if isinstance(value, str) else CANCELLED
+    return PersonAnswer(value) if isinstance(value, str) else CANCELLED
 
 
 def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:
@@ -165,10 +157,10 @@ def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:
     return PermissionParams(session_id, AskedCall(ask.id, title, "other", content=content), options)
 
 
-def button_answer(ask: ExtensionAsk, answer: RpcAnswer) -> DialogAnswer:
+def button_answer(ask: ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
     chosen = _selected(answer)
     if ask.method == "confirm":
-        return DialogAnswer(confirmed=chosen == "yes") if chosen else CANCELLED
+        return PersonAnswer(confirmed=chosen == "yes") if chosen else CANCELLED
     if chosen.isdecimal() and int(chosen) < len(ask.options):
-        return DialogAnswer(ask.options[int(chosen)])
+        return PersonAnswer(ask.options[int(chosen)])
     return CANCELLED

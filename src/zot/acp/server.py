@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import Raw
 
-from zot import __version__
+from zot import __version__, jsonrpc
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
 from zot.acp.shapes import REQUEST_CANCELLED
@@ -21,17 +21,6 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ZotError
 from zot.home import Surroundings, own_command
-from zot.jsonrpc import (
-    INTERNAL_ERROR,
-    RpcAnswer,
-    RpcError,
-    RpcFault,
-    RpcId,
-    fault_line,
-    notification_line,
-    request_line,
-    result_line,
-)
 from zot.later import later
 from zot.settings.flags import Options
 from zot.wire.json_rpc import JsonRpcServer
@@ -66,45 +55,49 @@ class AcpServer(JsonRpcServer):
         self._options = options
         self._around = around
         self.abilities = ClientAbilities()
-        self._working: dict[RpcId, Cancel] = {}
+        self._working: dict[jsonrpc.RpcId, Cancel] = {}
         self._loaded: AcpSessions | None = None
         self._loading = threading.Lock()
 
     # --- requests ----------------------------------------------------------------------------
 
-    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+    def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
         self._answering(id, lambda: self._take(id, commands.read_request(method, params)))
 
-    def _answering(self, id: RpcId, work: Callable[[], None]) -> None:
+    def _answering(self, id: jsonrpc.RpcId, work: Callable[[], None]) -> None:
         """Do it; what goes wrong is the answer."""
         try:
             work()
-        except RpcError as error:
-            self.put(fault_line(id, error.fault))
+        except jsonrpc.RpcError as error:
+            self.put(jsonrpc.fault_line(id, error.fault))
         except ZotError as error:
             self._fail(id, error)
         except Cancelled:
-            self.put(fault_line(id, RpcFault(REQUEST_CANCELLED, "the request was cancelled")))
+            self.put(
+                jsonrpc.fault_line(
+                    id, jsonrpc.RpcFault(REQUEST_CANCELLED, "the request was cancelled")
+                )
+            )
         except Exception as error:  # a bug of ours ends this request, not the process
             self._fail(id, internal_error(error))
 
-    def _fail(self, id: RpcId, error: ZotError) -> None:
-        self.put(fault_line(id, updates.fault_of(error)))
+    def _fail(self, id: jsonrpc.RpcId, error: ZotError) -> None:
+        self.put(jsonrpc.fault_line(id, updates.fault_of(error)))
 
-    def _take(self, id: RpcId, request: AcpRequest) -> None:
+    def _take(self, id: jsonrpc.RpcId, request: AcpRequest) -> None:
         match request:
             case commands.Initialize():
                 self.abilities = request.client_capabilities
-                self.put(result_line(id, self._initialized()))
+                self.put(jsonrpc.result_line(id, self._initialized()))
                 self._load_behind()
             case commands.Prompt(session_id, blocks):
                 self.sessions.prompt(id, session_id, blocks)
             case commands.SetMode(session_id, mode):
                 self.sessions.get(session_id).set_mode(mode)
-                self.put(result_line(id, {}))
+                self.put(jsonrpc.result_line(id, {}))
             case commands.SetConfigOption(session_id, option, value):
                 changed = self.sessions.get(session_id).set_option(option, value)
-                self.put(result_line(id, shapes.ConfigResult(changed)))
+                self.put(jsonrpc.result_line(id, shapes.ConfigResult(changed)))
             case _:
                 self._begin(id, request)
 
@@ -147,11 +140,13 @@ class AcpServer(JsonRpcServer):
             case _:
                 assert_never(notification)
 
-    def _begin(self, id: RpcId, request: SlowRequest) -> None:
+    def _begin(self, id: jsonrpc.RpcId, request: SlowRequest) -> None:
         cancel = Cancel()
         with self.lock:
             if len(self._working) >= MAX_WAITING:
-                raise RpcError(INTERNAL_ERROR, f"{MAX_WAITING} requests are being worked on")
+                raise jsonrpc.RpcError(
+                    jsonrpc.INTERNAL_ERROR, f"{MAX_WAITING} requests are being worked on"
+                )
             self._working[id] = cancel
 
         def work() -> None:
@@ -184,20 +179,20 @@ class AcpServer(JsonRpcServer):
 
     # --- what sessions use (AcpWire) ---------------------------------------------------------
 
-    def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int:
+    def ask(self, method: str, params: Any, take: Callable[[jsonrpc.RpcAnswer], None]) -> int:
         id = self.questions.add(take)
-        self.put(request_line(id, method, params))
+        self.put(jsonrpc.request_line(id, method, params))
         return id
 
     def withdraw(self, id: int) -> None:
         if self.questions.drop(id):
-            self.put(notification_line("$/cancel_request", shapes.CancelParams(id)))
+            self.put(jsonrpc.notification_line("$/cancel_request", shapes.CancelParams(id)))
 
-    def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
+    def end_prompt(self, id: jsonrpc.RpcId, ended: RunOutcome) -> None:
         if ended.fault is not None:
-            self.put(fault_line(id, ended.fault))
+            self.put(jsonrpc.fault_line(id, ended.fault))
         else:
-            self.put(result_line(id, shapes.PromptEnded(ended.reason)))
+            self.put(jsonrpc.result_line(id, shapes.PromptEnded(ended.reason)))
 
     # --- the end -----------------------------------------------------------------------------
 

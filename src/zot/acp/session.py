@@ -12,25 +12,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from msgspec.structs import asdict
+
 from zot.acp import options, questions, shapes
 from zot.acp.commands import ClientAbilities
 from zot.acp.content import PromptContent
 from zot.acp.history import call_ids, history
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
-from zot.acp.updates import (
-    PROGRESS_PAUSE,
-    RunOutcome,
-    UpdateEncoder,
-    fault_of,
-    new_id,
-    outcome,
-)
+from zot.acp.updates import PROGRESS_PAUSE, RunOutcome, UpdateEncoder, fault_of, new_id, outcome
 from zot.bugs import internal_error
 from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
-from zot.core.source import CommandResult, Question
+from zot.core.source import CANCELLED, CommandResult, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
 from zot.provider.types import Json
@@ -384,19 +379,14 @@ class AcpSession(RuntimeClient):
             self._answer_person(ask, read(ask, answer))
 
         if params is None:
-            self._answer_person(ask, questions.CANCELLED)
+            self._answer_person(ask, CANCELLED)
         else:
             method = questions.FORM if has_forms else questions.PERMISSION
             self._wire.ask(method, params, take)
 
-    def _answer_person(self, ask: events.ExtensionAsk, answer: questions.DialogAnswer) -> None:
+    def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:
         try:
-            self.runtime.answer(
-                ask.id,
-                value=answer.value,
-                confirmed=answer.confirmed,
-                cancelled=answer.cancelled,
-            )
+            self.runtime.answer(ask.id, **asdict(answer))
         except CommandError:
             pass  # nobody waits for it any more
 

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         from zot.glasspane.server import Glasspane
     except ImportError as error:
         raise ConfigError(
-            f"the page needs {error.name}: install it with pip install 'zot-agent[web]'"
+            f"the page needs {error.name}: install it with pip install uvicorn starlette"
         ) from error
     hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)
@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     guard = Guard(
         tokens,
         names_of(arguments.host, port, tuple(arguments.name)),
+        port,
         secure=bool(arguments.tls_cert),
     )
     board = Board(home, os.environ, [Path(path) for path in arguments.files])

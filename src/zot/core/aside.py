@@ -14,19 +14,8 @@ from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.cost import add, priced
 from zot.errors import BadResponse, ToolError
+from zot.provider import types
 from zot.provider.retry import stream_with_retry
-from zot.provider.types import (
-    Finished,
-    Message,
-    Origin,
-    Provider,
-    Request,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
 
 NOTE = (
     "[This is a question on the side. Answer it from what you know and from the conversation, "
@@ -43,9 +32,9 @@ class Aside(Struct, frozen=True):
     """A question on the side, answered."""
 
     answer: str
-    messages: tuple[Message, ...]
+    messages: tuple[types.Message, ...]
     """What was said on the side so far: the beginning of the next question."""
-    usage: Usage
+    usage: types.Usage
 
 
 class SideQuestion:
@@ -54,11 +43,11 @@ class SideQuestion:
     def __init__(
         self,
         agent: Agent,
-        provider: Provider,
+        provider: types.Provider,
         cancel: Cancel,
         *,
         show: Callable[[str], None],
-        reads: Callable[[ToolCall], None],
+        reads: Callable[[types.ToolCall], None],
     ) -> None:
         self._agent = agent
         self._provider = provider
@@ -67,9 +56,9 @@ class SideQuestion:
         self._reads = reads
         self._context = agent.messages()
         """The conversation as it is now; what is said there meanwhile comes with the next one."""
-        self._usage = Usage()
+        self._usage = types.Usage()
 
-    def ask(self, question: str, earlier: Sequence[Message]) -> Aside:
+    def ask(self, question: str, earlier: Sequence[types.Message]) -> Aside:
         """The answer; `earlier` is what was said on the side before.
 
         Raises:
@@ -77,23 +66,23 @@ class SideQuestion:
             Cancelled: it was given up.
         """
         text = question if earlier else f"{question}\n\n{NOTE}"
-        said = [*earlier, Message("user", (Text(text),), time.time())]
+        said = [*earlier, types.Message("user", (types.Text(text),), time.time())]
         answers: list[str] = []
         for step in range(MAX_CALLS):
             end = self._call(said)
-            answers += [block.text for block in end.content if isinstance(block, Text)]
-            calls = [block for block in end.content if isinstance(block, ToolCall)]
+            answers += [block.text for block in end.content if isinstance(block, types.Text)]
+            calls = [block for block in end.content if isinstance(block, types.ToolCall)]
             said.append(self._answered(end))
             if not calls:
                 break
             last = step + 2 >= MAX_CALLS
             results = tuple(self._result(call, refused=last) for call in calls)
-            said.append(Message("tool", results, time.time()))
+            said.append(types.Message("tool", results, time.time()))
         return Aside("\n\n".join(answers), tuple(said), self._usage)
 
-    def _call(self, said: Sequence[Message]) -> Finished:
+    def _call(self, said: Sequence[types.Message]) -> types.Finished:
         agent = self._agent
-        request = Request(
+        request = types.Request(
             model=agent.model,
             system=agent.system(),
             messages=(*self._context, *said),
@@ -105,28 +94,28 @@ class SideQuestion:
         with closing(stream):
             for event in stream:
                 self._cancel.check()
-                if isinstance(event, TextDelta):
+                if isinstance(event, types.TextDelta):
                     self._show(event.text)
-                elif isinstance(event, Finished):
+                elif isinstance(event, types.Finished):
                     self._usage = add(self._usage, priced(event.usage, agent.model.price))
                     return event
         raise BadResponse(f"{self._provider.name}: the stream ended without an end")
 
-    def _answered(self, end: Finished) -> Message:
+    def _answered(self, end: types.Finished) -> types.Message:
         model = self._agent.model
-        origin = Origin(model.provider, model.id, model.api, end.stop)
-        return Message("assistant", end.content, time.time(), origin)
+        origin = types.Origin(model.provider, model.id, model.api, end.stop)
+        return types.Message("assistant", end.content, time.time(), origin)
 
-    def _result(self, call: ToolCall, *, refused: bool) -> ToolResult:
+    def _result(self, call: types.ToolCall, *, refused: bool) -> types.ToolResult:
         if refused or call.name not in READING:
             reason = "answer now" if refused else f"only {', '.join(READING)} can be used"
             text = f"not run: this is a question on the side; {reason}"
-            return ToolResult(call.id, (Text(text),), True, call.name)
+            return types.ToolResult(call.id, (types.Text(text),), True, call.name)
         self._reads(call)
         try:
             output = self._agent.toolbox.call(
                 call, self._cancel, lambda event: None, lambda *_: None
             )
         except ToolError as error:
-            return ToolResult(call.id, (Text(str(error)),), True, call.name)
-        return ToolResult(call.id, output.content, output.is_error, call.name)
+            return types.ToolResult(call.id, (types.Text(str(error)),), True, call.name)
+        return types.ToolResult(call.id, output.content, output.is_error, call.name)

@@ -21,6 +21,7 @@ class ShellOutput(Struct, frozen=True):
     command: str
     output: str
     exit_code: int | None = None
+    """None: it was aborted."""
     aborted: bool = False
     truncated: bool = False
     full_output: str = ""

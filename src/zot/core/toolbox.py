@@ -18,16 +18,7 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.check import Checker
 from zot.core.events import Event, ToolStatus
-from zot.core.hook import (
-    Allow,
-    Block,
-    Decider,
-    Hook,
-    HookContext,
-    Permission,
-    ReplaceArgs,
-    asked,
-)
+from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
 from zot.core.tool import (
     ChangingFile,

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Protocol
 
 from zot.core.events import ExtensionAsk
+from zot.core.source import CANCELLED, PersonAnswer
 from zot.extensions import proto
 
 MAX_OPEN = 8
@@ -50,7 +51,7 @@ class Dialogs:
                 return None
             id = f"ask-{next(self._ids)}"
             seconds = min(max(ask.timeout, 0.001), MAX_SECONDS)
-            timer = threading.Timer(seconds, self.answer, (id,), {"cancelled": True})
+            timer = threading.Timer(seconds, self.answer, (id, CANCELLED))
             timer.name, timer.daemon = f"ext-{asker.name}-ask", True
             self._open[id] = (asker, ask.id, timer)
             timer.start()
@@ -70,14 +71,7 @@ class Dialogs:
         with self._lock:
             return list(self._open)
 
-    def answer(
-        self,
-        id: str,
-        *,
-        value: str | None = None,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> bool:
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Hand an answer to whoever asked; False if that question is not open."""
         with self._lock:
             question = self._open.pop(id, None)
@@ -85,7 +79,7 @@ class Dialogs:
             return False
         asker, ask_id, timer = question
         timer.cancel()
-        asker.send(proto.Answer(ask_id, value, confirmed, cancelled))
+        asker.send(proto.Answer(ask_id, answer.value, answer.confirmed, answer.cancelled))
         return True
 
     def drop(self, asker: Asker | None = None) -> None:

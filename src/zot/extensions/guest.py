@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zot.core.events import Event
+from zot.core.source import CANCELLED
 from zot.extensions.calls import HostCalls, RunTool
 from zot.extensions.dialogs import Dialogs
 
@@ -27,9 +28,10 @@ class Guest:
     ) -> None:
         """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
         slash commands where the client takes such, `on_tools` hears that a tool was activated,
-        `can_answer` says whether somebody sees their questions."""
+        `can_answer` says whether somebody is there who sees their questions."""
         self.submit = submit
         self.tools_changed = on_tools
+        self.can_answer = can_answer
         self.calls = HostCalls(run_tool)
         self.dialogs = Dialogs(self.emit, can_answer, questions_before)
         self.session_id: str | None = None
@@ -62,4 +64,4 @@ class Guest:
         """The same where they go on: what they asked it is answered by nobody any more."""
         self.calls.close()
         for id in self.dialogs.open_questions():
-            self.dialogs.answer(id, cancelled=True)
+            self.dialogs.answer(id, CANCELLED)

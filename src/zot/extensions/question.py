@@ -12,12 +12,7 @@ from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.extensions.guest import Guest
-from zot.extensions.proto import (
-    CommandResponse,
-    EventInterceptResponse,
-    ToolProgress,
-    ToolResult,
-)
+from zot.extensions.proto import CommandResponse, EventInterceptResponse, ToolProgress, ToolResult
 
 MAX_PROGRESS = 64 * 1024
 """Characters of progress that wait to be shown; of more, the end is kept."""

@@ -14,19 +14,9 @@ from msgspec import Struct
 
 from zot import __version__
 from zot.cancel import Cancel
+from zot.core import hook
 from zot.core.events import Event
-from zot.core.hook import (
-    ALLOW,
-    Allow,
-    Block,
-    Hook,
-    HookContext,
-    Permission,
-    ReplaceArgs,
-    ReplaceText,
-    Subagent,
-)
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, SourceHost
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import CommandError, ConfigError
 from zot.extensions.shared import SharedHosts
@@ -106,7 +96,7 @@ class ServedBy(Struct, frozen=True):
     guest: Guest
 
 
-class Extensions(Hook):
+class Extensions(hook.Hook):
     """The extensions of one runtime: a source of tools, commands and panels, and a Hook that asks
     them. It does nothing before it is started."""
 
@@ -122,7 +112,7 @@ class Extensions(Hook):
         """None: nothing was started."""
         self._lock = threading.RLock()
         self._runtime: SourceHost | None = None
-        self._hook: Hook | None = None
+        self._hook: hook.Hook | None = None
         self._tools: tuple[Tool, ...] = ()
         self._session = ""
         self._generation = 0
@@ -210,11 +200,9 @@ class Extensions(Hook):
     def open_questions(self) -> Sequence[str]:
         return () if self._served is None else self._served.guest.dialogs.open_questions()
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Answer an ExtensionAsk; False if it is not open."""
-        return self._served is not None and self._served.guest.dialogs.answer(
-            id, value=value, confirmed=confirmed, cancelled=cancelled
-        )
+        return self._served is not None and self._served.guest.dialogs.answer(id, answer)
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         served = self._served
@@ -233,23 +221,29 @@ class Extensions(Hook):
         if (served := self._served) is not None:
             served.host.listen(event, self._session, served.guest)
 
-    def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
-        return ALLOW if self._hook is None else self._hook.before_start(system, context)
+    def before_start(
+        self, system: str, context: hook.HookContext
+    ) -> hook.Allow | hook.Block | hook.ReplaceText:
+        return hook.ALLOW if self._hook is None else self._hook.before_start(system, context)
 
-    def before_turn(self, step: int, context: HookContext) -> Allow | Block:
-        return ALLOW if self._hook is None else self._hook.before_turn(step, context)
+    def before_turn(self, step: int, context: hook.HookContext) -> hook.Allow | hook.Block:
+        return hook.ALLOW if self._hook is None else self._hook.before_turn(step, context)
 
-    def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
-        return ALLOW if self._hook is None else self._hook.before_tool(call, context)
+    def before_tool(
+        self, call: ToolCall, context: hook.HookContext
+    ) -> hook.Allow | hook.Block | hook.ReplaceArgs:
+        return hook.ALLOW if self._hook is None else self._hook.before_tool(call, context)
 
-    def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
-        return ALLOW if self._hook is None else self._hook.before_reply(message, context)
+    def before_reply(
+        self, message: Message, context: hook.HookContext
+    ) -> hook.Allow | hook.Block | hook.ReplaceText:
+        return hook.ALLOW if self._hook is None else self._hook.before_reply(message, context)
 
-    def tool_decided(self, call: ToolCall, permission: Permission) -> None:
+    def tool_decided(self, call: ToolCall, permission: hook.Permission) -> None:
         if (served := self._served) is not None:
             served.host.tool_decided(call, permission, served.guest)
 
-    def subagent_changed(self, subagent: Subagent) -> None:
+    def subagent_changed(self, subagent: hook.Subagent) -> None:
         if (served := self._served) is not None:
             served.host.subagent_changed(subagent, served.guest)
 

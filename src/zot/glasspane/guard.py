@@ -14,7 +14,6 @@ from msgspec import Struct
 Role = Literal["see", "answer", "drive"]
 ORDER: tuple[Role, ...] = ("see", "answer", "drive")
 """Each may do what those before it may."""
-COOKIE = "zot_glasspane"
 HEADER = "x-zot"
 """A form of another site cannot send it."""
 POLICY = (
@@ -43,6 +42,8 @@ class Guard(Struct, frozen=True):
     tokens: Mapping[Role, str]
     hosts: frozenset[str]
     """Names and ports that the page may be called by."""
+    port: int
+    """Part of the cookie's name: a browser sends those of one port to all ports of a machine."""
     secure: bool = False
     """Served with TLS: the cookie is only sent so."""
 
@@ -66,7 +67,11 @@ class Guard(Struct, frozen=True):
             jar = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
             return None
-        return self.role_of(jar[COOKIE].value) if COOKIE in jar else None
+        return self.role_of(jar[self._name].value) if self._name in jar else None
+
+    @property
+    def _name(self) -> str:
+        return f"zot_glasspane_{self.port}"
 
     def role_of(self, token: str) -> Role | None:
         known: Role | None = None
@@ -75,15 +80,17 @@ class Guard(Struct, frozen=True):
                 known = role
         return known
 
-    def need(self, headers: Mapping[str, str], role: Role) -> None:
+    def need(self, headers: Mapping[str, str], role: Role = ORDER[0]) -> Role:
+        """What the browser may do, which is this at least."""
         have = self.role(headers)
         if have is None:
             raise Denied(401, "open the page with the address that zot glasspane printed")
         if ORDER.index(have) < ORDER.index(role):
             raise Denied(403, f"this token may {have}, not {role}")
+        return have
 
     def cookie(self, token: str) -> str:
-        return f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict" + (
+        return f"{self._name}={token}; Path=/; HttpOnly; SameSite=Strict" + (
             "; Secure" if self.secure else ""
         )
 

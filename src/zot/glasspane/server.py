@@ -107,8 +107,11 @@ class Glasspane:
         return Response((PAGE / name).read_bytes(), media_type=kind)
 
     async def _login(self, request: Request) -> Response:
+        """With a token, or again with the cookie that it became."""
         fields = await _body(request)
-        token = str(fields.get("token", ""))
+        if "token" not in fields:
+            return _json({"role": self._guard.need(request.headers), "directory": self._directory})
+        token = str(fields["token"])
         role = self._guard.role_of(token)
         if role is None:
             raise Denied(401, "this token is not known: it changes with every start")

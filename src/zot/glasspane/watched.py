@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
-from zot.swarm.agent import AgentSummary, Stage
+from zot.swarm.agent import AgentSummary, Stage, used
 from zot.swarm.task import LogRow
 
 MAX_TASK = 500
@@ -63,13 +63,7 @@ class WatchedStream:
             stalled=status.stalled,
             questions=status.questions,
             outcome=status.outcome,
-            turns=status.turns,
-            tool_calls=status.tool_calls,
-            cost_usd=status.cost_usd,
-            cost_known=status.cost_known,
-            input_tokens=status.input_tokens,
-            output_tokens=status.output_tokens,
-            context_tokens=status.context_tokens,
+            **used(status),
             model=status.model,
             created=self._since,
         )

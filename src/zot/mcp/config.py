@@ -48,11 +48,9 @@ class OAuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
     client_metadata_url: str = ""
 
 
-class ServerConfig(Struct, frozen=True):
-    name: str
-    origin: Origin
-    folder: str
-    """Where its program runs, and for a project's server a part of what is trusted."""
+class _Wishes(Struct, frozen=True, kw_only=True):
+    """What is kept as the file has it."""
+
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -72,6 +70,13 @@ class ServerConfig(Struct, frozen=True):
     network: bool = False
     """With --jail: whether it may use the network."""
 
+
+class ServerConfig(_Wishes, frozen=True, kw_only=True):
+    name: str
+    origin: Origin
+    folder: str
+    """Where its program runs, and for a project's server a part of what is trusted."""
+
     @property
     def shown(self) -> str:
         """What a person should see before it is started."""
@@ -79,27 +84,13 @@ class ServerConfig(Struct, frozen=True):
         return self.url or " ".join([*words, self.command, *map(repr, self.args)])
 
 
-class _Entry(Struct):
+class _Entry(_Wishes, frozen=True, kw_only=True):
     """One of `mcpServers`, as several programs write it."""
 
     type: str = ""
-    command: str = ""
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = {}
     cwd: str = ""
-    url: str = ""
     httpUrl: str = ""  # the name in the file
-    headers: dict[str, str] = {}
-    oauth: OAuthConfig = OAuthConfig()
-    enabled: bool = True
     disabled: bool = False
-    tools: tuple[str, ...] | None = None
-    timeout: float = CALL_SECONDS
-    startup_timeout: float = START_SECONDS
-    lazy: bool | None = None
-    required: bool = False
-    trust: bool = False
-    network: bool = False
 
 
 prepared(_Entry)
@@ -212,25 +203,13 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
     for text in (raw.command, *raw.args, *raw.env, *raw.env.values(), raw.cwd):
         if "\0" in text:
             raise ConfigError("it holds a NUL character")
-    return ServerConfig(
-        name=name,
-        origin=origin,
-        folder=os.path.abspath(os.path.join(folder, os.path.expanduser(raw.cwd))),
-        command=raw.command,
-        args=raw.args,
-        env=raw.env,
-        url=url,
-        headers=raw.headers,
-        oauth=raw.oauth,
-        enabled=raw.enabled and not raw.disabled,
-        tools=raw.tools,
-        timeout=raw.timeout,
-        startup_timeout=raw.startup_timeout,
-        lazy=raw.lazy,
-        required=raw.required,
-        trust=raw.trust and origin != "project",  # nobody vouches for himself
-        network=raw.network and origin != "project",
-    )
+    wishes = {field: getattr(raw, field) for field in _Wishes.__struct_fields__}
+    wishes["url"] = url
+    wishes["enabled"] = raw.enabled and not raw.disabled
+    if origin == "project":  # nobody vouches for himself
+        wishes["trust"] = wishes["network"] = False
+    place = os.path.abspath(os.path.join(folder, os.path.expanduser(raw.cwd)))
+    return ServerConfig(name=name, origin=origin, folder=place, **wishes)
 
 
 def check_address(url: str) -> None:

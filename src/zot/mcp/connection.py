@@ -18,16 +18,6 @@ from zot.errors import McpError
 from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
 from zot.mcp import protocol
 from zot.mcp.link import Link, LinkRequest, McpFault, McpSessionLost, McpTimeout, Patience
-from zot.mcp.protocol import (
-    LEGACY,
-    MODERN,
-    Era,
-    McpToolInfo,
-    PromptInfo,
-    ServerLists,
-    Unusable,
-    decoded,
-)
 from zot.provider.types import Json
 from zot.text import prepared
 
@@ -62,17 +52,17 @@ class McpConnection:
         self._changed = changed
         self._tokens = count(1)
         self._capabilities: dict[str, Json] = {}
-        self.version = MODERN
+        self.version = protocol.MODERN
         self.instructions = ""
         self.link = make_link(self)
 
     @property
-    def era(self) -> Era:
-        return "modern" if self.version == MODERN else "legacy"
+    def era(self) -> protocol.Era:
+        return "modern" if self.version == protocol.MODERN else "legacy"
 
     # --- the handshake -----------------------------------------------------------------------
 
-    def open(self, era: Era | None, patience: Patience, cancel: Cancel) -> None:
+    def open(self, era: protocol.Era | None, patience: Patience, cancel: Cancel) -> None:
         """Find out how the server speaks; `era`: how it did the last time.
 
         Raises:
@@ -87,7 +77,7 @@ class McpConnection:
             except McpTimeout:
                 silent = True
             except McpFault as error:
-                if self._offered(error) == MODERN:
+                if self._offered(error) == protocol.MODERN:
                     self._discover(patience, cancel)  # it wants to be asked once more
                     return
         try:
@@ -112,13 +102,13 @@ class McpConnection:
         return version
 
     def _discover(self, patience: Patience, cancel: Cancel) -> None:
-        self.version = MODERN
-        result = decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
+        self.version = protocol.MODERN
+        result = protocol.decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
         offered = result.get("supportedVersions")
         version = protocol.common_version(offered)
         if version is None and isinstance(offered, list):
             raise McpError("it speaks no version of MCP that zot does")
-        if version != MODERN:  # some answer what they do not know with an empty result
+        if version != protocol.MODERN:  # some answer what they do not know with an empty result
             self._initialize(patience, cancel)
             return
         self._learn(result)
@@ -127,15 +117,15 @@ class McpConnection:
             self.link.listen("subscriptions/listen", self._with_meta(wanted, None))
 
     def _initialize(self, patience: Patience, cancel: Cancel) -> None:
-        self.version = LEGACY[0]
+        self.version = protocol.LEGACY[0]
         params = {
             "protocolVersion": self.version,
             "capabilities": protocol.capabilities(dialogs=self._asker.can_ask()),
             "clientInfo": protocol.client_info(),
         }
-        result = decoded(self._ask("initialize", params, patience, cancel))
+        result = protocol.decoded(self._ask("initialize", params, patience, cancel))
         version = result.get("protocolVersion")
-        if version not in LEGACY:
+        if version not in protocol.LEGACY:
             raise McpError(f"it wants version {version!r:.80} of MCP, which zot does not speak")
         self.version = version
         self._learn(result)
@@ -155,19 +145,19 @@ class McpConnection:
 
     # --- lists -------------------------------------------------------------------------------
 
-    def list_all(self, patience: Patience, cancel: Cancel) -> ServerLists:
+    def list_all(self, patience: Patience, cancel: Cancel) -> protocol.ServerLists:
         """All that the server brings. Raises McpError, Cancelled."""
-        tools: dict[str, McpToolInfo] = {}
+        tools: dict[str, protocol.McpToolInfo] = {}
         dropped: list[str] = []
         if "tools" in self._capabilities:
             for raw in self._pages("tools/list", "tools", patience, cancel):
                 try:
                     tool = protocol.read_tool(raw, http=self.link.is_http)
                     tools.setdefault(tool.name, tool)
-                except Unusable as error:
+                except protocol.Unusable as error:
                     name = raw.get("name") if isinstance(raw, dict) else None
                     dropped.append(f"{name!r:.80}: {error}")
-        return ServerLists(
+        return protocol.ServerLists(
             tuple(tools.values()),
             tuple(self._prompts(patience, cancel)),
             "resources" in self._capabilities,
@@ -176,14 +166,14 @@ class McpConnection:
             tuple(dropped[:50]),
         )
 
-    def _prompts(self, patience: Patience, cancel: Cancel) -> Iterator[PromptInfo]:
+    def _prompts(self, patience: Patience, cancel: Cancel) -> Iterator[protocol.PromptInfo]:
         if "prompts" not in self._capabilities:
             return
         try:
             for raw in self._pages("prompts/list", "prompts", patience, cancel):
                 try:
                     yield protocol.read_prompt(raw)
-                except Unusable:
+                except protocol.Unusable:
                     continue  # a prompt is a convenience: the rest is not lost for it
         except McpFault:
             return  # it said it had prompts, and has none
@@ -210,7 +200,7 @@ class McpConnection:
         total = 0
         for _ in range(protocol.MAX_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
-            result = decoded(self._ask(method, params, patience, cancel))
+            result = protocol.decoded(self._ask(method, params, patience, cancel))
             items = result.get(field)
             for item in items if isinstance(items, list) else ():
                 total += 1
@@ -226,7 +216,7 @@ class McpConnection:
 
     def call_tool(
         self,
-        tool: McpToolInfo,
+        tool: protocol.McpToolInfo,
         args: dict[str, Json],
         patience: Patience,
         cancel: Cancel,
@@ -252,7 +242,7 @@ class McpConnection:
             raw = self._ask(
                 method, {**params, **answers}, patience, cancel, progress, headers=headers or {}
             )
-            result = decoded(raw)
+            result = protocol.decoded(raw)
             match result.get("resultType", "complete"):
                 case "complete":
                     return result
@@ -328,7 +318,7 @@ class McpConnection:
             case "ping":
                 reply({})
             case "elicitation/create" if self._asker.can_ask():
-                self._elicit(decoded(request.params), reply)
+                self._elicit(protocol.decoded(request.params), reply)
             case method:
                 reply(RpcFault(METHOD_NOT_FOUND, f"{method} is not offered"))
 
@@ -370,7 +360,7 @@ def progress_text(params: Raw) -> str:
     return f"{done} {protocol.visible_text(told.message[:500])}\n" if told.message else f"{done}\n"
 
 
-def argument_headers(tool: McpToolInfo, args: dict[str, Json]) -> dict[str, str]:
+def argument_headers(tool: protocol.McpToolInfo, args: dict[str, Json]) -> dict[str, str]:
     """The arguments that a server wants as headers too (HTTP, see `x-mcp-header`)."""
     headers = {}
     for path, name in tool.headers.items():

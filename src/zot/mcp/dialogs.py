@@ -10,11 +10,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.events import ExtensionAsk
-from zot.core.source import SourceHost
+from zot.core.source import CANCELLED, PersonAnswer, SourceHost
 from zot.errors import ConfigError
 from zot.later import Later
 from zot.mcp.config import check_address
@@ -32,15 +31,6 @@ MAX_FIELDS = 30
 MAX_OPEN = 32
 MAX_TRIES = 3
 Method = Literal["confirm", "select", "input"]
-
-
-class PersonAnswer(Struct, frozen=True):
-    value: str | None = None
-    confirmed: bool = False
-    cancelled: bool = False
-
-
-CANCELLED = PersonAnswer(cancelled=True)
 
 
 class McpDialogs:

@@ -17,28 +17,11 @@ from msgspec import Raw, Struct
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
 from zot.errors import Cancelled, ConfigError, McpError, ProviderError
-from zot.jsonrpc import (
-    RpcAnswer,
-    RpcFault,
-    notification_line,
-    read_message,
-    request_line,
-)
+from zot.jsonrpc import RpcAnswer, RpcFault, notification_line, read_message, request_line
+from zot.mcp import link
 from zot.mcp.config import ServerConfig, check_address
 from zot.mcp.connection import header_value
 from zot.mcp.events import EventReader, ServerEvent
-from zot.mcp.link import (
-    LinkHandler,
-    LinkIncoming,
-    LinkRequest,
-    McpFault,
-    McpGone,
-    McpLogin,
-    McpSessionLost,
-    McpTimeout,
-    Patience,
-    result_of,
-)
 from zot.mcp.protocol import MODERN
 from zot.provider.address import split_query
 from zot.provider.http import Http, HttpAnswer
@@ -82,7 +65,7 @@ class HttpLink:
     hint = ""
 
     def __init__(
-        self, config: ServerConfig, log: LogFile, handler: LinkHandler, auth: HttpAuth | None
+        self, config: ServerConfig, log: LogFile, handler: link.LinkHandler, auth: HttpAuth | None
     ) -> None:
         check_address(config.url)
         base, query = split_query(config.url)
@@ -91,7 +74,7 @@ class HttpLink:
         self._own_headers = {name.lower(): value for name, value in config.headers.items()}
         self._name = config.name
         self._log = log
-        self._incoming = LinkIncoming(handler, lambda body: self._post_quietly(body, ""))
+        self._incoming = link.LinkIncoming(handler, lambda body: self._post_quietly(body, ""))
         self._auth = auth
         self._ids = count(1)
         self._session = ""
@@ -104,13 +87,13 @@ class HttpLink:
     def is_alive(self) -> bool:
         return not self._closed.is_set()
 
-    def request(self, ask: LinkRequest) -> Raw:
+    def request(self, ask: link.LinkRequest) -> Raw:
         id = next(self._ids)
         body = request_line(id, ask.method, ask.params)
         try:
             with _limited(ask, self._closed) as cancel:
                 return self._exchange(ask, id, body, cancel)
-        except (Cancelled, McpTimeout):
+        except (Cancelled, link.McpTimeout):
             if self._version != MODERN and not ask.quiet:
                 self._later(
                     lambda: self.notify("notifications/cancelled", {"requestId": id}), "cancel"
@@ -137,7 +120,7 @@ class HttpLink:
 
     # --- one request -------------------------------------------------------------------------
 
-    def _exchange(self, ask: LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
+    def _exchange(self, ask: link.LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
         self._version = ask.version
         headers = {**self._headers(ask.method, ask.params), **_plain(ask.headers)}
         stream = StreamPlace()
@@ -155,7 +138,7 @@ class HttpLink:
             with self._opened("GET", None, resumed, cancel) as answer:
                 result = self._read(answer, ask, id, stream)
         if result is None:
-            raise McpGone("it ended its answer before the result")
+            raise link.McpGone("it ended its answer before the result")
         return result
 
     @contextmanager
@@ -174,7 +157,7 @@ class HttpLink:
             # Outside of the exchange: what follows may take as long as a person.
             if self._auth is None or not self._auth.challenged(answer.status, challenge, cancel):
                 raise refused
-        raise McpLogin(f"the server refuses the login; run `zot mcp login {self._name}`")
+        raise link.McpLogin(f"the server refuses the login; run `zot mcp login {self._name}`")
 
     @contextmanager
     def _answered(
@@ -188,10 +171,10 @@ class HttpLink:
             with self._http.exchange(method, self._path, headers, body, cancel) as answer:
                 yield answer
         except ProviderError as error:
-            raise McpGone(str(error)) from error
+            raise link.McpGone(str(error)) from error
 
     def _send(
-        self, method: str, body: bytes | None, headers: dict[str, str], ask: Patience
+        self, method: str, body: bytes | None, headers: dict[str, str], ask: link.Patience
     ) -> None:
         cancel = Cancel()
         timer = threading.Timer(ask.left, cancel.set)
@@ -222,7 +205,7 @@ class HttpLink:
             return
         if answer.status == 404 and self._session:
             self._session = ""
-            raise McpSessionLost("its session has ended")
+            raise link.McpSessionLost("its session has ended")
         raise self._refusal(answer)
 
     def _refusal(self, answer: HttpAnswer) -> McpError:
@@ -232,16 +215,16 @@ class HttpLink:
             body = b""
         match read_message(body):
             case RpcAnswer(fault=RpcFault() as fault):
-                return McpFault(fault)
+                return link.McpFault(fault)
         text = self._http.redact(body.decode("utf-8", "replace").strip())[:300] or answer.reason
         if answer.status >= 500:
-            return McpGone(f"http {answer.status}: {text}")
-        return McpFault(RpcFault(HTTP_ERROR, f"http {answer.status}: {text}"))
+            return link.McpGone(f"http {answer.status}: {text}")
+        return link.McpFault(RpcFault(HTTP_ERROR, f"http {answer.status}: {text}"))
 
     # --- what comes back ---------------------------------------------------------------------
 
     def _read(
-        self, answer: HttpAnswer, ask: LinkRequest, id: int, stream: StreamPlace
+        self, answer: HttpAnswer, ask: link.LinkRequest, id: int, stream: StreamPlace
     ) -> Raw | None:
         """The result; None: the stream ended before it came."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -266,7 +249,7 @@ class HttpLink:
                 raise
             # It was cut, and can be gone on with.
 
-    def _result(self, data: bytes, ask: LinkRequest, id: int) -> Raw | None:
+    def _result(self, data: bytes, ask: link.LinkRequest, id: int) -> Raw | None:
         """The result, if this is the answer; anything else is handed on."""
         if len(data) > MAX_BODY:
             raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
@@ -282,7 +265,7 @@ class HttpLink:
         if fault is not None:
             raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
         if answers and answers[0].id in (id, str(id), None):
-            return result_of(answers[0])
+            return link.result_of(answers[0])
         return None
 
     # --- in the background -------------------------------------------------------------------
@@ -290,7 +273,9 @@ class HttpLink:
     def _listen(self, method: str, params: dict[str, Json]) -> None:
         """Read a stream of notifications for as long as there is one: servers and what lies between
         cut those that are silent."""
-        ask = LinkRequest(method, params, self._closed, Patience(10**6), version=self._version)
+        ask = link.LinkRequest(
+            method, params, self._closed, link.Patience(10**6), version=self._version
+        )
         stream = StreamPlace()
         tries = 0
         while tries < MAX_RECONNECTS:
@@ -300,7 +285,7 @@ class HttpLink:
             tries = tries + 1 if time.monotonic() - began < LONGEST_PAUSE else 0
             self._closed.sleep(min(stream.pause, LONGEST_PAUSE))
 
-    def _read_notifications(self, ask: LinkRequest, stream: StreamPlace) -> bool:
+    def _read_notifications(self, ask: link.LinkRequest, stream: StreamPlace) -> bool:
         """Until the stream ends; False: the server has none."""
         headers = self._headers(ask.method, ask.params)
         body = None
@@ -318,7 +303,7 @@ class HttpLink:
                     return False
                 for event in self._events(answer, stream):
                     self._result(event.data, ask, 0)
-        except McpGone as error:
+        except link.McpGone as error:
             self._log.note(f"its stream of notifications was cut: {error}")
         return True
 
@@ -342,7 +327,7 @@ class HttpLink:
 
 
 @contextmanager
-def _limited(ask: LinkRequest, closed: Cancel) -> Iterator[Cancel]:
+def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
     """A signal that is set by the turn's, by the link's end, and when the patience is over.
 
     Raises:
@@ -366,14 +351,14 @@ def _limited(ask: LinkRequest, closed: Cancel) -> Iterator[Cancel]:
         except Cancelled:
             ask.cancel.check()
             if closed.is_set():
-                raise McpGone("the server was stopped") from None
+                raise link.McpGone("the server was stopped") from None
             raise ask.timed_out() from None
         finally:
             over.set()
 
 
-def _short() -> Patience:
-    return Patience(NOTICE_SECONDS)
+def _short() -> link.Patience:
+    return link.Patience(NOTICE_SECONDS)
 
 
 def _plain(headers: Mapping[str, str]) -> dict[str, str]:

@@ -16,18 +16,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw, Struct
 
+from zot import jsonrpc
 from zot.cancel import Cancel
 from zot.errors import McpError
-from zot.jsonrpc import (
-    RpcAnswer,
-    RpcFault,
-    RpcGarbage,
-    RpcNotification,
-    RpcRequest,
-    fault_line,
-    read_message,
-    result_line,
-)
 from zot.provider.types import Json
 
 PROGRESS = "notifications/progress"
@@ -38,7 +29,7 @@ MAX_WAITING = 100
 class McpFault(McpError):
     """The server answered with an error."""
 
-    def __init__(self, fault: RpcFault) -> None:
+    def __init__(self, fault: jsonrpc.RpcFault) -> None:
         text = fault.message.strip() or "no explanation"
         super().__init__(f"{text[:1000]} (error {fault.code})")
         self.fault = fault
@@ -100,9 +91,11 @@ class LinkRequest(Struct, frozen=True):
 class LinkHandler(Protocol):
     """What the server says of its own accord. Called by the thread that reads."""
 
-    def notified(self, notification: RpcNotification) -> None: ...
+    def notified(self, notification: jsonrpc.RpcNotification) -> None: ...
 
-    def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
+    def asked(
+        self, request: jsonrpc.RpcRequest, reply: Callable[[Json | jsonrpc.RpcFault], None]
+    ) -> None:
         """A request of the server's; `reply` is called once, by whichever thread."""
         ...
 
@@ -155,27 +148,27 @@ class LinkIncoming:
     def take(
         self,
         data: bytes,
-        settle: Callable[[RpcAnswer], object],
+        settle: Callable[[jsonrpc.RpcAnswer], object],
         progress: Callable[[str], Callable[[Raw], None] | None],
-    ) -> RpcFault | None:
+    ) -> jsonrpc.RpcFault | None:
         """`progress` gives who waits for that of a token. What is wrong with the message."""
-        match read_message(data):
-            case RpcAnswer() as answer:
+        match jsonrpc.read_message(data):
+            case jsonrpc.RpcAnswer() as answer:
                 settle(answer)
-            case RpcNotification(method, params) as notification:
+            case jsonrpc.RpcNotification(method, params) as notification:
                 hear = progress(progress_token(params)) if method == PROGRESS else None
                 if hear is not None:
                     hear(params)
                 else:
                     self._handler.notified(notification)
-            case RpcRequest() as request:
+            case jsonrpc.RpcRequest() as request:
                 self._handler.asked(request, lambda answer: self._reply(request, answer))
-            case RpcGarbage(fault):
+            case jsonrpc.RpcGarbage(fault):
                 return fault
         return None
 
-    def _reply(self, request: RpcRequest, answer: Json | RpcFault) -> None:
-        make = fault_line if isinstance(answer, RpcFault) else result_line
+    def _reply(self, request: jsonrpc.RpcRequest, answer: Json | jsonrpc.RpcFault) -> None:
+        make = jsonrpc.fault_line if isinstance(answer, jsonrpc.RpcFault) else jsonrpc.result_line
         self._send(make(request.id, answer))
 
 
@@ -183,15 +176,15 @@ class Replies:
     """What arrives for one request; waited for by the thread that made it."""
 
     def __init__(self) -> None:
-        self._messages: deque[RpcAnswer | Raw] = deque(maxlen=MAX_WAITING)
+        self._messages: deque[jsonrpc.RpcAnswer | Raw] = deque(maxlen=MAX_WAITING)
         self._answered = False
         self._arrived = threading.Condition()
 
-    def put(self, message: RpcAnswer | Raw) -> None:
+    def put(self, message: jsonrpc.RpcAnswer | Raw) -> None:
         """An answer, or the parameters of a sign of progress; never blocks."""
         with self._arrived:
             if not self._answered:  # nothing may push the answer out
-                self._answered = isinstance(message, RpcAnswer)
+                self._answered = isinstance(message, jsonrpc.RpcAnswer)
                 self._messages.append(message)
                 self._arrived.notify_all()
 
@@ -200,12 +193,12 @@ class Replies:
         with self._woken_by(ask.cancel):
             while True:
                 message = self._next(ask)
-                if isinstance(message, RpcAnswer):
+                if isinstance(message, jsonrpc.RpcAnswer):
                     return result_of(message)
                 ask.patience.extend()
                 ask.progress(message)
 
-    def _next(self, ask: LinkRequest) -> RpcAnswer | Raw:
+    def _next(self, ask: LinkRequest) -> jsonrpc.RpcAnswer | Raw:
         with self._arrived:
             while not self._messages:
                 ask.cancel.check()
@@ -224,7 +217,7 @@ class Replies:
             yield
 
 
-def result_of(answer: RpcAnswer) -> Raw:
+def result_of(answer: jsonrpc.RpcAnswer) -> Raw:
     """Raises McpFault for an error, McpGone for the end of the connection."""
     if answer.fault is None:
         return answer.result
@@ -237,8 +230,8 @@ GONE = -1
 """The code of a fault of our own making: there will be no answer."""
 
 
-def gone(reason: str) -> RpcFault:
-    return RpcFault(GONE, reason)
+def gone(reason: str) -> jsonrpc.RpcFault:
+    return jsonrpc.RpcFault(GONE, reason)
 
 
 class _ProgressParams(Struct):

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
-from zot.core.source import CommandInfo, CommandResult, ServerState, SourceHost
+from zot.core.source import CommandInfo, CommandResult, PersonAnswer, ServerState, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
-from zot.mcp.dialogs import PersonAnswer
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -203,9 +202,6 @@ class McpServerSet:
                 server.accept()
 
         return bool(self.dialogs.open(server.name, "confirm", title, message, take))
-
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
-        return self.dialogs.answer(id, PersonAnswer(value, confirmed, cancelled))
 
     # --- prompts of servers ------------------------------------------------------------------
 

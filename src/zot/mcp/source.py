@@ -19,7 +19,7 @@ from zot.later import later
 from zot.provider.types import Json, ToolCall
 
 if TYPE_CHECKING:
-    from zot.core.source import CommandSource, PanelSource, ServerSource, ToolSource
+    from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
     from zot.mcp import config, dialogs, store
     from zot.mcp import server as mcp_server
     from zot.mcp import servers as mcp_servers
@@ -95,7 +95,9 @@ class McpServers:
         self._loaded()
 
     def prepare(self, cancel: Cancel) -> None:
-        if self._set is not None and self._in_jail != self._options.jailed():
+        if self._set is None:
+            return  # `start` has just looked for them
+        if self._in_jail != self._options.jailed():
             self.reload()  # what runs outside must not go on for a jail
         if (servers := self._loaded()) is not None:
             servers.prepare(cancel)
@@ -140,10 +142,8 @@ class McpServers:
     def open_questions(self) -> Sequence[str]:
         return () if self._set is None else self._set.dialogs.open_questions()
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
-        return self._set is not None and self._set.answer(
-            id, value=value, confirmed=confirmed, cancelled=cancelled
-        )
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
+        return self._set is not None and self._set.dialogs.answer(id, answer)
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return False  # servers have no panels

@@ -13,22 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from zot import jsonrpc
 from zot.bugs import internal_error
 from zot.errors import CommandError
 from zot.home import Surroundings
-from zot.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    RpcAnswer,
-    RpcError,
-    RpcFault,
-    RpcId,
-    fault_line,
-    notification_line,
-    request_line,
-    result_line,
-)
 from zot.later import Later
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
@@ -60,7 +48,7 @@ class ZotMcpServer(JsonRpcServer):
         self._options = options
         self._around = around
         self._greeted = McpPeer()
-        self._calls: dict[RpcId, McpJob] = {}
+        self._calls: dict[jsonrpc.RpcId, McpJob] = {}
         """The jobs that a call waits for."""
         self._asked: dict[str, McpJob] = {}
         """Those whose last call was answered with a question, by the state that it carries."""
@@ -69,18 +57,22 @@ class ZotMcpServer(JsonRpcServer):
 
     # --- requests ----------------------------------------------------------------------------
 
-    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+    def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
         try:
             result = self._request(id, method, protocol.read_params(params))
-        except RpcError as error:
-            self.put(fault_line(id, error.fault))
+        except jsonrpc.RpcError as error:
+            self.put(jsonrpc.fault_line(id, error.fault))
         except Exception as error:  # a bug of ours ends this request, not the process
-            self.put(fault_line(id, RpcFault(INTERNAL_ERROR, str(internal_error(error)))))
+            self.put(
+                jsonrpc.fault_line(
+                    id, jsonrpc.RpcFault(jsonrpc.INTERNAL_ERROR, str(internal_error(error)))
+                )
+            )
         else:
             if result is not None:
-                self.put(result_line(id, result))
+                self.put(jsonrpc.result_line(id, result))
 
-    def _request(self, id: RpcId, method: str, params: McpParams) -> JsonObject | None:
+    def _request(self, id: jsonrpc.RpcId, method: str, params: McpParams) -> JsonObject | None:
         """The result; None: it comes later."""
         peer = protocol.peer_of(params, self._greeted)
         match method:
@@ -98,14 +90,14 @@ class ZotMcpServer(JsonRpcServer):
             case "tools/call":
                 return self._call(id, params, peer)
             case _:
-                raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
+                raise jsonrpc.RpcError(jsonrpc.METHOD_NOT_FOUND, f"there is no method {method!r}")
 
     def take_notification(self, method: str, params: Raw) -> None:
         if method != "notifications/cancelled":
             return
         try:
             cancelled = protocol.read_params(params).request_id
-        except RpcError:
+        except jsonrpc.RpcError:
             return
         with self.lock:
             job = None if cancelled is UNSET else self._calls.pop(cancelled, None)
@@ -114,13 +106,15 @@ class ZotMcpServer(JsonRpcServer):
 
     # --- calls -------------------------------------------------------------------------------
 
-    def _call(self, id: RpcId, params: McpParams, peer: McpPeer) -> JsonObject | None:
+    def _call(self, id: jsonrpc.RpcId, params: McpParams, peer: McpPeer) -> JsonObject | None:
         try:
             arguments = tools.arguments_of(params.name, params.arguments)
         except CommandError as error:
             return protocol.refused(str(error), peer)
         if arguments is None:
-            raise RpcError(INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply")
+            raise jsonrpc.RpcError(
+                jsonrpc.INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply"
+            )
         with self.lock:
             busy = len(self.threads) >= MAX_JOBS
         if busy:
@@ -134,7 +128,7 @@ class ZotMcpServer(JsonRpcServer):
         )
         return None
 
-    def _call_again(self, id: RpcId, params: McpParams) -> JsonObject | None:
+    def _call_again(self, id: jsonrpc.RpcId, params: McpParams) -> JsonObject | None:
         """The client was asked something, and calls again with the answer."""
         state = params.request_state
         with self.lock:
@@ -145,7 +139,9 @@ class ZotMcpServer(JsonRpcServer):
         if result is not None:
             return result
         if job is None:
-            raise RpcError(INVALID_PARAMS, "nothing waits for this answer: it is too late")
+            raise jsonrpc.RpcError(
+                jsonrpc.INVALID_PARAMS, "nothing waits for this answer: it is too late"
+            )
         job.token = params.progress_token
         job.answered(params.input_responses)
         return None
@@ -162,29 +158,29 @@ class ZotMcpServer(JsonRpcServer):
                 while len(self._results) > MAX_HELD:
                     del self._results[next(iter(self._results))]
         for id in waiting:
-            self.put(result_line(id, result))
+            self.put(jsonrpc.result_line(id, result))
 
     # --- what jobs use (McpWire) -------------------------------------------------------------
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
-        self.put(notification_line("notifications/progress", params))
+        self.put(jsonrpc.notification_line("notifications/progress", params))
 
     def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int:
-        def read(answer: RpcAnswer) -> None:
+        def read(answer: jsonrpc.RpcAnswer) -> None:
             try:
                 take(None if answer.fault is not None else msgspec.json.decode(answer.result))
             except (msgspec.DecodeError, RecursionError):
                 take(None)
 
         id = self.questions.add(read)
-        self.put(request_line(id, "elicitation/create", question))
+        self.put(jsonrpc.request_line(id, "elicitation/create", question))
         return id
 
     def withdraw(self, id: int) -> None:
         if self.questions.drop(id):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
-            self.put(notification_line("notifications/cancelled", reason))
+            self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
     def asked(self, job: McpJob, question: JsonObject) -> None:
         state = os.urandom(16).hex()
@@ -194,7 +190,9 @@ class ZotMcpServer(JsonRpcServer):
                 del self._calls[id]
             self._asked[state] = job
         for id in waiting:
-            self.put(result_line(id, protocol.input_required(mcp_jobs.KEY, question, state)))
+            self.put(
+                jsonrpc.result_line(id, protocol.input_required(mcp_jobs.KEY, question, state))
+            )
 
     # --- the end -----------------------------------------------------------------------------
 

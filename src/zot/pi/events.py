@@ -25,19 +25,9 @@ from msgspec.structs import replace
 
 from zot.core import events
 from zot.core.events import Event
-from zot.pi import frames
+from zot.pi import frames, messages
 from zot.pi.dialect import Generation, PiPeer
 from zot.pi.frames import CompactionResult, PiFrame, PiToolOutput, UiRequest
-from zot.pi.messages import (
-    PiAssistant,
-    PiMessage,
-    PiResult,
-    PiSystem,
-    TextPart,
-    assistant_to_pi,
-    result_to_pi,
-    to_pi,
-)
 from zot.pi.stream import Budget, PiStream
 from zot.provider.types import Json, Message, Origin, Stop, Text, ToolCall, ToolResult, Usage
 
@@ -81,11 +71,11 @@ class PiTurn:
     """One model call and its tools, as far as they were told."""
 
     def __init__(self) -> None:
-        self.message: PiAssistant | None = None
+        self.message: messages.PiAssistant | None = None
         """The assistant message that ended last."""
         self.calls: list[ToolCall] = []
         self.started: set[str] = set()
-        self.results: dict[str, PiResult] = {}
+        self.results: dict[str, messages.PiResult] = {}
 
 
 class PiProgress:
@@ -109,7 +99,7 @@ class Encoder:
         self._peer = peer
         self._turn: PiTurn | None = None
         self._stream: PiStream | None = None
-        self._messages: list[PiMessage] = []
+        self._messages: list[messages.PiMessage] = []
         self._model: tuple[str, str, str] = before._model if before else ("", "", "")
         self._usage = Usage()
         self._budget: Budget = before._budget if before else Budget()
@@ -185,7 +175,9 @@ class Encoder:
         match event:
             case events.UserMessage(message):
                 out = self._open_turn()
-                return out + [frame for shown in to_pi(message) for frame in self._pair(shown)]
+                return out + [
+                    frame for shown in messages.to_pi(message) for frame in self._pair(shown)
+                ]
             case events.TurnStart():
                 self._usage = Usage()
                 return self._open_turn()
@@ -197,7 +189,7 @@ class Encoder:
                     self._usage = usage
                 return []
             case events.AssistantMessage(message):
-                return self._assistant(assistant_to_pi(message))
+                return self._assistant(messages.assistant_to_pi(message))
             case events.TurnEnd(stop, error):
                 return self._turn_end(stop, error) if kind != "compact" else []
             case events.ErrorRaised(text):
@@ -293,11 +285,11 @@ class Encoder:
 
     # --- messages ----------------------------------------------------------------------------
 
-    def system(self, shown: PiSystem) -> list[PiFrame]:
+    def system(self, shown: messages.PiSystem) -> list[PiFrame]:
         """The system message of a conversation that begins; generation C shows it."""
         return [*self._open_turn(), *self._pair(shown)]
 
-    def _pair(self, shown: PiMessage) -> list[PiFrame]:
+    def _pair(self, shown: messages.PiMessage) -> list[PiFrame]:
         self._messages.append(shown)
         return [frames.MessageStart(shown), frames.MessageEnd(shown)]
 
@@ -306,14 +298,14 @@ class Encoder:
         self._stream = self._new_stream(head)
         return [*self._open_turn(keep=True), frames.MessageStart(head)]
 
-    def _new_stream(self, head: PiAssistant) -> PiStream:
+    def _new_stream(self, head: messages.PiAssistant) -> PiStream:
         return PiStream(head, self._budget)
 
-    def _head(self, stop: Stop, error: str | None = None) -> PiAssistant:
+    def _head(self, stop: Stop, error: str | None = None) -> messages.PiAssistant:
         """An assistant message without content."""
         provider, model, api = self._model
         origin = Origin(provider, model, api, stop, self._usage, error)
-        return assistant_to_pi(Message("assistant", (), time.time(), origin))
+        return messages.assistant_to_pi(Message("assistant", (), time.time(), origin))
 
     def _update(self, event: Delta, now: float) -> Sequence[PiFrame]:
         began = self._begin() if self._stream is None else []
@@ -333,7 +325,7 @@ class Encoder:
             case _:
                 assert_never(event)
 
-    def _assistant(self, shown: PiAssistant) -> list[PiFrame]:
+    def _assistant(self, shown: messages.PiAssistant) -> list[PiFrame]:
         out: list[PiFrame] = self._open_turn(keep=True)
         cut = shown.stopReason in ("error", "aborted")
         if shown.stopReason == "aborted" and shown.errorMessage is UNSET:
@@ -422,7 +414,7 @@ class Encoder:
             told = [
                 message.errorMessage
                 for message in self._messages
-                if isinstance(message, PiAssistant)
+                if isinstance(message, messages.PiAssistant)
             ]
             errors = [error for error in told if error is not UNSET]
             out.append(self._retry_over(errors[-1] if errors else "aborted"))
@@ -464,7 +456,7 @@ class Encoder:
             return []
         self._budget.spend(size)
         progress.held = False
-        call, so_far = progress.call, PiToolOutput([TextPart(progress.text)])
+        call, so_far = progress.call, PiToolOutput([messages.TextPart(progress.text)])
         return [frames.ToolExecutionUpdate(call.id, call.name, call.args or {}, so_far)]
 
     def _tool_end(self, call: ToolCall, result: ToolResult, seconds: float) -> list[PiFrame]:
@@ -473,13 +465,15 @@ class Encoder:
             return []
         self._progress.pop(call.id, None)
         out = self._tool_start(call)
-        shown = turn.results[call.id] = result_to_pi(result, round(time.time() * 1000))
+        shown = turn.results[call.id] = messages.result_to_pi(result, round(time.time() * 1000))
         out += self._tool_ended(call, shown, seconds)
         if len(turn.results) == len(turn.calls):
             out += self._tools_done(turn)
         return out
 
-    def _tool_ended(self, call: ToolCall, shown: PiResult, seconds: float) -> list[PiFrame]:
+    def _tool_ended(
+        self, call: ToolCall, shown: messages.PiResult, seconds: float
+    ) -> list[PiFrame]:
         output = PiToolOutput(shown.content, shown.details or {})
         milliseconds = round(seconds * 1000)
         return [frames.ToolExecutionEnd(call.id, call.name, output, shown.isError, milliseconds)]

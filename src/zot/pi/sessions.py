@@ -13,14 +13,7 @@ from collections.abc import Iterable
 from msgspec import UNSET
 
 import zot
-from zot.core.session import (
-    Entry,
-    Exported,
-    ExportFormat,
-    Session,
-    SessionInfo,
-    new_session_id,
-)
+from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo, new_session_id
 from zot.errors import SessionError
 from zot.home import Surroundings
 from zot.sessions.files import FileStore, Loaded, load

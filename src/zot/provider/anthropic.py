@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -119,20 +119,11 @@ def encode_turns(
     conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                content = [encode_said(block) for block in blocks]
-                return [{"role": "user", "content": content}]
-            case transcript.ToolTurn(results=results):
-                content = [encode_result(result) for result in results]
-                return [{"role": "user", "content": content}]
-            case transcript.ModelTurn():
-                return [{"role": "assistant", "content": encode_model(turn, quirks)}]
-            case _:
-                assert_never(turn)
-
+    encode_turn = transcript.encoder(
+        lambda blocks: [{"role": "user", "content": list(map(encode_said, blocks))}],
+        lambda turn: [{"role": "assistant", "content": encode_model(turn, quirks)}],
+        lambda results: [{"role": "user", "content": list(map(encode_result, results))}],
+    )
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     messages = list(chain.from_iterable(encoded))
     messages[-1]["content"][-1]["cache_control"] = MARK
@@ -265,7 +256,10 @@ class MessagesReader:
         return self.done
 
     def read(self, data: bytes) -> None:
-        event = decode(_EVENT, data, self.out.provider)
+        try:
+            event = _EVENT.decode(data)
+        except UNREADABLE:
+            event = decode(_EVENT, data, self.out.provider)
         if event.type == "content_block_delta":
             self._delta(event)
             return

@@ -152,17 +152,11 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
 
 
 def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[dict[str, types.Json]]:
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                return [encode_said(block) for block in blocks]
-            case transcript.ModelTurn():
-                return encode_model(turn, quirks)
-            case transcript.ToolTurn(results=results):
-                return encode_results(results)
-            case _:
-                assert_never(turn)
-
+    encode_turn = transcript.encoder(
+        lambda blocks: list(map(encode_said, blocks)),
+        lambda turn: encode_model(turn, quirks),
+        encode_results,
+    )
     contents: list[dict[str, types.Json]] = []
     conversation = kept.turns(request)
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)

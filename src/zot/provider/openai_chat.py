@@ -112,17 +112,11 @@ def encode_tool(
 def encode_turns(
     conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                return [{"role": "user", "content": encode_said(blocks)}]
-            case transcript.ModelTurn():
-                return [encode_model(turn, quirks)]
-            case transcript.ToolTurn(results=results):
-                return encode_results(results, quirks)
-            case _:
-                assert_never(turn)
-
+    encode_turn = transcript.encoder(
+        lambda blocks: [{"role": "user", "content": encode_said(blocks)}],
+        lambda turn: [encode_model(turn, quirks)],
+        lambda results: encode_results(results, quirks),
+    )
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
     if quirks.cache_marks:

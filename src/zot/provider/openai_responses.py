@@ -4,6 +4,7 @@ Nothing is stored at the server (`store: false`), so reasoning travels with the 
 encrypted form and goes back in its place among the items.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -87,18 +88,13 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
 
 
 def encode_turns(request: types.Request, kept: Kept) -> list[types.Json]:
-    def encode_turn(turn: transcript.Turn) -> list[types.Json]:
-        match turn:
-            case transcript.UserTurn(blocks=blocks):
-                content = [encode_said(block) for block in blocks]
-                return [{"type": "message", "role": "user", "content": content}]
-            case transcript.ModelTurn():
-                return encode_model(turn)
-            case transcript.ToolTurn(results=results):
-                return [encode_result(result) for result in results]
-            case _:
-                assert_never(turn)
+    def encode_user(blocks: Iterable[types.Text | types.Image]) -> list[types.Json]:
+        content = list(map(encode_said, blocks))
+        return [{"type": "message", "role": "user", "content": content}]
 
+    encode_turn = transcript.encoder(
+        encode_user, encode_model, lambda results: list(map(encode_result, results))
+    )
     items: list[types.Json] = []
     if request.system.strip():
         # Not as `instructions`: xAI refuses that field.

@@ -4,8 +4,8 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, cast
+from collections.abc import Callable, Iterable
+from typing import Literal, assert_never, cast
 
 from msgspec import Struct
 
@@ -37,6 +37,27 @@ class ToolTurn(Struct, frozen=True):
 
 
 Turn = UserTurn | ModelTurn | ToolTurn
+
+
+def encoder(
+    user: Callable[[tuple[types.Text | types.Image, ...]], list[types.Json]],
+    model: Callable[[ModelTurn], list[types.Json]],
+    tool: Callable[[tuple[types.ToolResult, ...]], list[types.Json]],
+) -> Callable[[Turn], list[types.Json]]:
+    """How a wire writes a turn, by how it writes each kind."""
+
+    def encode_turn(turn: Turn) -> list[types.Json]:
+        match turn:
+            case UserTurn(blocks=blocks):
+                return user(blocks)
+            case ModelTurn():
+                return model(turn)
+            case ToolTurn(results=results):
+                return tool(results)
+            case _:
+                assert_never(turn)
+
+    return encode_turn
 
 
 def turn_of(message: types.Message, model: types.Model) -> Turn:

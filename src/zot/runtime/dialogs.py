@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import warn_once
 from zot.core.events import ExtensionAsk
+from zot.core.source import CANCELLED, PersonAnswer
 from zot.errors import CommandError, SessionError
 
 if TYPE_CHECKING:
@@ -41,12 +42,7 @@ class OpenDialogs:
             self._cancel(question.id)
             return
         if answer is not None:
-            self._sources.answer(
-                question.id,
-                value=answer.value,
-                confirmed=answer.confirmed,
-                cancelled=answer.cancelled,
-            )
+            self._sources.answer(question.id, answer)
             return
         with self._lock:
             still = self._sources.open_questions()
@@ -57,7 +53,7 @@ class OpenDialogs:
         if nobody:
             self._left_open(suspend)
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> None:
+    def answer(self, id: str, answer: PersonAnswer) -> None:
         """Hand an answer to whoever asked.
 
         Raises:
@@ -67,8 +63,8 @@ class OpenDialogs:
         question = self._asked.get(id)
         known = question is not None and id in self._sources.open_questions()
         if known and question is not None and self._durable is not None:
-            self._durable.dialog_answered(question, value, confirmed, cancelled)
-        if not self._sources.answer(id, value=value, confirmed=confirmed, cancelled=cancelled):
+            self._durable.dialog_answered(question, answer)
+        if not self._sources.answer(id, answer):
             raise CommandError(f"no question {id!r} is open", code="not_found")
 
     def open(self) -> list[ExtensionAsk]:
@@ -93,4 +89,4 @@ class OpenDialogs:
             self._cancel(question.id)
 
     def _cancel(self, id: str) -> None:
-        self._sources.answer(id, value=None, confirmed=False, cancelled=True)
+        self._sources.answer(id, CANCELLED)

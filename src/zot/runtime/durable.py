@@ -9,38 +9,16 @@ from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Raw
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, Limits, UserInput
 from zot.core.events import ApprovalRequest, ExtensionAsk, Replay, RunHeld, RunResumed
 from zot.core.session import Entry, FencedStore
+from zot.core.source import PersonAnswer
 from zot.errors import BusyError, Cancelled, CommandError
 from zot.provider.types import Message, Text, ToolCall
+from zot.runtime import journal
 from zot.runtime.approval import Verdict
-from zot.runtime.journal import (
-    QUEUED,
-    DialogAnswered,
-    DialogAsked,
-    DurableKind,
-    EffectStarted,
-    Journal,
-    MessageQueued,
-    MessagesDropped,
-    OnCrash,
-    OpenRun,
-    QuestionAnswered,
-    QuestionAsked,
-    QueueName,
-    RunAborted,
-    RunAccepted,
-    RunAttempted,
-    RunEnded,
-    RunLeft,
-    RunReleased,
-    args_hash,
-    new_id,
-    question_hash,
-)
 from zot.runtime.recovery import Recovery, open_batch
 from zot.runtime.run import Run, StoredEnd
 
@@ -52,19 +30,19 @@ MOST_CRASHES = 3
 class Durable:
     """The runs of one runtime, noted in its session. Runs calls it; the lock there is enough."""
 
-    def __init__(self, agent: Agent, on_crash: OnCrash = "continue") -> None:
+    def __init__(self, agent: Agent, on_crash: journal.OnCrash = "continue") -> None:
         self._agent = agent
         self._on_crash = on_crash
-        self.journal = Journal(agent.session)
+        self.journal = journal.Journal(agent.session)
         if isinstance(agent.session.store, FencedStore):
             agent.session.store.fence()
         self.held: RunHeld | None = None
         """A run that waits for somebody to say how it goes on; others wait behind it."""
         self._started = False
         self._taken_up: set[str] = set()
-        self._answers: dict[tuple[str, str], QuestionAnswered] = {}
+        self._answers: dict[tuple[str, str], journal.QuestionAnswered] = {}
         """Given before a crash, to calls that are still to run."""
-        self._dialog_answers: dict[str, list[DialogAnswered]] = {}
+        self._dialog_answers: dict[str, list[journal.DialogAnswered]] = {}
         """The same of questions that are to be asked again."""
         self._released: dict[str, bool] = {}
         """Runs that were held, and whether they may go on."""
@@ -85,14 +63,19 @@ class Durable:
             raise CommandError(f"the name of a run may have {MAX_ID} characters, not {len(id)}")
         if id in self.journal.state.open or id in self.journal.state.ended:
             raise CommandError(f"there is a run {id!r} already", code="exists")
-        return id or new_id()
+        return id or journal.new_id()
 
     def accept(
-        self, kind: DurableKind, id: str, user: UserInput, limits: Limits | None, tag: object
+        self,
+        kind: journal.DurableKind,
+        id: str,
+        user: UserInput,
+        limits: Limits | None,
+        tag: object,
     ) -> None:
         name = bytes(tag).decode() if isinstance(tag, Raw) else ""
         self.journal.note(
-            RunAccepted(
+            journal.RunAccepted(
                 id,
                 self._agent.session.id,
                 user.text,
@@ -118,19 +101,19 @@ class Durable:
         text = "".join(block.text for block in blocks if isinstance(block, Text))
         return StoredEnd(ended.stop, ended.error, ended.code, text)
 
-    def last_ended(self) -> RunEnded | None:
+    def last_ended(self) -> journal.RunEnded | None:
         """The run that ended last."""
         return next(reversed(self.journal.state.ended.values()), None)
 
-    def queue(self, name: QueueName, user: UserInput) -> UserInput:
+    def queue(self, name: journal.QueueName, user: UserInput) -> UserInput:
         """Note a message that is to wait; the message as it has to be said later."""
-        id = new_id()
-        self.journal.note(MessageQueued(id, name, user.text, user.images))
-        return replace(user, extra={QUEUED: id})
+        id = journal.new_id()
+        self.journal.note(journal.MessageQueued(id, name, user.text, user.images))
+        return replace(user, extra={journal.QUEUED: id})
 
     def drop(self, users: Sequence[UserInput]) -> None:
-        if ids := tuple(str(user.extra[QUEUED]) for user in users if user.extra):
-            self.journal.try_note(MessagesDropped(ids))
+        if ids := tuple(str(user.extra[journal.QUEUED]) for user in users if user.extra):
+            self.journal.try_note(journal.MessagesDropped(ids))
 
     # --- working -----------------------------------------------------------------------------
 
@@ -147,7 +130,7 @@ class Durable:
         recovery = Recovery(record, self._agent, run.cancel)
         before = self._agent.cumulative if record.before is None else record.before
         self.journal.note(
-            RunAttempted(
+            journal.RunAttempted(
                 run.id,
                 record.attempts + 1,
                 record.steps + recovery.model_was_asked,
@@ -162,6 +145,8 @@ class Durable:
             answers = self.journal.state.dialog_answers
             self._dialog_answers = {asked: [*rows] for asked, rows in answers.items()}
             run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
+        if recovery.cost_is_unknown:
+            self._agent.pay_unknown(run)
         if record.accepted.kind == "compact":
             if not record.compacted:
                 self._agent.compact(run, record.accepted.text)
@@ -171,8 +156,6 @@ class Durable:
             self._go_on(run, recovery, record.accepted.limits)
 
     def _go_on(self, run: Run, recovery: Recovery, limits: Limits | None) -> None:
-        if recovery.model_was_asked:
-            self._agent.pay_unknown(run)
         for event in recovery.told_again():
             run.emit(event)
         self._agent.go_on(run, recovery.progress(run.append), limits)
@@ -181,9 +164,9 @@ class Durable:
         """A tool is about to run; the key of its call."""
         # Not the id of the call alone: some providers give it again.
         key = f"{run.id}/{run.answer}/{call.id}"
-        hashed = args_hash(call.args)
+        hashed = journal.args_hash(call.args)
         self.journal.note(
-            EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
+            journal.EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
         )
         return key
 
@@ -192,16 +175,16 @@ class Durable:
     def asked(self, question: ApprovalRequest) -> None:
         """Before anybody is asked."""
         call = question.call
-        self.journal.note(QuestionAsked(question.id, call.id, args_hash(call.args)))
+        self.journal.note(journal.QuestionAsked(question.id, call.id, journal.args_hash(call.args)))
 
     def answered(self, question: ApprovalRequest, verdict: Verdict) -> None:
         """Before the answer counts."""
         call = question.call
         self.journal.note(
-            QuestionAnswered(
+            journal.QuestionAnswered(
                 question.id,
                 call.id,
-                args_hash(call.args),
+                journal.args_hash(call.args),
                 verdict.decision,
                 verdict.reason,
                 call.name,
@@ -211,7 +194,7 @@ class Durable:
 
     def answer_to(self, call: ToolCall) -> Verdict | None:
         """What was answered about this call with these arguments, before a crash."""
-        row = self._answers.pop((call.id, args_hash(call.args)), None)
+        row = self._answers.pop((call.id, journal.args_hash(call.args)), None)
         return None if row is None else Verdict(row.decision, row.reason, args=row.changed)
 
     def answered_by_model(self, run: Run, entry: Entry) -> None:
@@ -219,35 +202,34 @@ class Durable:
         run.answer = entry.id
         self._dialog_answers.clear()
 
-    def dialog_asked(self, question: ExtensionAsk) -> DialogAnswered | None:
+    def dialog_asked(self, question: ExtensionAsk) -> PersonAnswer | None:
         """Before anybody is asked; what was answered before a crash, where it was."""
-        asked = question_hash(question)
+        asked = journal.question_hash(question)
         if rows := self._dialog_answers.get(asked):
-            return rows.pop(0)
-        self.journal.note(DialogAsked(question.id, asked))
+            row = rows.pop(0)
+            return PersonAnswer(row.value, row.confirmed, row.cancelled)
+        self.journal.note(journal.DialogAsked(question.id, asked))
         return None
 
-    def dialog_answered(
-        self, question: ExtensionAsk, value: str | None, confirmed: bool, cancelled: bool
-    ) -> None:
+    def dialog_answered(self, question: ExtensionAsk, answer: PersonAnswer) -> None:
         """Before the answer counts."""
-        asked = question_hash(question)
-        self.journal.note(DialogAnswered(question.id, asked, value, confirmed, cancelled))
+        asked = journal.question_hash(question)
+        self.journal.note(journal.DialogAnswered(question.id, asked, **asdict(answer)))
 
     def aborted(self, run: Run) -> None:
         if run.id:
-            self.journal.try_note(RunAborted(run.id))
+            self.journal.try_note(journal.RunAborted(run.id))
 
     def ended(self, run: Run) -> None:
         """Before anybody hears of it."""
         if not run.id:
             return
         if run.suspended:
-            self.journal.try_note(RunLeft(run.id))
+            self.journal.try_note(journal.RunLeft(run.id))
             return
         error = run.error
         code = "" if error is None else error.code
-        self.journal.note(RunEnded(run.id, run.stop, str(error or ""), code, run.answer))
+        self.journal.note(journal.RunEnded(run.id, run.stop, str(error or ""), code, run.answer))
 
     # --- after a restart ---------------------------------------------------------------------
 
@@ -258,12 +240,12 @@ class Durable:
         self._started = True
         for row in self.journal.state.queued.values():
             queue = steering if row.queue == "steering" else follow_up
-            queue.append(UserInput(row.text, row.images, {QUEUED: row.id}))
+            queue.append(UserInput(row.text, row.images, {journal.QUEUED: row.id}))
         return True
 
-    def to_take_up(self) -> list[RunAccepted]:
+    def to_take_up(self) -> list[journal.RunAccepted]:
         """The runs that go on now, in order; what comes behind one that is held waits."""
-        rows: list[RunAccepted] = []
+        rows: list[journal.RunAccepted] = []
         for record in self.journal.state.open.values():
             if reason := self._why_hold(record):
                 self.held = RunHeld(record.accepted.run, record.attempts, reason)
@@ -277,14 +259,14 @@ class Durable:
         """Raises CommandError when no such run is held."""
         if self.held is None or self.held.run != id:
             raise CommandError(f"no run {id!r} is held", code="not_found")
-        self.journal.note(RunReleased(id))
+        self.journal.note(journal.RunReleased(id))
         self._released[id] = go_on
         self.held = None
 
-    def _may_go_on(self, record: OpenRun) -> bool:
+    def _may_go_on(self, record: journal.OpenRun) -> bool:
         return self._released.get(record.accepted.run, self._on_crash != "fail")
 
-    def _why_hold(self, record: OpenRun) -> str:
+    def _why_hold(self, record: journal.OpenRun) -> str:
         """Why a run should not go on by itself; empty: it may."""
         if record.accepted.run in self._released or not record.crashed or record.aborted:
             return ""

@@ -20,14 +20,15 @@ from zot.core.session import Body, Entry, ResultNote, Session
 from zot.core.tool import (
     REPLAYS,
     Reconciled,
-    ReconcilingTool,
     Replay,
     ToolContext,
     ToolOutput,
+    can_reconcile,
     replay_of,
 )
 from zot.errors import ToolError
 from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.runtime.agents import TASK
 from zot.runtime.journal import OpenRun, args_hash
 
 
@@ -97,8 +98,12 @@ class Recovery:
         self._batch = open_batch(agent.session) if record.written else OpenBatch()
         self.open = tuple(self._described(call) for call in self._batch.open)
         nothing_open = not (self._batch.calls or self._batch.answered)
-        self.model_was_asked = record.attempts > 0 and record.written and nothing_open
+        summing = record.accepted.kind == "compact" and not record.compacted
+        asked = summing or (record.written and nothing_open)
+        self.model_was_asked = record.attempts > 0 and asked
         """A model call may have been cut off, whose cost nobody knows."""
+        tasks = any(call.started and call.name == TASK for call in self.open)
+        self.cost_is_unknown = self.model_was_asked or tasks
 
     @property
     def answer(self) -> str:
@@ -170,7 +175,7 @@ class Recovery:
 
     def _reconciled(self, call: ToolCall) -> Reconciled:
         tool: object = self._agent.toolbox.get(call.name)
-        if not isinstance(tool, ReconcilingTool):
+        if not can_reconcile(tool):
             return Reconciled("unknown")
         key = self._record.effects[call.id].key
         context = ToolContext(call.id, self._cancel, lambda text: None, key=key)

@@ -389,6 +389,10 @@ class Runs:
 
     # --- listeners ---------------------------------------------------------------------------
 
+    def add_listener(self, listener: Listener) -> None:
+        """Have it hear what happens from now on."""
+        self._listeners = (*self._listeners, listener)
+
     def tell(self, event: Event, run: Run | None = None) -> None:
         """Hand an event to every listener, one event at a time."""
         with self._tell_lock:

@@ -30,11 +30,7 @@ from zot.core.session import (
     Title,
 )
 from zot.core.shell import Shell
-from zot.core.source import (
-    Question,
-    ServerState,
-    ToolSource,
-)
+from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, ZotError
 from zot.later import Later
@@ -551,8 +547,8 @@ class Runtime(CommandedRuns):
     def answer(
         self,
         request_id: str,
-        *,
         value: str | None = None,
+        *,
         confirmed: bool = False,
         cancelled: bool = False,
     ) -> None:
@@ -561,7 +557,7 @@ class Runtime(CommandedRuns):
         Raises:
             CommandError: no such question is open.
         """
-        self._dialogs.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+        self._dialogs.answer(request_id, PersonAnswer(value, confirmed, cancelled))
 
     def open_dialogs(self) -> list[ExtensionAsk]:
         """The questions of extensions and MCP servers that are waited for."""

@@ -13,11 +13,14 @@ from zot.core.source import (
     CommandSource,
     ExtensionState,
     PanelSource,
+    PersonAnswer,
     ReadySource,
-    ServerSource,
     ServerState,
     SourceHost,
     ToolSource,
+    has_commands,
+    has_panels,
+    has_servers,
 )
 from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
@@ -130,7 +133,7 @@ class Sources:
         return text if result is None else result.text
 
     def _commanding(self) -> Iterator[CommandSource]:
-        return (source for source in self._sources if isinstance(source, CommandSource))
+        return (source for source in self._sources if has_commands(source))
 
     def _run(
         self, name: str, args: str, sources: Iterable[CommandSource], cancel: Cancel | None
@@ -143,7 +146,7 @@ class Sources:
 
     def servers(self) -> list[ServerState]:
         """Every MCP server."""
-        sources = (source for source in self._sources if isinstance(source, ServerSource))
+        sources = (source for source in self._sources if has_servers(source))
         return [state for source in sources for state in source.servers()]
 
     # --- what extensions show ----------------------------------------------------------------
@@ -151,11 +154,8 @@ class Sources:
     def open_questions(self) -> list[str]:
         return [id for source in self._panels() for id in source.open_questions()]
 
-    def answer(self, id: str, *, value: str | None, confirmed: bool, cancelled: bool) -> bool:
-        return any(
-            source.answer(id, value=value, confirmed=confirmed, cancelled=cancelled)
-            for source in self._panels()
-        )
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
+        return any(source.answer(id, answer) for source in self._panels())
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         return any(source.panel_key(extension, panel_id, key, text) for source in self._panels())
@@ -172,7 +172,7 @@ class Sources:
         return [state for source in self._panels() for state in source.reload()]
 
     def _panels(self) -> Iterator[PanelSource]:
-        return (source for source in self._sources if isinstance(source, PanelSource))
+        return (source for source in self._sources if has_panels(source))
 
 
 def _named(name: str, infos: Sequence[CommandInfo]) -> str:

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zot import errors
 from zot.bugs import report_bug
 from zot.core.agent import NO_TIME, Limits
 from zot.core.check import Checker
+from zot.core.events import Event, UsageReport
 from zot.core.hook import Subagent, SubagentStatus
 from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
-from zot.errors import (
-    Cancelled,
-    CommandError,
-    ConfigError,
-    LimitError,
-    SessionError,
-    ToolError,
-    ToolTimedOut,
-)
 from zot.provider.types import Json, Text
 from zot.runtime.agents import TASK, AgentRequest, Agents
 from zot.runtime.relay import Relay
@@ -68,7 +61,7 @@ SCHEMA: dict[str, Json] = {
 }
 
 
-class TaskAborted(ToolError):
+class TaskAborted(errors.ToolError):
     """Somebody aborted the agent, not its parent."""
 
 
@@ -113,7 +106,9 @@ class TaskTool:
         with self._changed:
             self.count += 1
             if self.count > MAX_TASKS:
-                raise ToolError(f"{MAX_TASKS} tasks were started for this prompt; no more can be")
+                raise errors.ToolError(
+                    f"{MAX_TASKS} tasks were started for this prompt; no more can be"
+                )
         checker = _checker(args)
         with self._a_place(context.cancel), self._opened(args, context) as child:
             text = str(args["prompt"])
@@ -127,7 +122,7 @@ class TaskTool:
                 if problem is None:
                     return answer
                 text = f"That does not fit: {problem}. Answer again. {_fits(checker)}"
-            raise ToolError(f"the answer of the task does not fit the schema: {problem}")
+            raise errors.ToolError(f"the answer of the task does not fit the schema: {problem}")
 
     @contextmanager
     def _a_place(self, cancel: Cancel) -> Iterator[None]:
@@ -161,22 +156,22 @@ class TaskTool:
             name, child = self._agents.open(
                 "", self._request(args, parent), client, made_up=TASK, parent=parent.name
             )
-        except (CommandError, ConfigError, SessionError) as error:
-            raise ToolError(f"the task cannot be started: {error}") from error
+        except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
+            raise errors.ToolError(f"the task cannot be started: {error}") from error
+        child.add_listener(lambda event, _: _pay(event, context))
         status: SubagentStatus = "failed"
         _tell(parent, Subagent(name, child.session_id, "running"))
         try:
             yield child
             status = "completed"
-        except (Cancelled, TaskAborted):
+        except (errors.Cancelled, TaskAborted):
             left = parent.agent.left().max_seconds
             status = "cancelled" if left is None or left > NO_TIME else "timed_out"
             raise
-        except ToolTimedOut:
+        except errors.ToolTimedOut:
             status = "timed_out"
             raise
         finally:
-            context.spend(child.state().usage)
             self._agents.close(name)
             _tell(parent, Subagent(name, child.session_id, status))
 
@@ -206,7 +201,7 @@ class TaskTool:
             return None if wanted is None else tuple(wanted)
         for name in wanted or ():
             if name not in self._names:
-                raise ToolError(
+                raise errors.ToolError(
                     f"the task cannot have the tool {name!r}: this agent has only "
                     f"{', '.join(self._names)}"
                 )
@@ -224,13 +219,22 @@ class TaskTool:
         with context.cancel.calling(run.cancel.set):
             run.ended.wait()
         context.cancel.check()
-        if isinstance(run.error, LimitError) and run.error.limit == "seconds":
-            raise ToolTimedOut(f"the task failed: {run.error}")
+        if isinstance(run.error, errors.LimitError) and run.error.limit == "seconds":
+            raise errors.ToolTimedOut(f"the task failed: {run.error}")
         if run.error is not None:
-            raise ToolError(f"the task failed: {run.error}")
+            raise errors.ToolError(f"the task failed: {run.error}")
         if run.stop == "aborted":
             raise TaskAborted("the task was aborted")
         return _last_text(child) or "(the task ended without a word)"
+
+
+def _pay(event: Event, context: ToolContext) -> None:
+    """Each model call of a task is on its parent's account at once: a crash forgets none."""
+    if isinstance(event, UsageReport):
+        try:
+            context.spend(event.usage)
+        except (errors.Cancelled, errors.SessionError):
+            pass  # the parent was given up, or fails by itself: its session cannot be written
 
 
 def _tell(parent: Runtime, subagent: Subagent) -> None:
@@ -245,7 +249,9 @@ def _directory(wanted: str | None, here: str, *, jailed: bool) -> str:
     """Where the agent works. Below a jail's own directory names can be swapped for links that lead
     out of it, between any check and any use."""
     if wanted and jailed and os.path.normpath(wanted) not in (".", os.path.normpath(here)):
-        raise ToolError("jailed: a task works in the directory of its parent; leave out `cwd`")
+        raise errors.ToolError(
+            "jailed: a task works in the directory of its parent; leave out `cwd`"
+        )
     return wanted or here
 
 
@@ -269,7 +275,7 @@ def _checker(args: dict[str, Json]) -> Checker | None:
     try:
         checker.problem({})
     except Exception as error:
-        raise ToolError(f"the schema cannot be used: {error}") from error
+        raise errors.ToolError(f"the schema cannot be used: {error}") from error
     return checker
 
 

@@ -7,33 +7,24 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial, wraps
 from itertools import islice
-from typing import Any, Self, Unpack
+from typing import Any, Concatenate, Self, Unpack
 
 from msgspec.structs import replace
 
-from zot.core.agent import Limits
-from zot.core.rule import Rule
-from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult, ExtensionState
-from zot.provider.types import Image, Json, Level, Message
-from zot.runtime.agents import AgentInfo
-from zot.runtime.approval import Decision
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, Tools
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
-from zot.sdk.runtime import CompactResult, NothingToResume, Runtime
+from zot.sdk.runtime import Asked, CompactResult, NothingToResume, Runtime, Told
 from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel
-from zot.wire import frames
 from zot.wire.eventlog import TICK
 from zot.wire.follow import KeptEvent, follow
-from zot.wire.frames import EventFrame, EventsRead, MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import EventFrame
 
 PAGE = 1000
 """Events that are read in one go."""
@@ -144,6 +135,57 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
             self._run.cancel.set()
 
 
+def at_once(
+    method: Callable[Concatenate[Runtime, Asked], Told],
+) -> Callable[Concatenate[AsyncRuntime, Asked], Told]:
+    """The method for a loop: it does not keep anybody waiting."""
+
+    @wraps(method)
+    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        return method(self._runtime, *args, **options)
+
+    return call
+
+
+def in_thread(
+    method: Callable[Concatenate[Runtime, Asked], Told],
+) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
+    """The method as a coroutine: files, processes or the network may take their time."""
+
+    @wraps(method)
+    async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        return await asyncio.to_thread(method, self._runtime, *args, **options)
+
+    return call
+
+
+def streamed(
+    start: Callable[
+        Concatenate[Runtime, Callable[[], None], Asked], tuple[Run | StoredEnd, Channel]
+    ],
+) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
+    """What begins a run, as a method whose result gives its events."""
+
+    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
+        self._loop = asyncio.get_running_loop()
+        return AsyncEventStream(lambda notify: start(self._runtime, notify, *args, **options))
+
+    return call
+
+
+async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> Told:
+    """The work in a thread; cancelling the task stops it, and waits until it has stopped."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        if running.done() and not running.cancelled():
+            running.exception()  # seen: it is what the cancel made of it
+        raise
+
+
 class AsyncRuntime:
     """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
 
@@ -159,18 +201,12 @@ class AsyncRuntime:
         )
         self._runtime = Runtime(looped)
 
-    def prompt(
-        self,
-        text: str,
-        images: Sequence[Image] = (),
-        *,
-        limits: Limits | None = None,
-        run: str = "",
-    ) -> AsyncEventStream:
-        """Start a prompt; raises as `Runtime.prompt` does."""
-        self._loop = asyncio.get_running_loop()
-        start = partial(self._runtime._start, text, images, limits, run)
-        return AsyncEventStream(start)
+    prompt = streamed(Runtime._start)
+    """Start a prompt; raises as `Runtime.prompt` does."""
+    retry = streamed(Runtime._retry)
+    """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+    resume_run = streamed(Runtime._resume_run)
+    """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
 
     def resume(self) -> AsyncEventStream | None:
         """Go on with a durable run that was cut off; as `Runtime.resume`."""
@@ -180,131 +216,54 @@ class AsyncRuntime:
         except NothingToResume:
             return None
 
-    def resume_run(self, run: str, *, go_on: bool = True) -> AsyncEventStream:
-        self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(partial(self._runtime._resume_run, run, go_on))
-
-    async def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
-        """What was told before, also by processes before this one; as `Runtime.events`."""
-        return await asyncio.to_thread(self._runtime.events, after, limit)
-
-    def retry(self, *, limits: Limits | None = None) -> AsyncEventStream:
-        """Have the last prompt answered once more; raises as `Runtime.retry` does."""
-        self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(partial(self._runtime._retry, limits))
-
-    def cancel(self) -> bool:
-        return self._runtime.cancel()
-
-    def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
-        return self._runtime.steer(text, images)
-
-    def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:
-        return self._runtime.follow_up(text, images)
-
     async def compact(self, instructions: str | None = None) -> CompactResult:
         """As `Runtime.compact`; cancelling the task cancels it."""
-        work = asyncio.ensure_future(asyncio.to_thread(self._runtime.compact, instructions))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self._runtime.cancel()
-            await asyncio.wait([work], timeout=STOP_SECONDS)
-            if work.done() and not work.cancelled():
-                work.exception()  # seen: it is what the cancel made of it
-            raise
+        return await _ended_with(self.cancel, partial(self._runtime.compact, instructions))
 
-    def state(self) -> State:
-        return self._runtime.state()
+    async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
+        """As `Runtime.run_shell`; cancelling the task ends the command."""
+        work = partial(self._runtime.run_shell, command, hidden=hidden)
+        return await _ended_with(self.abort_shell, work)
 
-    def messages(self) -> tuple[MessageShape, ...]:
-        return self._runtime.messages()
-
-    def full_messages(self) -> tuple[Message, ...]:
-        return self._runtime.full_messages()
-
-    def set_messages(self, messages: Iterable[Message | MessageShape]) -> None:
-        self._runtime.set_messages(messages)
-
-    def clear(self) -> None:
-        self._runtime.clear()
-
-    async def set_model(self, model: str, provider: str = "") -> None:
-        await asyncio.to_thread(self._runtime.set_model, model, provider)
-
-    def set_reasoning(self, level: Level, *, clamp: bool = False) -> Level:
-        return self._runtime.set_reasoning(level, clamp=clamp)
-
-    async def set_jail(self, on: bool) -> None:
-        await asyncio.to_thread(self._runtime.set_jail, on)
-
-    def cost(self) -> UsageShape:
-        return self._runtime.cost()
-
-    async def list_models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
-        return await asyncio.to_thread(partial(self._runtime.list_models, everywhere=everywhere))
-
-    # --- sessions ----------------------------------------------------------------------------
-
-    async def session(self) -> SessionInfo:
-        return await asyncio.to_thread(self._runtime.session)
-
-    async def sessions(
-        self, *, everywhere: bool = False, limit: int = 100
-    ) -> Sequence[SessionInfo]:
-        work = partial(self._runtime.sessions, everywhere=everywhere, limit=limit)
-        return await asyncio.to_thread(work)
-
-    async def new_session(self) -> SessionInfo:
-        return await asyncio.to_thread(self._runtime.new_session)
-
-    async def load_session(self, session: str | os.PathLike[str]) -> SessionInfo:
-        return await asyncio.to_thread(self._runtime.load_session, session)
-
-    async def fork_session(
-        self,
-        session: str | os.PathLike[str] = "",
-        at: str | int | None = None,
-        *,
-        load: bool = True,
-    ) -> SessionInfo:
-        work = partial(self._runtime.fork_session, session, at, load=load)
-        return await asyncio.to_thread(work)
-
-    async def export_session(
-        self,
-        session: str | os.PathLike[str] = "",
-        format: ExportFormat = "zotsession",
-        path: str | os.PathLike[str] = "",
-    ) -> str:
-        return await asyncio.to_thread(self._runtime.export_session, session, format, path)
-
-    def checkpoints(self) -> Sequence[Checkpoint]:
-        return self._runtime.checkpoints()
-
-    async def rewind(
-        self,
-        to: str = "",
-        *,
-        conversation: bool = True,
-        files: bool = True,
-        preview: bool = False,
-        force: bool = False,
-    ) -> Rewound:
-        work = partial(
-            self._runtime.rewind,
-            to,
-            conversation=conversation,
-            files=files,
-            preview=preview,
-            force=force,
-        )
-        return await asyncio.to_thread(work)
-
-    async def changed_files(self) -> Sequence[ChangedFile]:
-        return await asyncio.to_thread(self._runtime.changed_files)
-
-    # --- agents beside it --------------------------------------------------------------------
+    abort_shell = at_once(Runtime.abort_shell)
+    answer = at_once(Runtime.answer)
+    approvals = at_once(Runtime.approvals)
+    approve = at_once(Runtime.approve)
+    cancel = at_once(Runtime.cancel)
+    changed_files = in_thread(Runtime.changed_files)
+    checkpoints = at_once(Runtime.checkpoints)
+    clear = at_once(Runtime.clear)
+    close = in_thread(Runtime.close)
+    close_agent = in_thread(Runtime.close_agent)
+    commands = in_thread(Runtime.commands)
+    cost = at_once(Runtime.cost)
+    events = in_thread(Runtime.events)
+    export_session = in_thread(Runtime.export_session)
+    follow_up = at_once(Runtime.follow_up)
+    fork_session = in_thread(Runtime.fork_session)
+    full_messages = at_once(Runtime.full_messages)
+    list_agents = at_once(Runtime.list_agents)
+    list_models = in_thread(Runtime.list_models)
+    load_session = in_thread(Runtime.load_session)
+    messages = at_once(Runtime.messages)
+    new_session = in_thread(Runtime.new_session)
+    panel_close = at_once(Runtime.panel_close)
+    panel_key = at_once(Runtime.panel_key)
+    panel_resize = at_once(Runtime.panel_resize)
+    questions = at_once(Runtime.questions)
+    reload_extensions = in_thread(Runtime.reload_extensions)
+    remove_approval = at_once(Runtime.remove_approval)
+    rewind = in_thread(Runtime.rewind)
+    run_command = in_thread(Runtime.run_command)
+    servers = at_once(Runtime.servers)
+    session = in_thread(Runtime.session)
+    sessions = in_thread(Runtime.sessions)
+    set_jail = in_thread(Runtime.set_jail)
+    set_messages = at_once(Runtime.set_messages)
+    set_model = in_thread(Runtime.set_model)
+    set_reasoning = at_once(Runtime.set_reasoning)
+    state = at_once(Runtime.state)
+    steer = at_once(Runtime.steer)
 
     @property
     def name(self) -> str:
@@ -316,79 +275,6 @@ class AsyncRuntime:
         work = partial(self._runtime.open_agent, agent, **options)
         opened._runtime = await asyncio.to_thread(work)
         return opened
-
-    def list_agents(self) -> tuple[AgentInfo, ...]:
-        return self._runtime.list_agents()
-
-    async def close_agent(self, agent: str) -> None:
-        await asyncio.to_thread(self._runtime.close_agent, agent)
-
-    # --- commands, questions, the shell ------------------------------------------------------
-
-    async def commands(self) -> Sequence[CommandInfo]:
-        return await asyncio.to_thread(self._runtime.commands)
-
-    async def run_command(self, name: str, args: str = "") -> CommandResult:
-        return await asyncio.to_thread(self._runtime.run_command, name, args)
-
-    async def reload_extensions(self) -> Sequence[ExtensionState]:
-        return await asyncio.to_thread(self._runtime.reload_extensions)
-
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        self._runtime.panel_key(extension, panel_id, key, text)
-
-    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
-        self._runtime.panel_resize(extension, panel_id, width, height)
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        self._runtime.panel_close(extension, panel_id)
-
-    async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
-        """As `Runtime.run_shell`; cancelling the task ends the command."""
-        work = partial(self._runtime.run_shell, command, hidden=hidden)
-        running = asyncio.ensure_future(asyncio.to_thread(work))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            self._runtime.abort_shell()
-            await asyncio.wait([running], timeout=STOP_SECONDS)
-            raise
-
-    def abort_shell(self) -> None:
-        self._runtime.abort_shell()
-
-    def approve(
-        self,
-        request_id: str,
-        decision: Decision,
-        reason: str = "",
-        *,
-        pattern: str = "",
-        args: dict[str, Json] | None = None,
-    ) -> None:
-        self._runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
-
-    def approvals(self) -> Sequence[Rule]:
-        return self._runtime.approvals()
-
-    def remove_approval(self, tool: str, pattern: str) -> None:
-        self._runtime.remove_approval(tool, pattern)
-
-    def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
-        return self._runtime.questions()
-
-    def answer(
-        self,
-        request_id: str,
-        value: str | None = None,
-        *,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> None:
-        self._runtime.answer(request_id, value, confirmed=confirmed, cancelled=cancelled)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._runtime.close)
 
     async def __aenter__(self) -> Self:
         return self

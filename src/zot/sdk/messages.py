@@ -7,17 +7,10 @@ from typing import assert_never
 
 from zot.errors import CommandError
 from zot.provider.types import Block, Message, Text, ToolCall, ToolResult
-from zot.wire.frames import (
-    ContentBlock,
-    ImageBlock,
-    MessageShape,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-)
+from zot.wire import frames
 
 
-def full_message(message: Message | MessageShape) -> Message:
+def full_message(message: Message | frames.MessageShape) -> Message:
     """A message for the transcript.
 
     Raises:
@@ -25,7 +18,7 @@ def full_message(message: Message | MessageShape) -> Message:
     """
     if isinstance(message, Message):
         return message
-    if not isinstance(message, MessageShape):
+    if not isinstance(message, frames.MessageShape):
         raise CommandError(f"invalid_params: not a message: {message!r:.80}")
     try:
         time = datetime.fromisoformat(message.time).timestamp()
@@ -34,22 +27,22 @@ def full_message(message: Message | MessageShape) -> Message:
     return Message(message.role, tuple(_block(block) for block in message.content), time)
 
 
-def _block(block: ContentBlock) -> Block:
+def _block(block: frames.ContentBlock) -> Block:
     match block:
-        case TextBlock(text):
+        case frames.TextBlock(text):
             return Text(text)
-        case ToolCallBlock(id, name, args):
+        case frames.ToolCallBlock(id, name, args):
             return ToolCall(id, name, args)
-        case ToolResultBlock(call_id, is_error, content):
+        case frames.ToolResultBlock(call_id, is_error, content):
             return ToolResult(call_id, tuple(_text(part) for part in content), is_error)
-        case ImageBlock():
+        case frames.ImageBlock():
             return _text(block)
         case _:
             assert_never(block)
 
 
-def _text(block: TextBlock | ImageBlock) -> Text:
-    if isinstance(block, ImageBlock):
+def _text(block: frames.TextBlock | frames.ImageBlock) -> Text:
+    if isinstance(block, frames.ImageBlock):
         raise CommandError(
             "invalid_params: a message shows an image only as a count of bytes; "
             "set_messages needs the data: keep full_messages() instead of messages()"

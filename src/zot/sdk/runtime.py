@@ -5,44 +5,35 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self, Unpack
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 from msgspec import Struct
 
 from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
-from zot.core.rule import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo, CommandResult, ExtensionState
+from zot.core.source import CommandInfo, CommandResult
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Json, Level, Message
+from zot.provider.types import Image, Level, Message
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
-from zot.runtime.approval import LIMIT_SECONDS, Approval, Decision
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.approval import LIMIT_SECONDS, Approval
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.wire import frames, zot_replies
-from zot.wire.frames import (
-    EventsRead,
-    McpServerShape,
-    MessageShape,
-    ModelShape,
-    State,
-    UsageShape,
-)
+from zot.wire.frames import EventsRead, McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.kept import events_read
-from zot.wire.zot_events import (
-    approval_request,
-    extension_ask,
-    message_shape,
-    usage_shape,
-)
+from zot.wire.zot_events import approval_request, extension_ask, message_shape, usage_shape
+
+Asked = ParamSpec("Asked")
+Told = TypeVar("Told")
+Notify = Callable[[], None] | None
 
 
 class CompactResult(Struct, frozen=True):
@@ -52,6 +43,32 @@ class CompactResult(Struct, frozen=True):
 
 class NothingToResume(Exception):
     """No run was cut off."""
+
+
+def while_open(
+    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+) -> Callable[Concatenate[Runtime, Asked], Told]:
+    """The method as it is; raises ClosedError after `close`."""
+
+    @wraps(method)
+    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        return method(self._open(), *args, **options)
+
+    return call
+
+
+def when_idle(
+    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+) -> Callable[Concatenate[Runtime, Asked], Told]:
+    """The same for what changes the conversation: a run that was aborted gets its moment to stop,
+    and BusyError is raised while one goes on."""
+
+    @wraps(method)
+    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        with self._lock:
+            return method(self._idle(), *args, **options)
+
+    return call
 
 
 class Runtime:
@@ -121,7 +138,7 @@ class Runtime:
             BusyError: another prompt or compact runs, or one was cut off (see `resume`).
             CommandError: there is nothing to say, or an image that no model takes.
         """
-        return EventStream(*self._start(text, images, limits, run, None))
+        return EventStream(*self._start(None, text, images, limits=limits, run=run))
 
     def resume(self) -> EventStream | None:
         """Go on with a durable run that was cut off, and with what waited behind it; None: there
@@ -137,7 +154,7 @@ class Runtime:
 
     def resume_run(self, run: str, *, go_on: bool = True) -> EventStream:
         """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
-        return EventStream(*self._resume_run(run, go_on, None))
+        return EventStream(*self._resume_run(None, run, go_on=go_on))
 
     def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
         """The events of a durable session behind a number (`EventStream.seq`), also those of
@@ -161,7 +178,7 @@ class Runtime:
             BusyError: another prompt or compact runs.
             CommandError: the last prompt was answered.
         """
-        return EventStream(*self._retry(limits, None))
+        return EventStream(*self._retry(None, limits=limits))
 
     def cancel(self) -> bool:
         """Abort what runs; False if nothing does. Its events still end with Done."""
@@ -225,10 +242,7 @@ class Runtime:
         with self._lock:
             self._idle().set_messages(full)
 
-    def clear(self) -> None:
-        """Drop the transcript; the cost stays counted. Raises BusyError."""
-        with self._lock:
-            self._idle().clear()
+    clear = when_idle(inner.Runtime.clear)
 
     def set_model(self, model: str, provider: str = "") -> None:
         """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
@@ -250,13 +264,7 @@ class Runtime:
         with self._lock:
             return self._idle().set_reasoning(level, clamp=clamp)
 
-    def set_jail(self, on: bool) -> None:
-        """Keep the built-in tools in the working directory, or let them out.
-
-        Raises BusyError when a prompt or compact runs, ConfigError if it cannot be a jail.
-        """
-        with self._lock:
-            self._idle().set_jail(on)
+    set_jail = when_idle(inner.Runtime.set_jail)
 
     def cost(self) -> UsageShape:
         """Tokens and US dollars of everything so far."""
@@ -317,35 +325,9 @@ class Runtime:
         exported = self._open().export_session(os.fspath(session), format, target)
         return exported.path if target else exported.content
 
-    def checkpoints(self) -> Sequence[Checkpoint]:
-        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
-        return self._open().checkpoints()
-
-    def rewind(
-        self,
-        to: str = "",
-        *,
-        conversation: bool = True,
-        files: bool = True,
-        preview: bool = False,
-        force: bool = False,
-    ) -> Rewound:
-        """Go back to before a prompt (the last one), with the conversation, with the files that
-        tools changed since, or both. Files that someone else changed too are left alone, unless
-        `force`. `preview`: only say what would be done.
-
-        Raises:
-            BusyError: a prompt or compact runs; nothing changes.
-            CommandError: there is no such checkpoint, or no session file to keep files with.
-        """
-        with self._lock:
-            return self._idle().rewind(
-                to, conversation=conversation, files=files, preview=preview, force=force
-            )
-
-    def changed_files(self) -> Sequence[ChangedFile]:
-        """What tools changed in this session, each file with its diff from before to now."""
-        return self._open().changed_files()
+    checkpoints = while_open(inner.Runtime.checkpoints)
+    rewind = when_idle(inner.Runtime.rewind)
+    changed_files = while_open(inner.Runtime.changed_files)
 
     # --- commands, questions, the shell ------------------------------------------------------
 
@@ -362,21 +344,10 @@ class Runtime:
         """
         return self._open().run_command(name, args)
 
-    def reload_extensions(self) -> Sequence[ExtensionState]:
-        """Stop all extensions and start those that are there now. Raises BusyError."""
-        with self._lock:
-            return self._idle().reload_extensions()
-
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
-        self._open().panel_key(extension, panel_id, key, text)
-
-    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
-        """Say how many columns and rows the panel has."""
-        self._open().panel_resize(extension, panel_id, width, height)
-
-    def panel_close(self, extension: str, panel_id: str) -> None:
-        self._open().panel_close(extension, panel_id)
+    reload_extensions = when_idle(inner.Runtime.reload_extensions)
+    panel_key = while_open(inner.Runtime.panel_key)
+    panel_resize = while_open(inner.Runtime.panel_resize)
+    panel_close = while_open(inner.Runtime.panel_close)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """Run a shell command of the user's; it and its output go into the transcript, which the
@@ -387,33 +358,10 @@ class Runtime:
         """
         return self._open().run_shell(command, hidden=hidden)
 
-    def abort_shell(self) -> None:
-        self._open().abort_shell()
-
-    def approve(
-        self,
-        request_id: str,
-        decision: Decision,
-        reason: str = "",
-        *,
-        pattern: str = "",
-        args: dict[str, Json] | None = None,
-    ) -> None:
-        """Answer an ApprovalRequest (feature `approvals`). `allow_project` also allows what is
-        like it in this project from now on: the `pattern`, or the one that the request offers.
-        `args` are those to run the tool with, in the place of the model's, which is told.
-
-        Raises CommandError if it is not open, or the pattern does not fit the call.
-        """
-        self._open().approve(request_id, decision, reason, pattern=pattern, args=args)
-
-    def approvals(self) -> Sequence[Rule]:
-        """What runs without a question, because it was allowed for the project or this session."""
-        return self._open().approvals()
-
-    def remove_approval(self, tool: str, pattern: str) -> None:
-        """Ask again from now on. Raises CommandError if there is no such approval."""
-        self._open().remove_approval(tool, pattern)
+    abort_shell = while_open(inner.Runtime.abort_shell)
+    approve = while_open(inner.Runtime.approve)
+    approvals = while_open(inner.Runtime.approvals)
+    remove_approval = while_open(inner.Runtime.remove_approval)
 
     def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
         """What waits for `approve` or `answer`."""
@@ -421,16 +369,7 @@ class Runtime:
         approvals = map(approval_request, runtime.open_requests())
         return (*approvals, *map(extension_ask, runtime.open_dialogs()))
 
-    def answer(
-        self,
-        request_id: str,
-        value: str | None = None,
-        *,
-        confirmed: bool = False,
-        cancelled: bool = False,
-    ) -> None:
-        """Answer an ExtAsk (feature `dialogs`). Raises CommandError if it is not open."""
-        self._open().answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+    answer = while_open(inner.Runtime.answer)
 
     # --- agents beside it --------------------------------------------------------------------
 
@@ -487,27 +426,31 @@ class Runtime:
 
     # --- inside ------------------------------------------------------------------------------
 
+    # Each begins a run, and gives it with the channel of its events; `notify` is called whenever
+    # one is there.
+
     def _start(
         self,
+        notify: Notify,
         text: str,
-        images: Sequence[Image],
-        limits: Limits | None,
-        name: str,
-        notify: Callable[[], None] | None,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        run: str = "",
     ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         pictures = checked(images)
         channel = Channel(notify)
         with self._lock:
-            if name and (known := self._known(name, channel)) is not None:
+            if run and (known := self._known(run, channel)) is not None:
                 return known, channel
             runtime = self._idle()
             self._reader.channel = channel
-            self._run = run = runtime.prompt(
-                text, pictures, tag=channel, limits=limits, run_id=name
+            self._run = started = runtime.prompt(
+                text, pictures, tag=channel, limits=limits, run_id=run
             )
-        return run, channel
+        return started, channel
 
     def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
         """The run of this name, its events bound for the channel; or its end."""
@@ -521,8 +464,8 @@ class Runtime:
         return known
 
     def _retry(
-        self, limits: Limits | None, notify: Callable[[], None] | None
-    ) -> tuple[Run, Channel]:
+        self, notify: Notify, *, limits: Limits | None = None
+    ) -> tuple[Run | StoredEnd, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._idle()
@@ -530,7 +473,7 @@ class Runtime:
             self._run = run = runtime.retry(tag=channel, limits=limits)
         return run, channel
 
-    def _resume(self, notify: Callable[[], None] | None) -> tuple[Run, Channel]:
+    def _resume(self, notify: Notify) -> tuple[Run, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
@@ -544,16 +487,16 @@ class Runtime:
         raise NothingToResume
 
     def _resume_run(
-        self, name: str, go_on: bool, notify: Callable[[], None] | None
-    ) -> tuple[Run, Channel]:
+        self, notify: Notify, run: str, *, go_on: bool = True
+    ) -> tuple[Run | StoredEnd, Channel]:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
             runtime.recover(lambda text: channel)
             self._reader.channel = channel
-            self._run = run = runtime.resume_run(name, go_on=go_on)[0]
-            run.tag = channel
-        return run, channel
+            self._run = resumed = runtime.resume_run(run, go_on=go_on)[0]
+            resumed.tag = channel
+        return resumed, channel
 
     def _idle(self) -> inner.Runtime:
         """The runtime, when nothing runs. One that was aborted gets its moment to stop."""

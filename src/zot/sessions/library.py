@@ -27,13 +27,7 @@ from zot.sessions import jsonl
 from zot.sessions.contents import SessionContents
 from zot.sessions.files import Loaded, load, open_to_append
 from zot.sessions.format import BadRow, lines
-from zot.sessions.open import (
-    automatic_path,
-    has_messages,
-    in_use,
-    session_paths,
-    sessions_dir,
-)
+from zot.sessions.open import automatic_path, has_messages, in_use, session_paths, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 
 FIRST_TEXT = 200

@@ -11,14 +11,7 @@ from zot.bugs import complain
 from zot.core.session import Session, new_session_id
 from zot.digest import sha256_hex
 from zot.errors import SessionError
-from zot.sessions.files import (
-    FileStore,
-    Loaded,
-    holder,
-    open_checked,
-    open_to_append,
-    take,
-)
+from zot.sessions.files import FileStore, Loaded, holder, open_checked, open_to_append, take
 from zot.sessions.rows import Meta, rfc3339
 
 Warn = Callable[[str], None]

@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN, Surroundings
 from zot.later import later
-from zot.provider import catalog
-from zot.provider.providers import (
-    ProviderInfo,
-    env_key,
-    env_secret_names,
-    find_provider,
-    without_keys,
-)
+from zot.provider import catalog, providers
 from zot.provider.types import Model
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
@@ -37,7 +30,7 @@ else:
 
 
 class Choice(Struct, frozen=True):
-    info: ProviderInfo
+    info: providers.ProviderInfo
     model: str = ""
     """Empty: the provider's default."""
     base_url: str = ""
@@ -62,7 +55,7 @@ class Key(Struct, frozen=True):
 def visible_environment(around: Surroundings) -> dict[str, str]:
     """What a program of the user's (an editor) sees of the environment: no key of a provider."""
     hidden = Known(around.home).key_variables(around.environ)
-    return without_keys(around.environ, hidden)
+    return providers.without_keys(around.environ, hidden)
 
 
 def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -> None:
@@ -84,9 +77,9 @@ class Known:
     def warnings(self) -> Sequence[str]:
         return self._models.warnings if self._models else ()
 
-    def provider(self, name: str) -> ProviderInfo:
+    def provider(self, name: str) -> providers.ProviderInfo:
         """Raises ConfigError when there is no such provider."""
-        return self._models.provider(name) if self._models else find_provider(name)
+        return self._models.provider(name) if self._models else providers.find_provider(name)
 
     def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
         """Raises ConfigError when the provider has no such model."""
@@ -110,19 +103,21 @@ class Known:
 
     def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
         """Every variable that holds the key of a provider: no child process may see it."""
-        return env_secret_names() | (self._models.key_variables(environ) if self._models else set())
+        return providers.env_secret_names() | (
+            self._models.key_variables(environ) if self._models else set()
+        )
 
     def written_keys(self, environ: Mapping[str, str]) -> set[str]:
         """The keys that stand in models.json themselves."""
         return self._models.written_keys(environ) if self._models else set()
 
-    def key(self, info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
+    def key(self, info: providers.ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
         """The provider's key; empty when there is none.
 
         Raises:
             AuthError: there is one, but it cannot be had.
         """
-        if key := flag or env_key(info, environ):
+        if key := flag or providers.env_key(info, environ):
             return Key(key)
         if info.auth == "none":
             return Key()
@@ -164,7 +159,7 @@ def resumed(options: Options, model: tuple[str, str] | None, known: Known) -> Op
     return replace(options, provider=info.name, model=model[1])
 
 
-def with_token(info: ProviderInfo, token: str) -> ProviderInfo:
+def with_token(info: providers.ProviderInfo, token: str) -> providers.ProviderInfo:
     """The provider as it is asked with a token instead of a key."""
     # Anthropic's own tokens are known by their beginning, and need one header more (client.py).
     return info if token.startswith("sk-ant-oat") else replace(info, auth="bearer")

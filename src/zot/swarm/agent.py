@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from zot.ledger import Amount
-from zot.observe import Observer, OpenQuestion
+from zot.observe import Observer, OpenQuestion, Status
 from zot.swarm.task import (
     AgentCancelled,
     AgentStarted,
@@ -83,6 +83,14 @@ class AgentSummary(Struct, frozen=True):
     """The run that ended last."""
     collected: bool = False
     """The conversation that started it has heard how that run ended."""
+
+
+USED = ("turns", "tool_calls", "cost_usd", "cost_known", "input_tokens", "output_tokens")
+
+
+def used(status: Status) -> dict[str, Any]:
+    """What an agent has used so far, for its summary."""
+    return {name: getattr(status, name) for name in (*USED, "context_tokens")}
 
 
 class SwarmAgent:
@@ -206,8 +214,10 @@ class SwarmAgent:
         """Why it is not started once more; empty: it is."""
         if self.crashes < CRASHES and self.kills < KILLS:
             return ""
-        why = f": {self._said[:500]}" if self._said else ""
-        return f"its process died {self.crashes + self.kills} times before it did anything{why}"
+        times = f"{self.crashes + self.kills} times"
+        if self._said:
+            return f"{self._said[:500]} (it was started {times})"
+        return f"its process died {times} before it did anything"
 
     @property
     def is_unfinished(self) -> bool:
@@ -290,13 +300,7 @@ class SwarmAgent:
             questions=status.questions if self.alive else (),
             outcome=self._outcome,
             attempt=self.attempt,
-            turns=status.turns,
-            tool_calls=status.tool_calls,
-            cost_usd=status.cost_usd,
-            cost_known=status.cost_known,
-            input_tokens=status.input_tokens,
-            output_tokens=status.output_tokens,
-            context_tokens=status.context_tokens,
+            **used(status),
             worked_seconds=self.spent().seconds,
             context_window=self.runs_on.window_of(status.model),
             model=status.model or self.runs_on.model,

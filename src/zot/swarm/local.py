@@ -27,25 +27,8 @@ from zot.files import ensure_dir
 from zot.home import own_command
 from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
+from zot.swarm import commands
 from zot.swarm.agent import AgentSummary, SwarmAgent
-from zot.swarm.commands import (
-    AnswerAgent,
-    AnySwarmCommand,
-    CancelAgent,
-    CollectAnswer,
-    CollectGarbage,
-    DiffAgent,
-    FreedAgent,
-    ListAgents,
-    MergeAgent,
-    RemoveAgent,
-    RetryAgent,
-    Send,
-    SteerAgent,
-    StopSupervisor,
-    Submit,
-    SwarmReply,
-)
 from zot.swarm.engine import SwarmEngine
 from zot.swarm.follow import Roster
 from zot.swarm.log import AgentFolder, agent_folders, read_log
@@ -102,7 +85,7 @@ class LocalSwarm:
             agents = [followed.agent for followed in self._roster.agents()]
             if not any(agent.is_unfinished for agent in agents):
                 return [agent.summary() for agent in agents]
-        return self._ask(ListAgents(), list[AgentSummary])
+        return self._ask(commands.ListAgents(), list[AgentSummary])
 
     def show(self, beginning: str) -> AgentSummary:
         id = self.pick(beginning)
@@ -168,19 +151,21 @@ class LocalSwarm:
             raise BadTask(f"not a task: {error}") from error
         if unknown := fields.keys() - set(SwarmTask.__struct_fields__):
             raise BadTask(f"not a task: there is no option {sorted(unknown)[0]!r}")
+        if not Path(task.directory).is_dir():
+            raise BadTask(f"{task.directory!r} is not a directory")
         task = replace(
             task,
             id=task.id or new_id(task.prompt),
             directory=os.path.realpath(task.directory),
             created=time.time(),
         )
-        return self._ask(Submit(task, self._environment), str)
+        return self._ask(commands.Submit(task, self._environment), str)
 
     def send(self, agent: str, text: str) -> str:
-        return self._ask(Send(agent, text), str)
+        return self._ask(commands.Send(agent, text), str)
 
     def steer(self, agent: str, text: str) -> None:
-        self._do(SteerAgent(agent, text))
+        self._do(commands.SteerAgent(agent, text))
 
     def approve(
         self,
@@ -189,7 +174,7 @@ class LocalSwarm:
         decision: Literal["allow", "deny", "allow_session"],
         reason: str = "",
     ) -> None:
-        self._do(AnswerAgent(agent, request_id, decision, reason))
+        self._do(commands.AnswerAgent(agent, request_id, decision, reason))
 
     def answer(
         self,
@@ -201,43 +186,45 @@ class LocalSwarm:
         cancelled: bool = False,
     ) -> None:
         self._do(
-            AnswerAgent(agent, request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+            commands.AnswerAgent(
+                agent, request_id, value=value, confirmed=confirmed, cancelled=cancelled
+            )
         )
 
     def cancel(self, agent: str) -> None:
-        self._do(CancelAgent(agent))
+        self._do(commands.CancelAgent(agent))
 
     def retry(self, agent: str) -> None:
-        self._do(RetryAgent(agent))
+        self._do(commands.RetryAgent(agent))
 
     def diff(self, agent: str) -> str:
-        return self._ask(DiffAgent(agent), str)
+        return self._ask(commands.DiffAgent(agent), str)
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
-        return self._ask(MergeAgent(agent, squash), str)
+        return self._ask(commands.MergeAgent(agent, squash), str)
 
     def collected(self, agent: str, run: str) -> None:
         """The conversation that started the agent has heard how this run ended."""
-        self._do(CollectAnswer(agent, run))
+        self._do(commands.CollectAnswer(agent, run))
 
     def remove(self, agent: str) -> None:
-        self._do(RemoveAgent(agent))
+        self._do(commands.RemoveAgent(agent))
 
-    def gc(self, *, try_only: bool = False) -> Sequence[FreedAgent]:
+    def gc(self, *, try_only: bool = False) -> Sequence[commands.FreedAgent]:
         """Remove agents that left nothing to lose; which, and what that frees."""
-        return self._ask(CollectGarbage(try_only), list[FreedAgent])
+        return self._ask(commands.CollectGarbage(try_only), list[commands.FreedAgent])
 
     def stop(self) -> None:
         """End the supervisor, if one runs."""
         if self.is_supervised():
-            self._do(StopSupervisor())
+            self._do(commands.StopSupervisor())
 
     # --- the supervisor ----------------------------------------------------------------------
 
-    def _do(self, command: AnySwarmCommand) -> None:
+    def _do(self, command: commands.AnySwarmCommand) -> None:
         self._ask(command, object)
 
-    def _ask(self, command: AnySwarmCommand, type: type[T]) -> T:
+    def _ask(self, command: commands.AnySwarmCommand, type: type[T]) -> T:
         connection = self._connect() or self._start()
         with connection:
             connection.settimeout(ANSWER_SECONDS)
@@ -246,7 +233,7 @@ class LocalSwarm:
                 line = answers.readline()
         if not line:
             raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
-        reply = msgspec.json.decode(line, type=SwarmReply)
+        reply = msgspec.json.decode(line, type=commands.SwarmReply)
         if not reply.ok:
             error = SwarmError(reply.error)
             error.code = reply.code

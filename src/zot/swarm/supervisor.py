@@ -21,25 +21,8 @@ from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
 from zot.later import Later
 from zot.lines import encode_line
+from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
-from zot.swarm.commands import (
-    AnswerAgent,
-    AnySwarmCommand,
-    CancelAgent,
-    CollectAnswer,
-    CollectGarbage,
-    DiffAgent,
-    FreedAgent,
-    ListAgents,
-    MergeAgent,
-    RemoveAgent,
-    RetryAgent,
-    Send,
-    SteerAgent,
-    StopSupervisor,
-    Submit,
-    SwarmReply,
-)
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
@@ -113,52 +96,60 @@ class SwarmSupervisor:
             self._writers.discard(writer)
             writer.close()
 
-    async def _reply(self, line: bytes) -> SwarmReply:
+    async def _reply(self, line: bytes) -> commands.SwarmReply:
         try:
-            command = msgspec.json.decode(line, type=AnySwarmCommand)
-            return SwarmReply(ok=True, data=await self._do(command))
+            command = msgspec.json.decode(line, type=commands.AnySwarmCommand)
+            return commands.SwarmReply(ok=True, data=await self._do(command))
         except msgspec.DecodeError as error:
-            return SwarmReply(ok=False, error=f"not a command: {error}", code="parse_error")
+            return commands.SwarmReply(
+                ok=False, error=f"not a command: {error}", code="parse_error"
+            )
         except ZotError as error:
-            return SwarmReply(ok=False, error=str(error), code=error.code)
+            return commands.SwarmReply(ok=False, error=str(error), code=error.code)
         except OSError as error:
-            return SwarmReply(ok=False, error=f"{error.filename}: {error.strerror}", code="files")
+            return commands.SwarmReply(
+                ok=False, error=f"{error.filename}: {error.strerror}", code="files"
+            )
 
-    async def _do(self, command: AnySwarmCommand) -> Any:
+    async def _do(self, command: commands.AnySwarmCommand) -> Any:
         match command:
-            case Submit():
+            case commands.Submit():
                 if command.task.engine:
                     engine = await self._start_engine()
                     await asyncio.to_thread(engine.check, command.task)
                 return self._submit(command)
-            case ListAgents():
+            case commands.ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
-            case Send():
+            case commands.Send():
                 await self._ready(command.agent)
                 return self._send(self._pick(command.agent), command.text)
-            case SteerAgent():
+            case commands.SteerAgent():
                 child = self._child(command.agent)
                 return await child.request("steer", message=command.text)
-            case AnswerAgent():
+            case commands.AnswerAgent():
                 return await self._answer(command)
-            case CancelAgent():
+            case commands.CancelAgent():
                 return await self._cancel(self._pick(command.agent))
-            case RetryAgent():
+            case commands.RetryAgent():
                 await self._ready(command.agent)
                 return self._retry(self._pick(command.agent))
-            case CollectAnswer():
+            case commands.CollectAnswer():
                 return self._pick(command.agent).note(Collected(command.run), sync=True)
-            case StopSupervisor():
+            case commands.StopSupervisor():
                 self._stopping.set()
                 return None
             case _:
                 return await self._do_with_work(command)
 
     async def _do_with_work(
-        self, command: DiffAgent | MergeAgent | RemoveAgent | CollectGarbage
+        self,
+        command: commands.DiffAgent
+        | commands.MergeAgent
+        | commands.RemoveAgent
+        | commands.CollectGarbage,
     ) -> Any:
         match command:
-            case DiffAgent():
+            case commands.DiffAgent():
                 supervised = self._pick(command.agent)
                 tree = self._has_tree(supervised)
                 if self._runner.elsewhere is not None and supervised.agent.task.engine:
@@ -166,11 +157,11 @@ class SwarmSupervisor:
                     if diff is not None:
                         return diff
                 return await asyncio.to_thread(self._runner.trees.diff, tree)
-            case MergeAgent():
+            case commands.MergeAgent():
                 return await self._merge(self._pick(command.agent), squash=command.squash)
-            case RemoveAgent():
+            case commands.RemoveAgent():
                 return await self._remove(self._pick(command.agent))
-            case CollectGarbage():
+            case commands.CollectGarbage():
                 return await self._collect(try_only=command.try_only)
         assert_never(command)
 
@@ -204,7 +195,7 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} has not begun: there is nothing to see yet")
         return supervised.agent.tree
 
-    def _submit(self, command: Submit) -> str:
+    def _submit(self, command: commands.Submit) -> str:
         task = command.task
         if task.id in self._runner.agents:
             raise SwarmError(f"there is an agent {task.id!r} already")
@@ -222,7 +213,7 @@ class SwarmSupervisor:
         self._runner.schedule()
         return run
 
-    async def _answer(self, command: AnswerAgent) -> Any:
+    async def _answer(self, command: commands.AnswerAgent) -> Any:
         child = self._child(command.agent)
         if command.decision:
             return await child.request(
@@ -254,6 +245,8 @@ class SwarmSupervisor:
         agent = supervised.agent
         if agent.waiting and not agent.lost:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
+        if agent.stage == "done":
+            raise SwarmError(f"{supervised.folder.id} is done: `zot swarm send` tells it more")
         supervised.note(Retried(), sync=True)
         supervised.resume_held = bool(agent.waiting)
         if not agent.waiting:
@@ -272,7 +265,7 @@ class SwarmSupervisor:
     async def _remove(self, supervised: Supervised) -> None:
         agent = supervised.agent
         if agent.alive or agent.waiting:
-            raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
+            raise SwarmError(f"{supervised.folder.id} has not ended: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
         supervised.log.close()
@@ -280,19 +273,22 @@ class SwarmSupervisor:
         for folder in _folders(supervised):
             await asyncio.to_thread(shutil.rmtree, folder)
 
-    async def _collect(self, *, try_only: bool) -> list[FreedAgent]:
+    async def _collect(self, *, try_only: bool) -> list[commands.FreedAgent]:
         freed = []
         for supervised in list(self._runner.agents.values()):
             agent = supervised.agent
             if agent.alive or agent.waiting:
                 continue
-            if agent.tree is None or not await asyncio.to_thread(
-                self._runner.trees.unsaved, agent.tree, agent.merged
-            ):
-                size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
-                freed.append(FreedAgent(supervised.folder.id, size))
-                if not try_only:
-                    await self._remove(supervised)
+            try:
+                if agent.tree is None or not await asyncio.to_thread(
+                    self._runner.trees.unsaved, agent.tree, agent.merged
+                ):
+                    size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
+                    if not try_only:
+                        await self._remove(supervised)
+                    freed.append(commands.FreedAgent(supervised.folder.id, size))
+            except ZotError as error:  # its repository is broken; the others can go
+                sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
 
 

@@ -21,19 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.lines import ready
-from zot.testing.replies import (
-    Dialect,
-    FakeCall,
-    FakeReply,
-    build_reply,
-    dialect_of,
-    dumps,
-    error_body,
-    new_id,
-    pieces,
-    read_call,
-    stream_error,
-)
+from zot.testing import replies
 from zot.testing.script import FakeTurn, turn_for
 
 if TYPE_CHECKING:
@@ -49,7 +37,7 @@ GARBAGE = (
     b"data: [1,2,3]\n\n",
     b"data: null\n\n",
 )
-PINGS: dict[Dialect, bytes] = {
+PINGS: dict[replies.Dialect, bytes] = {
     "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
     "chat": b": keep-alive\n\n",
     "responses": b": keep-alive\n\n",
@@ -66,7 +54,7 @@ class Seen(Struct):
     headers: dict[str, str]
     """Names in lower case."""
     body: Any = None
-    dialect: Dialect | None = None
+    dialect: replies.Dialect | None = None
     outcome: str = "open"
     """ok, error, fault, or gone when the client closed first."""
     came: float = 0.0
@@ -221,21 +209,21 @@ class FakeServer:
         return spent
 
     def _reply(self, connection: FakeConnection, seen: Seen) -> tuple[str, bool]:
-        seen.dialect = dialect_of(seen.path)
+        seen.dialect = replies.dialect_of(seen.path)
         if seen.dialect is None or not isinstance(seen.body, dict):
-            body = error_body("chat", 404, f"no such place: {seen.path}")
+            body = replies.error_body("chat", 404, f"no such place: {seen.path}")
             connection.send_json(404, body)
             return "error", True
-        call = read_call(seen.dialect, seen.path, seen.body, connection.last_size)
+        call = replies.read_call(seen.dialect, seen.path, seen.body, connection.last_size)
         turn = turn_for(call.prompt, call.turn)
         if "status" in turn.options and self._fails(call, turn):
             self._fail(connection, call, turn, seen)
             return "error", True
         if head_fault(connection, turn):
             return "fault", False
-        return Player(connection, build_reply(call, turn), turn, seen).play()
+        return Player(connection, replies.build_reply(call, turn), turn, seen).play()
 
-    def _fails(self, call: FakeCall, turn: FakeTurn) -> bool:
+    def _fails(self, call: replies.FakeCall, turn: FakeTurn) -> bool:
         _, _, times = turn.options["status"].partition(":")
         if not times:
             return True
@@ -244,7 +232,9 @@ class FakeServer:
             self._attempts[key] = self._attempts.get(key, 0) + 1
             return self._attempts[key] <= int(times)
 
-    def _fail(self, connection: FakeConnection, call: FakeCall, turn: FakeTurn, seen: Seen) -> None:
+    def _fail(
+        self, connection: FakeConnection, call: replies.FakeCall, turn: FakeTurn, seen: Seen
+    ) -> None:
         status = int(turn.options["status"].partition(":")[0])
         message = OVERFLOW if "overflow" in turn.options else f"scripted error {status}"
         if "echo-key" in turn.options:
@@ -253,7 +243,7 @@ class FakeServer:
         extra = {}
         if "retry-after" in turn.options:
             extra["retry-after"] = turn.options["retry-after"].replace("_", " ")
-        connection.send_json(status, error_body(call.dialect, status, message), extra)
+        connection.send_json(status, replies.error_body(call.dialect, status, message), extra)
 
 
 class FakeConnection:
@@ -293,7 +283,7 @@ class FakeConnection:
         self.sock.sendall(data)
 
     def send_json(self, status: int, body: Any, extra: dict[str, str] | None = None) -> None:
-        data = dumps(body).encode()
+        data = replies.dumps(body).encode()
         headers = {"content-type": "application/json", "content-length": str(len(data))}
         self.send(head(status, {**headers, **(extra or {})}) + data)
 
@@ -351,7 +341,7 @@ class Player:
     """Plays one streamed answer, with the pauses and faults that the turn asks for."""
 
     def __init__(
-        self, connection: FakeConnection, reply: FakeReply, turn: FakeTurn, seen: Seen
+        self, connection: FakeConnection, reply: replies.FakeReply, turn: FakeTurn, seen: Seen
     ) -> None:
         self._seen = seen
         self._connection = connection
@@ -378,12 +368,16 @@ class Player:
 
     def _head(self) -> None:
         kind = self._options.get("type", "text/event-stream; charset=utf-8")
-        headers = {"content-type": kind, "request-id": new_id("req"), "cache-control": "no-cache"}
+        headers = {
+            "content-type": kind,
+            "request-id": replies.new_id("req"),
+            "cache-control": "no-cache",
+        }
         framing = {"transfer-encoding": "chunked"} if self._framed else {"connection": "close"}
         self._connection.send(head(200, {**headers, **framing}))
 
     def _stream(self) -> str:
-        events = list(pieces(self._reply))
+        events = list(replies.pieces(self._reply))
         fault, at = self._fault(sum(kind == "delta" for kind, _ in events))
         delay = int(self._options.get("delay", 0)) / 1000
         seen = 0
@@ -412,7 +406,9 @@ class Player:
     def _strike(self, fault: str) -> str:
         if fault == "error":
             self._add(
-                stream_error(self._reply.call.dialect, self._options["error"] or "overloaded_error")
+                replies.stream_error(
+                    self._reply.call.dialect, self._options["error"] or "overloaded_error"
+                )
             )
             return "error"
         self._flush()

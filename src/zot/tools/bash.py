@@ -16,7 +16,7 @@ from zot.text import whole_characters
 from zot.tools import paths
 from zot.tools.background import Background
 from zot.tools.output import Capture, Live
-from zot.tools.place import Place
+from zot.tools.place import Job, Place
 from zot.tools.process import ProcessResult, Supervisor
 
 MARKERS = {
@@ -74,7 +74,7 @@ class Bash:
         if args.get("background") is True:
 
             def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
-                return self._place.run(self._supervisor, argv, env, take, cancel, timeout)
+                return self._place.run(self._supervisor, Job(argv, env, take, cancel, timeout))
 
             return self._background.start(command, start)
         capture = Capture(self._place.temporary, self._secrets())
@@ -85,7 +85,8 @@ class Bash:
             live.feed(data)
 
         try:
-            result = self._place.run(self._supervisor, argv, env, take, context.cancel, timeout)
+            job = Job(argv, env, take, context.cancel, timeout)
+            result = self._place.run(self._supervisor, job)
             live.end()
         finally:
             capture.close()

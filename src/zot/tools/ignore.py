@@ -9,14 +9,7 @@ import stat
 from collections.abc import Sequence
 
 from zot.tools.disk import Disk
-from zot.tools.wildcard import (
-    DEEP,
-    BadPattern,
-    Segments,
-    compile_segments,
-    matches,
-    name_regex,
-)
+from zot.tools.wildcard import DEEP, BadPattern, Segments, compile_segments, matches, name_regex
 
 MAX_SIZE = 1 << 20
 META = frozenset("*?[\\")

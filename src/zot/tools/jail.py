@@ -28,16 +28,8 @@ from zot.files import lock
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
-from zot.tools.obeyed import (
-    Look,
-    Survey,
-    Thing,
-    Watch,
-    few_covers,
-    linked_files,
-    make_harmless,
-)
-from zot.tools.place import Place
+from zot.tools.obeyed import Look, Survey, Thing, Watch, few_covers, linked_files, make_harmless
+from zot.tools.place import Job, Place
 from zot.tools.seccomp import filter_for
 from zot.trees import GIVEN
 
@@ -117,25 +109,17 @@ class Jail(Place):
 
     # --- commands ----------------------------------------------------------------------------
 
-    def run(
-        self,
-        supervisor: Supervisor,
-        argv: list[str],
-        env: dict[str, str],
-        on_output: Callable[[bytes], None],
-        cancel: Cancel,
-        timeout: float | None,
-    ) -> ProcessResult:
-        env = visible(env)
+    def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
+        env = visible(job.env)
         notes: list[str] = []
-        with self._walls(supervisor, env, cancel, notes.append) as walls:
+        with self._walls(supervisor, env, job.cancel, notes.append) as walls:
             self._commands.append(walls.before)
             try:
                 # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
                 # background process to name, nor let `cmd > >(tee log)` finish.
                 result = supervisor.run(
-                    [*walls.words, "--chdir", self.root, "--", *argv],
-                    *(Path(self.root), env, on_output, cancel, timeout, self._filter),
+                    [*walls.words, "--chdir", self.root, "--", *job.argv],
+                    *(Path(self.root), env, job.on_output, job.cancel, job.timeout, self._filter),
                 )
             finally:
                 self._commands.remove(walls.before)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.provider.types import Json
@@ -23,6 +25,16 @@ from zot.tools.files import Target
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process import ProcessResult, Supervisor
+
+
+class Job(Struct, frozen=True):
+    """A command that is about to run."""
+
+    argv: list[str]
+    env: dict[str, str]
+    on_output: Callable[[bytes], None]
+    cancel: Cancel
+    timeout: float | None
 
 
 class Place:
@@ -122,17 +134,9 @@ class Place:
         hints = ", ".join(repr(self.shown(parent / folded[name])) for name in near)
         return f"{said}; did you mean {hints}?"
 
-    def run(
-        self,
-        supervisor: Supervisor,
-        argv: list[str],
-        env: dict[str, str],
-        on_output: Callable[[bytes], None],
-        cancel: Cancel,
-        timeout: float | None,
-    ) -> ProcessResult:
+    def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
         """Run a command to its end; see Supervisor.run."""
-        return supervisor.run(argv, self.cwd, env, on_output, cancel, timeout)
+        return supervisor.run(job.argv, self.cwd, job.env, job.on_output, job.cancel, job.timeout)
 
     def offer(self, path: Path) -> None:
         """Let the model read a file of ours, wherever it is."""

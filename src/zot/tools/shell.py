@@ -9,7 +9,7 @@ from zot.core.shell import ShellOutput
 from zot.tools import paths
 from zot.tools.bash import child_env
 from zot.tools.output import Capture, Decoder
-from zot.tools.place import Place
+from zot.tools.place import Job, Place
 from zot.tools.process import Supervisor
 
 
@@ -36,7 +36,7 @@ def run_shell(
     argv = [paths.shell(place.cwd, place.environ), "-c", command]
     env = child_env(place.environ, hidden)
     try:
-        result = place.run(supervisor, argv, env, take, cancel, timeout=None)
+        result = place.run(supervisor, Job(argv, env, take, cancel, timeout=None))
     finally:
         capture.close()
     if text := decoder.feed(b"", final=True):

@@ -14,14 +14,7 @@ from zot.errors import CommandError
 from zot.home import Surroundings
 from zot.later import later
 from zot.provider.types import ToolCall
-from zot.tools.registry import (
-    BACKGROUND,
-    BackgroundTool,
-    SharedBackground,
-    SharedPlace,
-    SharedSupervisor,
-    builtin_tools,
-)
+from zot.tools import registry
 
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
@@ -46,7 +39,7 @@ class BuiltinTools(ReadySource):
         around: Surroundings,
         names: Sequence[str] | None,
         secret_names: frozenset[str],
-        supervisor: SharedSupervisor,
+        supervisor: registry.SharedSupervisor,
         *,
         jail: bool = False,
         owns_helper: bool = True,
@@ -66,11 +59,13 @@ class BuiltinTools(ReadySource):
         self._secret_names = secret_names
         self._supervisor = supervisor
         self._owns_helper = owns_helper
-        self._place = SharedPlace(cwd, around.environ)
+        self._place = registry.SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
-        self._background = SharedBackground(self._tools_changed)
-        self._later = [BackgroundTool(name, self._background) for name in BACKGROUND]
+        self._background = registry.SharedBackground(self._tools_changed)
+        self._later = [
+            registry.BackgroundTool(name, self._background) for name in registry.BACKGROUND
+        ]
         self.set_jail(jail)
 
     # --- ToolSource --------------------------------------------------------------------------
@@ -115,8 +110,8 @@ class BuiltinTools(ReadySource):
         if self._tools and on == self._place.jail:
             return
         environ, home = self._around.environ, self._around.home
-        place = SharedPlace(self._cwd, environ, jail=on, home=home)
-        self._tools = builtin_tools(
+        place = registry.SharedPlace(self._cwd, environ, jail=on, home=home)
+        self._tools = registry.builtin_tools(
             place, self._names, self._secret_names, self._supervisor, self._background
         )
         self._place = place

@@ -2,7 +2,8 @@
 it reads there, and others can follow. Knows lines and numbers, not what a frame says.
 
 One line a frame, in order. A full file is kept once, as `.1`; what is older is gone, and a head in
-each file says up to which number.
+each file says up to which number. Every process begins with a head of its own: so one that lost
+the session to it, and does not know yet, notices and adds nothing more.
 """
 
 from __future__ import annotations
@@ -51,14 +52,18 @@ class EventLog:
     def __init__(self, session: str) -> None:
         """Raises OSError when the file cannot be opened."""
         self.path = log_path(session)
-        self._fd = os.open(self.path, _FLAGS, 0o600)
+        self._fd = self._opened()
         self._size = _cut_torn_end(self._fd)
         self._broken = False
+        self._over = False
+        """Closed, or another process writes it now."""
         last = last_seq(self._fd, self._size)
         self.seq = last + GAP if last else 0
         """Number of the last frame, kept or not."""
-        if not self._size:
+        try:
             self._begin(self.seq)
+        except OSError:
+            pass  # a full disk: said with the first frame that cannot be kept
 
     def append(self, line: bytes, tag: Any = UNSET) -> bytes:
         """Number a frame and keep it; the line as it was kept. A full disk costs the log, never
@@ -66,9 +71,10 @@ class EventLog:
         self.seq += 1
         line = stamped(line, self.seq, tag)
         try:
-            if self._broken or self._size > MAX_FILE:
-                self._turn()
-            self._write(line)
+            if not self._over and self._is_ours():
+                if self._broken or self._size > MAX_FILE:
+                    self._turn()
+                self._write(line)
         except OSError as error:
             self._broken = True
             warn_once(f"the event log {self.path!r} cannot be written: {error.strerror}")
@@ -93,29 +99,53 @@ class EventLog:
         return None
 
     def close(self) -> None:
+        self._over = True
         os.close(self._fd)
+
+    def _is_ours(self) -> bool:
+        """Whether nobody has begun after this process. A last line of one before it may still
+        come; who reads passes over it."""
+        try:
+            now = os.stat(self.path)  # noqa: PTH116  once a frame: a Path costs three times as much
+        except FileNotFoundError:
+            now = None
+        if now is None or (now.st_ino == self._inode and now.st_size < self._size):
+            self._broken = True  # somebody tidied up
+        elif now.st_ino != self._inode:
+            self._over = True
+        elif now.st_size > self._size:
+            added = _lines(self._fd, self._size, now.st_size)
+            self._over = any(line.startswith(_HEAD) for line in added)
+            self._size = now.st_size
+        return not self._over
 
     def _turn(self) -> None:
         """Go on in an empty file. After a failure nothing older can be relied on."""
         if self._broken:
-            os.ftruncate(self._fd, 0)
+            Path(self.path).unlink(missing_ok=True)
             Path(f"{self.path}.1").unlink(missing_ok=True)
         else:
             Path(self.path).replace(f"{self.path}.1")
-            os.close(self._fd)
-            self._fd = os.open(self.path, _FLAGS, 0o600)
+        old, self._fd = self._fd, self._opened()
+        os.close(old)
         self._size = 0
         self._begin(self.seq - 1)
         self._broken = False
+
+    def _opened(self) -> int:
+        fd = os.open(self.path, _FLAGS, 0o600)
+        self._inode = os.fstat(fd).st_ino
+        return fd
 
     def _begin(self, after: int) -> None:
         self._write(_HEAD + b"%d}\n" % after)
 
     def _write(self, line: bytes) -> None:
         written = os.write(self._fd, line)
-        self._size += written
         if written < len(line):
+            os.ftruncate(self._fd, self._size)
             raise OSError(28, "no space left on device")
+        self._size += written
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -138,8 +168,8 @@ def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20
                 oldest, missing = _head(fd), False
             last = max(last, last_seq(fd, size))
             for line in _lines(fd, _offset_behind(fd, size, after), size):
-                if seq_of(line) <= after:
-                    continue
+                if seq_of(line) <= (seq_of(lines[-1]) if lines else after):
+                    continue  # known, or of a process that had lost the session
                 if len(lines) >= limit or most < 0:
                     return EventPage(lines, seq_of(lines[-1]), True, after < oldest)
                 lines.append(line)

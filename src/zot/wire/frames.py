@@ -9,6 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from zot.core.shell import ShellOutput
+from zot.core.source import ExtensionState
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
 
@@ -567,27 +569,12 @@ class CommandRan(Struct, frozen=True, omit_defaults=True):
     """Runs ahead of it."""
 
 
-class ShellRan(Struct, frozen=True, omit_defaults=True):
+class ShellRan(ShellOutput, frozen=True, omit_defaults=True):
     """A shell command of the user's, and what it printed."""
 
-    command: str
-    output: str
-    exit_code: int | None = None
-    """None: it was aborted."""
-    aborted: bool = False
-    truncated: bool = False
-    full_output: str = ""
-    """The file with all of it, where it was cut."""
 
-
-class ExtensionShape(Struct, frozen=True, omit_defaults=True):
-    name: str
-    version: str
-    state: Literal["starting", "ready", "restarting", "stopped"]
-    commands: tuple[str, ...]
-    tools: tuple[str, ...]
-    error: str = ""
-    """Why it does not run."""
+class ExtensionShape(ExtensionState, frozen=True, omit_defaults=True):
+    pass
 
 
 class Reloaded(Struct, frozen=True):

@@ -10,19 +10,7 @@ from typing import assert_never
 
 from msgspec import Raw
 
-from zot.jsonrpc import (
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    OpenRequests,
-    RpcAnswer,
-    RpcFault,
-    RpcGarbage,
-    RpcId,
-    RpcNotification,
-    RpcRequest,
-    fault_line,
-    read_message,
-)
+from zot import jsonrpc
 from zot.lines import LineTooLong
 from zot.wire.serving import STOP_SECONDS, LineServer
 
@@ -34,13 +22,13 @@ class JsonRpcServer(LineServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.questions = OpenRequests()
+        self.questions = jsonrpc.OpenRequests()
         self.lock = threading.Lock()
         self.threads: set[threading.Thread] = set()
 
     # --- for the subclass --------------------------------------------------------------------
 
-    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+    def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
         """Answer, or begin to. What goes wrong is an answer, too."""
         raise NotImplementedError
 
@@ -75,30 +63,30 @@ class JsonRpcServer(LineServer):
     # --- lines -------------------------------------------------------------------------------
 
     def is_whole(self, line: bytes) -> bool:
-        return not isinstance(read_message(line), RpcGarbage)
+        return not isinstance(jsonrpc.read_message(line), jsonrpc.RpcGarbage)
 
     def take_line(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
             text = f"the line is longer than {line.limit} bytes; it was skipped"
-            self.put(fault_line(None, RpcFault(INVALID_REQUEST, text)))
+            self.put(jsonrpc.fault_line(None, jsonrpc.RpcFault(jsonrpc.INVALID_REQUEST, text)))
             return
-        message = read_message(line)
+        message = jsonrpc.read_message(line)
         match message:
-            case RpcRequest(id, method, params):
+            case jsonrpc.RpcRequest(id, method, params):
                 self.take_request(id, method, params)
-            case RpcNotification(method, params):
+            case jsonrpc.RpcNotification(method, params):
                 self.take_notification(method, params)
-            case RpcAnswer():
+            case jsonrpc.RpcAnswer():
                 self.questions.settle(message)
-            case RpcGarbage(fault):
-                self.put(fault_line(None, fault))
+            case jsonrpc.RpcGarbage(fault):
+                self.put(jsonrpc.fault_line(None, fault))
             case _:
                 assert_never(message)
 
     # --- the end -----------------------------------------------------------------------------
 
     def input_ended(self) -> None:
-        self.questions.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
+        self.questions.close(jsonrpc.RpcFault(jsonrpc.INTERNAL_ERROR, "the client is gone"))
 
     def closing(self) -> None:
         with self.lock:

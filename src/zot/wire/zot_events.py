@@ -11,16 +11,7 @@ from msgspec import UNSET
 
 from zot.core import events
 from zot.core.events import Event
-from zot.provider.types import (
-    Block,
-    Image,
-    Message,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from zot.provider.types import Block, Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
 from zot.wire import frames
 from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 

@@ -1,5 +1,5 @@
 // One agent: what it says and does as it comes, its questions, its work.
-import { age, attempt, count, el, money, note, post, replace, setText } from "./dom.js";
+import { age, attempt, count, el, fullness, money, note, post, replace, setText } from "./dom.js";
 import { changeView, diffView } from "./diff.js";
 import { markdown } from "./markdown.js";
 import { stageOf } from "./board.js";
@@ -49,7 +49,8 @@ export class AgentView {
     this.abort = el("button", { class: "danger", title: "Stop it (x)", onclick: () => attempt(() => post(this.path("cancel")), "stopped") }, "Stop");
     this.retry = el("button", { onclick: () => attempt(() => post(this.path("retry")), "it goes on") }, "Retry");
     this.merge = el("button", { title: "Bring its work into your checkout (m)", onclick: () => this.mergeWork() }, "Merge");
-    this.composer = el("div", { class: "composer" }, this.input, el("div", { class: "buttons" }, this.send, this.steer, this.abort, this.retry, this.merge));
+    this.remove = el("button", { title: "Take it away; nothing of its work would be lost", onclick: async () => { if (await attempt(() => post(this.path("remove")), "removed")) this.back(); } }, "Remove");
+    this.composer = el("div", { class: "composer" }, this.input, el("div", { class: "buttons" }, this.send, this.steer, this.abort, this.retry, this.merge, this.remove));
     this.node = el("section", { class: "agent" },
       el("div", { class: "head" }, el("a", { href: "#/", title: "Back (Esc)" }, "←"), el("span", { class: "badge" }, this.state), this.title, el("span", { class: "grow" }), this.tabs, el("div", { class: "line2" }, this.doing, this.facts)),
       this.questions, this.transcript, this.panel, this.composer);
@@ -107,8 +108,11 @@ export class AgentView {
     this.drawing = true;
     requestAnimationFrame(() => {
       this.drawing = false;
-      for (const entry of this.dirty) entry.draw();
+      const entries = [...this.dirty];
       this.dirty.clear();
+      for (const entry of entries) {
+        try { entry.draw(); } catch (error) { note(`a part cannot be shown: ${error.message}`); }
+      }
       if (this.follow) this.transcript.scrollTop = this.transcript.scrollHeight;
       this.follow = false;
     });
@@ -193,8 +197,9 @@ export class AgentView {
     setText(this.title, summary.task.split("\n")[0]);
     this.title.title = `${summary.task}\n${summary.id}\n${summary.directory}`;
     this.tick();
-    const facts = [summary.model, summary.branch, `turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), `${count(summary.context_tokens)} in context`];
-    if (summary.diff.files) facts.push(`+${summary.diff.added} −${summary.diff.removed}`);
+    const facts = [summary.model, summary.branch, `turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), contextOf(summary)];
+    if (summary.diff.files) facts.push(`+${summary.diff.added} −${summary.diff.removed}${summary.merged ? " merged" : ""}`);
+    if (summary.machine) facts.push(`on ${summary.machine}`);
     setText(this.facts, facts.filter(Boolean).join(" · "));
     const runs = stage === "working" || stage === "needs_you" || stage === "stalled";
     this.composer.hidden = !agent.control;
@@ -202,6 +207,7 @@ export class AgentView {
     this.abort.hidden = !runs && stage !== "queued";
     this.retry.hidden = !(stage === "failed" || stage === "lost" || stage === "cancelled");
     this.merge.hidden = runs || !summary.diff.files || summary.merged;
+    this.remove.hidden = runs || stage === "queued" || !this.merge.hidden;
     this.drawQuestions(summary.questions, agent.control);
   }
 
@@ -315,7 +321,7 @@ export class AgentView {
     const sums = new Map();
     for (const span of spans) sums.set(span.name, (sums.get(span.name) || 0) + ((span.end || Date.now() / 1000) - span.start));
     replace(this.panel, el("div", { class: "timeline" }, ...bars), el("div", { class: "ends" }, el("span", {}, clock(begin)), el("span", {}, clock(end))),
-      el("ul", { class: "legend" }, ...[...sums].sort((a, b) => b[1] - a[1]).map(([name, seconds]) => el("li", {}, el("i", { class: `span ${kindOf(name)}` }), name, el("b", {}, seconds < 10 ? `${seconds.toFixed(1)} s` : age(seconds))))));
+      el("ul", { class: "legend" }, ...[...sums].sort((a, b) => b[1] - a[1]).map(([name, seconds]) => el("li", {}, el("i", { class: `span ${kindOf(name)}` }), name, el("b", {}, seconds < 600 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s` : age(seconds))))));
   }
 
   key(event) {
@@ -400,15 +406,23 @@ function previewOf({ tool, preview }) {
   return (tool === "edit" || tool === "write") && /^[-+]/m.test(preview) ? changeView(preview) : el("pre", {}, preview);
 }
 
+function contextOf(summary) {
+  const percent = fullness(summary);
+  return percent === null ? `${count(summary.context_tokens)} in context` : `context ${percent} % of ${count(summary.context_window)}`;
+}
+
 const kindOf = (name) => (name === "model" || name === "waiting" ? name : "tool");
 const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
 
 // What a call of edit or write changes, as far as its arguments tell; null: it is neither.
 function editView(args) {
   const lines = (text, sign) => String(text).split("\n").map((line) => sign + line);
-  const change = (before, after) => ["@@ -1 +1 @@", ...(before ? lines(before, "-") : []), ...(after ? lines(after, "+") : [])];
-  if (typeof args.old_text === "string") return diffView(change(args.old_text, args.new_text).join("\n"));
-  if (Array.isArray(args.edits) && args.edits.length) return diffView(args.edits.flatMap((edit) => change(edit?.oldText, edit?.newText)).join("\n"));
-  if (typeof args.content === "string" && typeof args.path === "string") return diffView(change("", args.content).join("\n"));
+  const change = (before, after) => {
+    const gone = before ? lines(before, "-") : [], come = after ? lines(after, "+") : [];
+    return [`@@ -1,${gone.length} +1,${come.length} @@`, ...gone, ...come];
+  };
+  if (typeof args.old_text === "string") return diffView(change(args.old_text, args.new_text).join("\n"), "bare");
+  if (Array.isArray(args.edits) && args.edits.length) return diffView(args.edits.flatMap((edit) => change(edit?.oldText, edit?.newText)).join("\n"), "bare");
+  if (typeof args.content === "string" && typeof args.path === "string") return diffView(change("", args.content).join("\n"), "bare");
   return null;
 }

@@ -13,16 +13,14 @@ const rates = [];
 
 async function begin() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token) {
-    history.replaceState(null, "", location.pathname);
-    try {
-      const answer = await post("login", { token });
-      directory = answer.directory;
-      document.body.dataset.role = answer.role;
-    } catch (error) {
-      replace(main, el("p", { class: "empty" }, error.message));
-      return;
-    }
+  if (token) history.replaceState(null, "", location.pathname);
+  try {
+    const answer = await post("login", token ? { token } : {});
+    directory = answer.directory;
+    document.body.dataset.role = answer.role;
+  } catch (error) {
+    replace(main, el("p", { class: "empty" }, error.message));
+    return;
   }
   listen();
   addEventListener("hashchange", route);
@@ -117,6 +115,17 @@ function newTask() {
   prompt.focus();
 }
 
+const KEYS = [["j k Enter", "choose an agent, open it"], ["/", "filter the board"], ["g", "the agent that needs you most"], ["a A d", "allow, always allow, deny"],
+  ["i", "write to the agent"], ["x m", "stop it, merge its work"], ["1 2 3 4", "transcript, diff, timeline, raw"], ["n", "a new task"], ["t", "light or dark"], ["Esc", "back"]];
+
+function showKeys() {
+  const close = el("button", { class: "main", value: "no" }, "Close");
+  const dialog = el("dialog", { onclose: () => dialog.remove() }, el("form", { method: "dialog" }, el("h2", {}, "Keys"),
+    el("dl", { class: "keys" }, ...KEYS.flatMap(([keys, what]) => [el("dt", {}, ...keys.split(" ").map((key) => el("kbd", {}, key))), el("dd", {}, what)])), el("div", { class: "buttons" }, close)));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 // --- keys and looks --------------------------------------------------------------------------------
 
 function theme(next) {
@@ -136,15 +145,17 @@ addEventListener("keydown", (event) => {
   if (view.key(event)) event.preventDefault();
   else if (event.key === "n") { event.preventDefault(); newTask(); }
   else if (event.key === "t") toggleTheme();
+  else if (event.key === "?") showKeys();
   else if (event.key === "g") {
     const next = [...agents.values()].sort((a, b) => ORDER.indexOf(stageOf(a.summary)) - ORDER.indexOf(stageOf(b.summary)))[0];
     if (next) location.hash = `#/agent/${encodeURIComponent(next.summary.id)}`;
   }
 });
-document.getElementById("theme").addEventListener("click", () => {
-  toggleTheme();
-  if ("Notification" in window && Notification.permission === "default") Notification.requestPermission();
-});
+document.getElementById("theme").addEventListener("click", toggleTheme);
+document.getElementById("keys").addEventListener("click", showKeys);
+const bell = document.getElementById("bell");
+bell.hidden = !("Notification" in window) || Notification.permission !== "default";
+bell.addEventListener("click", async () => { await Notification.requestPermission(); bell.hidden = true; });
 document.getElementById("new").addEventListener("click", newTask);
 try { const saved = localStorage.getItem("theme"); if (saved) theme(saved); } catch { /* none */ }
 begin().catch((error) => note(error.message));

@@ -29,13 +29,18 @@ export function age(seconds) {
 }
 
 export function money(usd, known = true) {
-  return `${known ? "" : "≥ "}$${usd.toFixed(usd < 10 ? 3 : 2)}`;
+  return `${known ? "" : "≥ "}$${usd.toFixed(usd && usd < 0.01 ? 4 : 2)}`;
 }
 
 export function count(number) {
-  if (number >= 1e6) return `${(number / 1e6).toFixed(1)}M`;
-  if (number >= 1e3) return `${(number / 1e3).toFixed(1)}k`;
+  if (number >= 1e6) return `${(number / 1e6).toFixed(1).replace(".0", "")}M`;
+  if (number >= 1e3) return `${(number / 1e3).toFixed(1).replace(".0", "")}k`;
   return String(number);
+}
+
+// How full the model's context is: of a window that is known in percent.
+export function fullness({ context_tokens: used, context_window: window }) {
+  return used && window ? Math.min(100, Math.round((100 * used) / window)) : null;
 }
 
 let clicks = 0;

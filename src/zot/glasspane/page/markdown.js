@@ -1,19 +1,23 @@
 // Markdown to nodes: headings, lists, quotes, tables, code, emphasis, links. Everything else is text.
 import { el } from "./dom.js";
 
-export function markdown(text) {
+const DEEPEST = 12; // quotes in quotes, lists in lists: what is deeper is shown as text
+const LONGEST = 300000;
+
+export function markdown(text, depth = 0) {
+  if (depth > DEEPEST || text.length > LONGEST) return [el("p", { class: "plain" }, text)];
   const lines = text.split("\n");
   const nodes = [];
   let at = 0;
   while (at < lines.length) {
-    const [node, next] = block(lines, at);
+    const [node, next] = block(lines, at, depth);
     if (node) nodes.push(node);
     at = next;
   }
   return nodes;
 }
 
-function block(lines, at) {
+function block(lines, at, depth) {
   const line = lines[at];
   if (!line.trim()) return [null, at + 1];
   const fence = line.match(/^\s*(```+|~~~+)\s*(\S*)/);
@@ -21,8 +25,8 @@ function block(lines, at) {
   const heading = line.match(/^(#{1,6})\s+(.*)$/);
   if (heading) return [el(`h${Math.min(6, heading[1].length + 2)}`, {}, ...inline(heading[2])), at + 1];
   if (/^\s*(-{3,}|\*{3,}|_{3,})\s*$/.test(line)) return [el("hr"), at + 1];
-  if (/^\s*>/.test(line)) return quote(lines, at);
-  if (/^\s*([-*+]|\d+[.)])\s+/.test(line)) return list(lines, at);
+  if (/^\s*>/.test(line)) return quote(lines, at, depth);
+  if (/^\s*([-*+]|\d+[.)])\s+/.test(line)) return list(lines, at, depth);
   if (line.includes("|") && /^[\s|:-]+$/.test(lines[at + 1] || "") && (lines[at + 1] || "").includes("-")) return table(lines, at);
   return paragraph(lines, at);
 }
@@ -36,13 +40,13 @@ function code(lines, at, fence) {
   return [el("div", { class: "code" }, copy, el("pre", {}, el("code", { "data-language": fence[2] }, text))), end + 1];
 }
 
-function quote(lines, at) {
+function quote(lines, at, depth) {
   const body = [];
   while (at < lines.length && /^\s*>/.test(lines[at])) body.push(lines[at++].replace(/^\s*>\s?/, ""));
-  return [el("blockquote", {}, ...markdown(body.join("\n"))), at];
+  return [el("blockquote", {}, ...markdown(body.join("\n"), depth + 1)), at];
 }
 
-function list(lines, at) {
+function list(lines, at, depth) {
   const ordered = /^\s*\d/.test(lines[at]);
   const root = el(ordered ? "ol" : "ul");
   const indent = lines[at].match(/^\s*/)[0].length;
@@ -54,7 +58,7 @@ function list(lines, at) {
     while (at < lines.length && lines[at].trim() && (lines[at].match(/^\s*/)[0].length > indent || !/^\s*([-*+]|\d+[.)])\s+/.test(lines[at])) && lines[at].startsWith(" ".repeat(indent + 1))) {
       body.push(lines[at++].slice(indent + 2));
     }
-    root.append(el("li", {}, ...(body.length > 1 ? [...inline(body[0]), ...markdown(body.slice(1).join("\n"))] : inline(body[0]))));
+    root.append(el("li", {}, ...(body.length > 1 ? [...inline(body[0]), ...markdown(body.slice(1).join("\n"), depth + 1)] : inline(body[0]))));
     if (at < lines.length && !lines[at].trim() && /^\s*([-*+]|\d+[.)])\s+/.test(lines[at + 1] || "")) at += 1;
   }
   return [root, at];
@@ -80,7 +84,7 @@ function paragraph(lines, at) {
   return [el("p", {}, ...inline(body.join("\n"))), at];
 }
 
-const INLINE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/g;
+const INLINE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*|\[([^\]\n]{1,500})\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/g;
 
 function inline(text) {
   const nodes = [];

@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Protocol
 
@@ -26,7 +25,7 @@ from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
 from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
-from zot.core.toolbox import Toolbox
+from zot.core.toolbox import Begun, Toolbox
 from zot.provider import types
 from zot.provider.failure import ImageRefused
 from zot.provider.repair import Repair
@@ -96,8 +95,12 @@ class RunIO(Protocol):
         """Add to the transcript. Raises Cancelled when the run was given up."""
         ...
 
-    def begin(self, call: types.ToolCall, replay: Replay) -> str:
-        """A tool is about to run; the key of its call. Raises JournalError: it must not."""
+    def begin(self, call: types.ToolCall, replay: Replay) -> Begun:
+        """A tool is about to run. Raises JournalError: it must not."""
+        ...
+
+    def pause(self, call_id: str, state: types.Json) -> None:
+        """A tool waits for a person. Raises JournalError, and Cancelled as `spend`."""
         ...
 
     def spend(self, usage: types.Usage) -> None:
@@ -384,11 +387,15 @@ class Agent:
         stream = stream_with_retry(
             self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks
         )
+        cancel, emit = io.cancel, io.emit
         try:
-            with closing(stream):
+            try:
                 for event in stream:
-                    io.cancel.check()
-                    answer.take(event, io.emit)
+                    if cancel.aborted:
+                        raise errors.Cancelled
+                    answer.take(event, emit)
+            finally:
+                stream.close()
             if answer.finished is None:
                 raise errors.BadResponse(f"{answer.provider}: the stream ended without an end")
         except (errors.ProviderError, errors.Cancelled) as error:
@@ -551,11 +558,12 @@ def _consistent(finished: types.Finished) -> types.Finished:
     Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
     cut at the length limit may have cut its calls too; those must not.
     """
-    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
     if finished.stop == "length":
         kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
         return replace(finished, content=kept)
-    return replace(finished, stop="tool_use" if calls else "end")
+    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
+    stop: types.Stop = "tool_use" if calls else "end"
+    return finished if stop == finished.stop else replace(finished, stop=stop)
 
 
 def _with_text(message: types.Message, text: str) -> types.Message:

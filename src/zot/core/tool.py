@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -24,6 +24,10 @@ def _unpaid(usage: Usage) -> None:
     """There is no run that could pay."""
 
 
+def _unkept(state: Json) -> None:
+    """There is no process that could go on."""
+
+
 class ToolContext(Struct, frozen=True):
     """What a running tool may use of the turn around it."""
 
@@ -37,6 +41,11 @@ class ToolContext(Struct, frozen=True):
     key: str = ""
     """In a durable run: names this call. The same at every attempt, so that a service which knows
     such keys does the work once."""
+    pause: Callable[[Json], None] = _unkept
+    """In a durable run: nothing of the call is under way, it waits for a person, and goes on with
+    this in another process if it has to; None: it is under way again."""
+    state: Json = None
+    """What `pause` was given by the process before this one; None: the call begins."""
 
 
 class ToolOutput(Struct, frozen=True):
@@ -85,13 +94,16 @@ class Tool(Protocol):
         ...
 
 
-@runtime_checkable
 class ReconcilingTool(Protocol):
     """A tool whose `replay` is `reconcile`."""
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Find out what became of a call that was cut off; nothing may be done here."""
         ...
+
+
+def can_reconcile(tool: object) -> TypeGuard[ReconcilingTool]:
+    return hasattr(tool, "reconcile")
 
 
 def is_side_by_side(tool: Tool) -> bool:

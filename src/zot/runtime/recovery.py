@@ -20,10 +20,10 @@ from zot.core.session import Body, Entry, ResultNote, Session
 from zot.core.tool import (
     REPLAYS,
     Reconciled,
-    ReconcilingTool,
     Replay,
     ToolContext,
     ToolOutput,
+    can_reconcile,
     replay_of,
 )
 from zot.errors import ToolError
@@ -146,6 +146,8 @@ class Recovery:
         # The guards may have run it with other arguments than the model's: then nobody here can
         # say what it was to do. And what a tool declared before it ran is never made wider.
         same = effect.args == args_hash(call.args)
+        if same and call.id in self._record.paused:  # the person is asked again
+            return OpenCall(call.id, call.name, started=False, replay=declared)
         replay = narrower(declared, effect.replay)
         if replay == "reconcile" and not same:
             replay = "never"
@@ -175,7 +177,7 @@ class Recovery:
 
     def _reconciled(self, call: ToolCall) -> Reconciled:
         tool: object = self._agent.toolbox.get(call.name)
-        if not isinstance(tool, ReconcilingTool):
+        if not can_reconcile(tool):
             return Reconciled("unknown")
         key = self._record.effects[call.id].key
         context = ToolContext(call.id, self._cancel, lambda text: None, key=key)

@@ -19,8 +19,9 @@ from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
+from zot.core.toolbox import Begun
 from zot.errors import Cancelled, ProviderError, SessionTaken, ZotError
-from zot.provider.types import Message, Stop, ToolCall, Usage
+from zot.provider.types import Json, Message, Stop, ToolCall, Usage
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
@@ -65,9 +66,11 @@ class Run:
         self._wait = runtime.client.wait
         self._lock = threading.Lock()
         self._given_up = False
+        self._has_ended = False
         self._suspended = False
         self._began = time.monotonic()
-        self._worked = threading.Event()
+        self._working = threading.Lock()
+        """Held for as long as the work goes on."""
         self.ended = threading.Event()
         self.size = 0
         """Bytes it holds while it waits, about."""
@@ -81,7 +84,8 @@ class Run:
     def emit(self, event: Event) -> None:
         self._wait(self.cancel)
         with self._lock:
-            self._check_alive()
+            if self._given_up or self._suspended:
+                raise Cancelled
             self._tell(event)
 
     def append(self, body: Body) -> Entry:
@@ -93,15 +97,22 @@ class Run:
                 durable.answered_by_model(self, entry)
             return entry
 
-    def begin(self, call: ToolCall, replay: Replay) -> str:
-        key = ""
+    def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        begun = Begun()
         durable = self._runtime.durable
         if durable is not None:
             with self._lock:
                 self._check_alive()
-                key = durable.begin(self, call, replay)
+                begun = durable.begin(self, call, replay)
         self.emit(events.ToolAllowed(call))
-        return key
+        return begun
+
+    def pause(self, call_id: str, state: Json) -> None:
+        durable = self._runtime.durable
+        if durable is not None:
+            with self._lock:
+                self._check_alive()
+                durable.pause(self, call_id, state)
 
     def spend(self, usage: Usage) -> None:
         self._runtime.agent.pay_for_tool(usage, self)
@@ -150,16 +161,16 @@ class Run:
 
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
-        with self.cancel.calling(lambda: self._runtime.watch(self)):
+        with self._working, self.cancel.calling(lambda: self._runtime.watch(self)):
             self._run()
         return not self._given_up
 
     def wait_or_give_up(self) -> None:
         """After an abort, in a thread of its own: the work gets a moment to wind up."""
-        if self._worked.wait(ABORT_GRACE):
+        if self._working.acquire(timeout=ABORT_GRACE):
             return
         with self._lock:
-            if self._worked.is_set():
+            if self._has_ended:
                 return
             self._given_up = True
             self.stop = "aborted"
@@ -208,7 +219,7 @@ class Run:
         with self._lock:
             if not self._given_up:  # too late otherwise: its end was told
                 self.error, self.stop = error, stop
-            self._worked.set()
+            self._has_ended = True
 
     def fail(self, error: ZotError) -> None:
         """Turn a success into a failure, for what goes wrong after the work."""

@@ -158,7 +158,7 @@ class Window:
         if not lines:
             return self._take_part(window, limit)
         lines = lines[: min(limit, MAX_LINES)]
-        used = sum(len(line) + 1 for line in lines)
+        used = sum(map(len, lines)) + len(lines)
         self._buffer = window[used:] + self._buffer
         self.line += len(lines)
         return _text(lines, self._rest_note(first, limit, len(lines)))
@@ -226,5 +226,6 @@ class Window:
 
 
 def _text(lines: list[bytes], *notes: str) -> str:
-    shown = b"\n".join(line.removesuffix(b"\r") for line in lines).decode("utf-8", "replace")
+    joined = b"\n".join(lines).replace(b"\r\n", b"\n").removesuffix(b"\r")
+    shown = joined.decode("utf-8", "replace")
     return shown.replace("\0", "\ufffd") + "\n" + "".join(f"\n{note}" for note in notes if note)

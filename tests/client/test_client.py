@@ -105,13 +105,12 @@ def test_compact_brings_the_summary_among_its_events(client):
 
 
 def test_steering_needs_a_run(client, tmp_path):
-    os.mkfifo(tmp_path / "gate")
     with pytest.raises(BusyError, match="nothing to steer"):
         client.steer("go left")
-    stream = client.prompt("tool:bash:cat gate\nthen\nsay:ok")
+    stream = client.prompt("tool:bash:until [ -e gate ]; do sleep 0.05; done\nthen\nsay:ok")
     client.follow_up("say:later", images=[PNG])
     client.steer("say:sooner")
-    (tmp_path / "gate").write_text("open")
+    (tmp_path / "gate").touch()
     said = [e.content[0].text for e in stream if isinstance(e, events.UserMessage)]
     assert sorted(said[1:]) == ["say:later", "say:sooner"]
 

@@ -19,8 +19,9 @@ from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
 from zot.core.session import Body, Entry
+from zot.core.toolbox import Begun
 from zot.errors import Cancelled, ProviderError, SessionTaken, ZotError
-from zot.provider.types import Message, Stop, ToolCall, Usage
+from zot.provider.types import Json, Message, Stop, ToolCall, Usage
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
@@ -101,15 +102,22 @@ class Run:
                 durable.answered_by_model(self, entry)
             return entry
 
-    def begin(self, call: ToolCall, replay: Replay) -> str:
-        key = ""
+    def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        begun = Begun()
         durable = self._runtime.durable
         if durable is not None:
             with self._lock:
                 self._check_alive()
-                key = durable.begin(self, call, replay)
+                begun = durable.begin(self, call, replay)
         self.emit(events.ToolAllowed(call))
-        return key
+        return begun
+
+    def pause(self, call_id: str, state: Json) -> None:
+        durable = self._runtime.durable
+        if durable is not None:
+            with self._lock:
+                self._check_alive()
+                durable.pause(self, call_id, state)
 
     def spend(self, usage: Usage) -> None:
         self._runtime.agent.pay_for_tool(usage, self)

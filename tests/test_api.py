@@ -21,7 +21,8 @@ EXTENSION = """
 hello()
 emit("register_command", name="greet", description="greets")
 emit("register_command", name="show", description="shows")
-emit("register_tool", name="favourite", description="asks", schema={"type": "object"})
+asks = {"description": "asks", "schema": {"type": "object"}, "interactive": True}
+emit("register_tool", name="favourite", **asks)
 emit("ready")
 waiting = []
 for frame in frames():

@@ -17,35 +17,42 @@ class Cancel:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        self._is_set = False
-        """The same as a plain field: it is looked at for every delta."""
+        self._event: threading.Event | None = None
+        """For those who sleep; most turns have none."""
+        self.aborted = False
+        """The same as `is_set`, as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], None]] = {}
 
     def is_set(self) -> bool:
-        return self._is_set
+        return self.aborted
 
     def check(self) -> None:
         """Raise Cancelled if the turn was aborted."""
-        if self._is_set:
+        if self.aborted:
             raise Cancelled
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep until aborted or until the time is over; True if aborted."""
+        with self._lock:
+            if self._event is None:
+                self._event = threading.Event()
+                if self.aborted:
+                    self._event.set()
         return self._event.wait(seconds)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, and raise Cancelled as soon as the turn is aborted."""
-        if self._event.wait(seconds):
+        if self.wait(seconds):
             raise Cancelled
 
     def set(self) -> None:
         with self._lock:
-            if self._is_set:
+            if self.aborted:
                 return
-            self._is_set = True
-            self._event.set()
+            self.aborted = True
+            if self._event is not None:
+                self._event.set()
             callbacks = list(self._callbacks.values())
         for callback in callbacks:
             callback()
@@ -65,7 +72,7 @@ class _Calling:
     def __enter__(self) -> None:
         cancel = self._cancel
         with cancel._lock:
-            aborted = cancel._is_set
+            aborted = cancel.aborted
             if not aborted:
                 cancel._callbacks[id(self)] = self._callback
         if aborted:

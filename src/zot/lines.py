@@ -16,7 +16,7 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import CommandError
-from zot.text import encode_json, escaped, whole_escapes
+from zot.text import ENCODE, UNENCODABLE, encode_json, escaped, whole_escapes
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -69,8 +69,12 @@ class LineSplitter:
         """The lines that `data` completes, stripped of white space; blank lines are dropped."""
         *pieces, rest = data.split(b"\n")
         for piece in pieces:
-            yield from self._add(piece)
-            if (line := self.finish()) is not None:
+            if self._held or self._first or self._skipping or len(piece) > self._limit:
+                yield from self._add(piece)
+                line = self.finish()
+            else:
+                line = piece.strip(b" \t\r") or None  # a line that came whole, as most do
+            if line is not None:
                 yield line
         if rest:
             yield from self._add(rest)
@@ -129,7 +133,7 @@ def readable(line: bytes) -> bytes:
     """
     if not line.isascii():
         line.decode()
-    return whole_escapes(line)
+    return whole_escapes(line) if b"\\u" in line else line
 
 
 def check_numbers(line: bytes) -> None:
@@ -150,7 +154,10 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    data = encode_json(value)
+    try:
+        data = ENCODE(value)
+    except UNENCODABLE:
+        data = encode_json(value)
     return (data if data.isascii() else escaped(data)) + b"\n"
 
 
@@ -289,10 +296,16 @@ class LineWriter:
 
     def _write_now(self, data: bytes) -> bool:
         """Write a line without the thread; False: it is left to the thread."""
+        if self._space is None:
+            return False
         now = time.monotonic()
-        credit = min(AT_ONCE, self._credit + (now - self._last_put) / REFILL)
-        self._credit, self._last_put = max(0.0, credit - 1), now
-        if self._space is None or credit < 1 or not self._space.poll(0):
+        credit = self._credit + (now - self._last_put) / REFILL
+        self._last_put = now
+        if credit < 1:
+            self._credit = 0.0
+            return False
+        self._credit = (credit if credit < AT_ONCE else AT_ONCE) - 1
+        if not self._space.poll(0):
             return False
         try:
             return os.write(self._fd, data) == len(data)

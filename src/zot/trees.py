@@ -22,6 +22,7 @@ TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
 GIVE_UP = 3.0
 """Seconds after which a process that cannot be killed is reported instead of waited for."""
 NAMED = 5
+CATCHABLE = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
 GIVEN = 99
 """The descriptor on which a program finds what it was given; far above those in use here."""
 LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); from zot.{} import main; main()"
@@ -84,10 +85,9 @@ def ignore_polite_signals() -> None:
 
 def spawn(argv: list[str], env: Mapping[str, str]) -> int:
     """Start a program in a session of its own, with signals as a login shell has them."""
-    default = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
     if TREES:
-        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=default)
-    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=default)
+        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=CATCHABLE)
+    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
 
 
 def give(data: bytes) -> None:

@@ -110,6 +110,23 @@ def test_one_word_alone_is_not_a_prompt():
     assert "unknown subcommand 'status'; a prompt goes after -p" in ran.stderr
 
 
+def test_a_working_directory_that_is_gone_is_told(tmp_path):
+    (tmp_path / "gone").mkdir()
+    gone = 'cd gone && rmdir ../gone && exec "$@"'
+    words = ["sh", "-c", gone, "sh", *ZOT, "config"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "zot: the working directory is gone: change to one that exists\n"
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    home = str(tmp_path / "file" / "home")
+    ran = zot("swarm", "new", "x", env={**os.environ, "ZOT_HOME": home}, cwd=tmp_path)
+    assert ran.returncode == 1
+    assert "zot: cannot use '" in ran.stderr
+
+
 def test_rpc_takes_no_words():
     ran = zot("rpc", "provider", "anthropic")
     assert (ran.returncode, ran.stdout) == (2, "")

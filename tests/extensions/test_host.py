@@ -283,7 +283,7 @@ for frame in frames():
     refused = "require an interactive host"
     with running_host(tmp_path, folder) as (host, _), pytest.raises(ToolError, match=refused):
         call(host, "t")
-    with running_host(tmp_path, folder, interactive=True) as (host, _):
+    with running_host(tmp_path, folder, can_answer=lambda: True) as (host, _):
         assert text_of(call(host, "t")) == "asked"
 
 

@@ -78,6 +78,13 @@ def test_the_token_leaves_the_address_at_once_and_the_board_is_shown(browser, pa
     assert "failed" in browser.run(ROWS)[0]
 
 
+def test_an_empty_board_says_so_once_that_is_known(browser, place):
+    with closing(Pane(place.environment, place.repository)) as pane:
+        browser.open(pane.url)
+        browser.wait_for("(p => p && !p.hidden)(document.querySelector('.empty'))")
+        assert browser.run("document.querySelector('#totals').innerText").startswith("0 agents")
+
+
 def test_what_an_agent_says_is_text_and_never_markup(browser, pane, place):
     browser.open(pane.url)
     browser.wait_for(f"{ROWS}.length === 1")

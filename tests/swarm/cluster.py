@@ -1,10 +1,13 @@
 """A real Temporal server, workers as processes, and a place that gives them tasks."""
 
+import asyncio
 import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -45,18 +48,18 @@ class Cluster:
                 start_new_session=True,
             )
 
-    def worker(self, name, *words, slots=4):
+    def worker(self, name, *words, slots=4, before=(), **environment):
         folder = self.folder / name
-        command = [*ZOT, "swarm", "worker", "--folder", str(folder), "--slots", str(slots), *words]
-        self.start(name, command)
+        command = [*ZOT, "swarm", *before, "worker", "--folder", str(folder)]
+        self.start(name, [*command, "--slots", str(slots), *words], **environment)
         self.until(lambda: "slots of" in self.said(name), f"{name} does not begin")
 
-    def only_worker(self, name):
+    def only_worker(self, name, *words, **options):
         """A new one; the others have nothing to do and end."""
         others = [self.processes.pop(other) for other in list(self.processes) if other != "server"]
         for process in others:
             process.terminate()
-        self.worker(name)
+        self.worker(name, *words, **options)
         for process in others:
             assert process.wait(30) == 0
 
@@ -106,6 +109,49 @@ def below(top):
         queue += children.get(queue.pop(), [])
         found = found + [pid for pid in queue if pid not in found]
     return found
+
+
+class TlsDoor:
+    """Before a port that speaks none, as a cluster has it."""
+
+    def __init__(self, port, cert, key):
+        self._to = port
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(cert, key)
+        self._context.set_alpn_protocols(["h2"])
+        self._loop = asyncio.new_event_loop()
+        starting = asyncio.start_server(self._pass_on, "127.0.0.1", 0, ssl=self._context)
+        self._server = self._loop.run_until_complete(starting)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    async def _pass_on(self, reader, writer):
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._to)
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self):
+        self._server.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+async def _copy(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
 
 
 def _listens(port):

@@ -4,12 +4,16 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 import signal
+import socket
+import subprocess
+from contextlib import closing
 
 import pytest
 
-from swarm.cluster import Cluster
-from swarm.support import bash, says
+from swarm.cluster import Cluster, TlsDoor
+from swarm.support import ZOT, bash, says
 from zot.errors import ConfigError
 from zot.swarm.task import SwarmError
 from zot.swarm.temporal.door import server_command
@@ -143,7 +147,46 @@ def test_a_task_goes_on_elsewhere_when_its_worker_and_agent_are_killed(cluster, 
     numbers = [row["seq"] for row in place.rows(id) if "seq" in row]
     assert numbers == sorted(set(numbers))
     assert len(place.rows(id, "done")) == len(place.rows(id, "swarm_run_over")) == 1
-    cluster.worker("third")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_a_worker_of_another_machine_comes_by_tls_and_brings_a_clone(cluster, place):
+    cert, key = (str(cluster.folder / name) for name in ("cert.pem", "key.pem"))
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    words += ["-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"]
+    subprocess.run(words, check=True, capture_output=True)
+    clone = cluster.folder / "clone.git"
+    place.git("clone", "-q", "--bare", str(place.repository), str(clone))
+    with closing(TlsDoor(cluster.port, cert, key)) as door:
+        other = {
+            "ZOT_HOME": str(cluster.folder / "other"),
+            "ZOT_SWARM_TOKEN": (place.home / "swarm/hub.token").read_text(),
+            "TEMPORAL_TLS": "true",
+        }
+        options = ("--hub", cluster.config.hub_url, "--repository", str(clone))
+        to_door = ("--address", f"localhost:{door.port}")
+        refused = subprocess.run(
+            [*ZOT, "swarm", *to_door, "worker", *options],
+            env={**place.environment, **other},
+            capture_output=True,
+            text=True,
+        )
+        assert refused.returncode == 1
+        assert "(InvalidCertificate(UnknownIssuer)); TEMPORAL_TLS_SERVER_CA" in refused.stderr
+        trusted = {**other, "TEMPORAL_TLS_SERVER_CA_CERT_PATH": cert}
+        cluster.only_worker("other", *options, before=to_door, **trusted)
+        id = cluster.submit("Far", bash("echo two >> a.txt; pwd"), says("Done."))
+        assert place.wait(id).stage == "done"
+        assert f"/other/{id}." in json.dumps(place.rows(id, "tool_result"))
+        assert place.swarm.show(id).machine == socket.gethostname()
+        (copy,) = (cluster.folder / "other").glob("*.git")
+        refs = subprocess.run(["git", "for-each-ref"], cwd=copy, capture_output=True, text=True)
+        assert "refs/source/main" in refs.stdout
+        assert "refs/tasks" not in refs.stdout  # nothing had to be sent
+        worker = cluster.processes.pop("other")
+        worker.terminate()
+        assert worker.wait(30) == 0
 
 
 def test_a_worker_that_was_only_asleep_can_do_nothing_more(cluster, place):

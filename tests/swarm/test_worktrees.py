@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -151,6 +152,26 @@ def test_a_tree_with_work_is_never_removed(trees, repository, tmp_path, committe
     with pytest.raises(WorktreeError, match="not merged" if committed else "not committed"):
         trees.remove(tree)
     assert (Path(tree.path) / "new.txt").exists()
+
+
+def test_a_branch_whose_tree_is_gone_or_was_left_is_never_removed_with_its_work(
+    trees, repository, tmp_path
+):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "work\n")
+    assert trees.commit(tree, "work")
+    git(tree.path, "checkout", "-q", "-b", "elsewhere", "main")
+    with pytest.raises(WorktreeError, match="commits on zot/fix-1 that are not merged"):
+        trees.remove(tree)
+    shutil.rmtree(tree.path)
+    with pytest.raises(WorktreeError, match=r"throw its work away: git -C \S+ worktree remove"):
+        trees.remove(tree)
+    git(repository, "worktree", "prune")
+    git(repository, "branch", "-q", "-D", tree.branch)  # a person did not want it
+    trees.remove(tree)
+    shutil.rmtree(repository)
+    assert trees.unsaved(tree) == ""
+    trees.remove(tree)
 
 
 def test_uncommitted_work_of_the_agent_is_not_left_behind_by_a_merge(trees, repository, tmp_path):

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         from zot.glasspane.server import Glasspane
     except ImportError as error:
         raise ConfigError(
-            f"the page needs {error.name}: install it with pip install 'zot-agent[web]'"
+            f"the page needs {error.name}: install it with pip install uvicorn starlette"
         ) from error
     hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)

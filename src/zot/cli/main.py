@@ -112,9 +112,12 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_OK
     except OSError as error:
         _drop_output()
+        if not error.filename and error.errno == errno.ENOENT:
+            complain("the working directory is gone: change to one that exists")
+            return EXIT_FAILED
         lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
         where = "cannot write the output: " if lost else ""
-        where = f"{error.filename!r}: " if error.filename else where
+        where = f"cannot use {error.filename!r}: " if error.filename else where
         complain(f"{where}{error.strerror or error}")
         return EXIT_FAILED
 

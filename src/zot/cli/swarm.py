@@ -18,6 +18,7 @@ from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
 from zot.observe.observer import facts_of
+from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
@@ -60,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--engine", choices=("local", "temporal"), default="local")
+    parser.add_argument(
+        "--engine", choices=("local", "temporal"), default="local", help="who runs what `new` gives"
+    )
     parser.add_argument("--address", help="of Temporal; it is remembered")
     parser.add_argument("--namespace", help="in Temporal; it is remembered")
     actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
@@ -111,20 +114,24 @@ def _add_new(new: argparse.ArgumentParser) -> None:
     new.add_argument("task", nargs="*", help="what is to be done")
     new.add_argument("--file", help="a task a line, or a JSON object a line with its options")
     new.add_argument("--cwd", default=".", help="the directory it is about (default: here)")
-    new.add_argument("--provider", default="")
-    new.add_argument("--model", default="")
+    new.add_argument("--provider", default="", help="as for zot (default: as configured)")
+    new.add_argument("--model", default="", help="the same")
     new.add_argument("--base", default="", help="branch or commit to begin with")
     new.add_argument("--here", action="store_true", help="work in the directory itself")
     new.add_argument("--approve", default="", metavar="a,b", help="ask before these tools run")
     new.add_argument("--jail", action="store_true", help="keep its tools in its directory")
-    new.add_argument("--max-cost", type=_amount, metavar="USD")
-    new.add_argument("--max-tokens", type=_whole, metavar="N")
-    new.add_argument("--max-minutes", type=_amount, metavar="N")
-    new.add_argument("--max-steps", type=_whole, metavar="N")
+    new.add_argument("--max-cost", type=_amount, metavar="USD", help="of all its messages")
+    new.add_argument("--max-tokens", type=_whole, metavar="N", help="the same")
+    new.add_argument("--max-minutes", type=_amount, metavar="N", help="at work; waiting is free")
+    new.add_argument("--max-steps", type=_whole, metavar="N", help="model calls of one message")
     new.add_argument("--priority", type=int, default=0, metavar="N", help="higher begins earlier")
     new.add_argument("--after", action="append", default=[], metavar="ID", help="when it is done")
-    new.add_argument("--wait", action="store_true", help="until it has ended; 1 if it failed")
-    new.add_argument("--rpc", action="append", default=[], metavar="WORD", help="for `zot rpc`")
+    new.add_argument(
+        "--wait", action="store_true", help="until it has ended; exit code 1 if it failed"
+    )
+    new.add_argument(
+        "--rpc", action="append", default=[], metavar="WORD", help="a word for `zot rpc`"
+    )
 
 
 def _amount(text: str) -> float:
@@ -246,8 +253,8 @@ def _line(summary: AgentSummary) -> str:
     age = shown_age(time.time() - summary.since)
     parts = [f"{summary.id:32} {summary.stage.replace('_', ' '):9} {age:>4}"]
     if summary.doing:
-        about = f" {summary.about[:60]}" if summary.about else ""
-        parts.append(summary.doing[:80] + about + (" (stalled)" if summary.stalled else ""))
+        about = f" {_cut(summary.about, 60)}" if summary.about else ""
+        parts.append(_cut(summary.doing, 80) + about + (" (stalled)" if summary.stalled else ""))
     if summary.diff.files:
         parts.append(f"+{summary.diff.added} -{summary.diff.removed} in {summary.diff.files}")
     if summary.cost_usd or not summary.cost_known:
@@ -257,18 +264,32 @@ def _line(summary: AgentSummary) -> str:
     return "  ".join(parts)
 
 
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     summary = swarm.show(arguments.agent)
     if arguments.json:
         say_json(summary)
         return 0
     say(_line(summary))
-    for name in ("task", "directory", "branch", "model", "turns", "tool_calls", "outcome"):
+    names = ("task", "directory", "machine", "branch", "model", "turns", "tool_calls", "outcome")
+    for name in (*names, "doing"):
         value = str(getattr(summary, name)).replace("\n", "\n" + " " * 14)
+        if name in ("machine", "doing") and not value:
+            continue
         say(f"  {name.replace('_', ' '):11} {value}".rstrip())
     for question in summary.questions:
         say(f"  asks        {question.title} ({question.id}) {question.preview}")
+        say(f"              zot swarm answer {summary.id} {_ways(question)}")
     return 0
+
+
+def _ways(question: OpenQuestion) -> str:
+    if question.kind == "approval":
+        return "--allow | --always | --deny [WHY]"
+    return "yes | no" if question.method == "confirm" else "TEXT"
 
 
 def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
@@ -299,7 +320,7 @@ def _fact(fact: facts.Fact) -> list[str]:
         case facts.ToolWritten(name=name, args=args) if args is not None:
             return [f"$ {name} {msgspec.json.encode(args).decode()[:SHOWN_RESULT]}"]
         case facts.ToolEnded(failed=failed, text=text):
-            shown = text[:SHOWN_RESULT] + ("..." if len(text) > SHOWN_RESULT else "")
+            shown = _cut(text, SHOWN_RESULT)
             return [f"  {'! ' if failed else ''}{line}" for line in shown.splitlines()]
         case facts.Asked(title=title, preview=preview):
             return [f"? {title} {preview}"]
@@ -328,7 +349,9 @@ def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     summary = swarm.show(arguments.agent)
     wanted = [q for q in summary.questions if q.id.startswith(arguments.question)]
     if not wanted:
-        raise UsageError(f"{summary.id} asks nothing")
+        ids = ", ".join(question.id for question in summary.questions)
+        text = f"has no question {arguments.question!r}; open: {ids}" if ids else "asks nothing"
+        raise UsageError(f"{summary.id} {text}")
     if len(wanted) > 1:
         raise UsageError(f"it asks {len(wanted)} things: say which with --question ID")
     (question,) = wanted
@@ -363,7 +386,10 @@ def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         summary = swarm.show(arguments.agent)
         if summary.stage in ("failed", "cancelled", "lost"):
             swarm.retry(summary.id)
-        return _done(arguments)  # one that was cut goes on by being looked at
+        else:  # one that was cut goes on by being looked at
+            _say(arguments, {"ok": True}, f"{summary.id} is {summary.stage.replace('_', ' ')}")
+            return 0
+        return _done(arguments)
     return _list(swarm, arguments)  # looking starts the supervisor when there is work
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Protocol
 
@@ -384,11 +383,15 @@ class Agent:
         stream = stream_with_retry(
             self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks
         )
+        cancel, emit = io.cancel, io.emit
         try:
-            with closing(stream):
+            try:
                 for event in stream:
-                    io.cancel.check()
-                    answer.take(event, io.emit)
+                    if cancel.aborted:
+                        raise errors.Cancelled
+                    answer.take(event, emit)
+            finally:
+                stream.close()
             if answer.finished is None:
                 raise errors.BadResponse(f"{answer.provider}: the stream ended without an end")
         except (errors.ProviderError, errors.Cancelled) as error:
@@ -551,11 +554,12 @@ def _consistent(finished: types.Finished) -> types.Finished:
     Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
     cut at the length limit may have cut its calls too; those must not.
     """
-    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
     if finished.stop == "length":
         kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
         return replace(finished, content=kept)
-    return replace(finished, stop="tool_use" if calls else "end")
+    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
+    stop: types.Stop = "tool_use" if calls else "end"
+    return finished if stop == finished.stop else replace(finished, stop=stop)
 
 
 def _with_text(message: types.Message, text: str) -> types.Message:

@@ -6,6 +6,7 @@ cost limit off. Counts are clamped here, odd prices count as unknown, and both a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import astuple, replace
@@ -16,6 +17,7 @@ from zot.provider.types import Cost, Price, Usage
 Number = TypeVar("Number", int, float)
 MOST_TOKENS = 10**12
 MOST_DOLLARS = 1e9
+FREE = Cost()
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
@@ -33,6 +35,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     return replace(usage, cost=cost, cost_known=True)
 
 
+@lru_cache(maxsize=64)
 def usable(price: Price | None) -> Price | None:
     """The price, or None if it cannot be one."""
     if price is None or all(0 <= part <= MOST_DOLLARS for part in astuple(price)):
@@ -44,7 +47,7 @@ def usable(price: Price | None) -> Price | None:
 def plausible(usage: Usage) -> Usage:
     """The usage with every count and cost between zero and what can be."""
     counts = usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning or 0
-    if usage.cost == Cost() and all(0 <= count <= MOST_TOKENS for count in counts):
+    if usage.cost == FREE and min(counts) >= 0 and max(counts) <= MOST_TOKENS:
         return usage  # nearly always
     cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
     return Usage(

@@ -10,6 +10,8 @@ from typing import Protocol
 from zot.errors import CommandError
 from zot.provider.types import Image, Message, ToolResult
 
+MAX_IMAGE = 3_750_000
+"""Bytes; five million as base64, the smallest limit among the providers."""
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 

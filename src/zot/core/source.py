@@ -7,7 +7,7 @@ it sees of the runtime.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -121,7 +121,6 @@ class CommandResult(Struct, frozen=True):
     """Of a prompt: a tool that runs after it, before the model reads both."""
 
 
-@runtime_checkable
 class CommandSource(Protocol):
     instant: bool
     """Its commands only make a prompt of their arguments: nothing is waited for."""
@@ -163,7 +162,6 @@ class ServerState(Struct, frozen=True):
     error: str = ""
 
 
-@runtime_checkable
 class ServerSource(Protocol):
     """A source whose tools are those of MCP servers."""
 
@@ -183,7 +181,6 @@ class PersonAnswer(Struct, frozen=True):
 CANCELLED = PersonAnswer(cancelled=True)
 
 
-@runtime_checkable
 class PanelSource(Protocol):
     """A source that asks the person things, shows panels and can be loaded anew: extensions."""
 
@@ -206,3 +203,19 @@ class PanelSource(Protocol):
     def reload(self) -> Sequence[ExtensionState]:
         """Stop all and start those that are there now; between runs only."""
         ...
+
+
+# Which of these a source is. Not by isinstance(): since Python 3.12 that loads `inspect` for a
+# Protocol, which takes longer than all of a prompt.
+
+
+def has_commands(source: object) -> TypeGuard[CommandSource]:
+    return hasattr(source, "run_command")
+
+
+def has_servers(source: object) -> TypeGuard[ServerSource]:
+    return hasattr(source, "servers")
+
+
+def has_panels(source: object) -> TypeGuard[PanelSource]:
+    return hasattr(source, "panel_key")

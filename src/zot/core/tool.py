@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -85,13 +85,16 @@ class Tool(Protocol):
         ...
 
 
-@runtime_checkable
 class ReconcilingTool(Protocol):
     """A tool whose `replay` is `reconcile`."""
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Find out what became of a call that was cut off; nothing may be done here."""
         ...
+
+
+def can_reconcile(tool: object) -> TypeGuard[ReconcilingTool]:
+    return hasattr(tool, "reconcile")
 
 
 def is_side_by_side(tool: Tool) -> bool:

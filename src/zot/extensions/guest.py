@@ -28,9 +28,10 @@ class Guest:
     ) -> None:
         """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
         slash commands where the client takes such, `on_tools` hears that a tool was activated,
-        `can_answer` says whether somebody sees their questions."""
+        `can_answer` says whether somebody is there who sees their questions."""
         self.submit = submit
         self.tools_changed = on_tools
+        self.can_answer = can_answer
         self.calls = HostCalls(run_tool)
         self.dialogs = Dialogs(self.emit, can_answer, questions_before)
         self.session_id: str | None = None

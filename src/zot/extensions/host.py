@@ -33,7 +33,7 @@ from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
 
-EndReason = Literal["shutdown", "session_switch", "cwd_change", "reload"]
+EndReason = Literal["shutdown", "session_switch", "reload"]
 
 
 class HostSettings(Struct, frozen=True):
@@ -52,7 +52,6 @@ class HostSettings(Struct, frozen=True):
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
     reserved_commands: frozenset[str] = frozenset()
-    interactive: bool = False
     limits: ExtensionLimits = ExtensionLimits()
 
 
@@ -240,9 +239,7 @@ class ExtensionHost:
                 if info.deferred and name not in registered.active:
                     continue
                 if self._is_free("tool", name, extension, tools, self.settings.reserved_tools):
-                    tools[name] = ExtensionTool(
-                        extension, info, guest, interactive=self.settings.interactive
-                    )
+                    tools[name] = ExtensionTool(extension, info, guest)
         return list(tools.values())
 
     def commands(self) -> list[CommandInfo]:

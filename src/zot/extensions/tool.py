@@ -21,14 +21,10 @@ NO_CONTENT = "(extension returned no content)"
 
 
 class ExtensionTool:
-    def __init__(
-        self, extension: HostedExtension, info: ToolInfo, guest: Guest, *, interactive: bool
-    ) -> None:
+    def __init__(self, extension: HostedExtension, info: ToolInfo, guest: Guest) -> None:
         self._extension = extension
         self._guest = guest
         self._info = info
-        self._interactive = interactive
-        """A person sits in front of this host."""
 
     @property
     def name(self) -> str:
@@ -51,7 +47,7 @@ class ExtensionTool:
         return self._extension.name
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        if self._info.interactive and not self._interactive:
+        if self._info.interactive and not self._guest.can_answer():
             raise self._failed("interactive extension tools require an interactive host")
         key, session = context.key or UNSET, self._guest.session_id or UNSET
         return self._output(

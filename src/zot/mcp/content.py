@@ -8,13 +8,12 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
-from zot.core.image import checked_image
+from zot.core.image import MAX_IMAGE, checked_image
 from zot.core.tool import ToolOutput
 from zot.errors import CommandError
 from zot.provider.types import Image, Json, Text
 from zot.text import prepared
 
-MAX_IMAGE = 3_750_000
 MAX_IMAGES = 20
 MAX_BLOCKS = 10_000
 MAX_DETAILS = 256 * 1024

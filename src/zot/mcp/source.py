@@ -95,7 +95,9 @@ class McpServers:
         self._loaded()
 
     def prepare(self, cancel: Cancel) -> None:
-        if self._set is not None and self._in_jail != self._options.jailed():
+        if self._set is None:
+            return  # `start` has just looked for them
+        if self._in_jail != self._options.jailed():
             self.reload()  # what runs outside must not go on for a jail
         if (servers := self._loaded()) is not None:
             servers.prepare(cancel)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -256,7 +256,10 @@ class MessagesReader:
         return self.done
 
     def read(self, data: bytes) -> None:
-        event = decode(_EVENT, data, self.out.provider)
+        try:
+            event = _EVENT.decode(data)
+        except UNREADABLE:
+            event = decode(_EVENT, data, self.out.provider)
         if event.type == "content_block_delta":
             self._delta(event)
             return

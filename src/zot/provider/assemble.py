@@ -24,6 +24,7 @@ StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
 MAX_ANSWER = 16 * 1024 * 1024
 """Characters of one answer. No model says this much, and more would only fill the memory."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 PART_SIZE = 100
 """What a block counts beside its text: a million empty ones fill the memory too."""
 
@@ -115,7 +116,9 @@ class Assembler:
         if part is None or part.kind != "text":
             part = self._new(Part("text"))
         part.pieces.append(text)
-        self._count(len(text))
+        self._size += len(text)
+        if self._size > MAX_ANSWER:
+            self._count(0)
         self._events.append(types.TextDelta(text))
 
     def reasoning(self, text: str, part: Part | None = None) -> None:
@@ -244,7 +247,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
     """
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         try:
             return decoder.decode(mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:

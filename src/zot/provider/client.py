@@ -37,7 +37,7 @@ class ModelClient:
         self._key = key
         self._http = http
         self._lock = Lock()
-        self._kept = Kept()
+        self._kept: Kept | None = None
         self._last_quirks: tuple[Model, Quirks] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
@@ -54,7 +54,8 @@ class ModelClient:
                 raise
             yield Started()
             try:
-                yield from pump(self.name, answer, reader)
+                for events in pump(self.name, answer, reader):
+                    yield from events
                 finished = reader.finish()
             except ProviderError as error:
                 yield from reader.out.take()  # what came before it in the same bytes
@@ -69,7 +70,7 @@ class ModelClient:
 
     def _body(self, request: Request, quirks: Quirks) -> bytes:
         with self._lock:  # calls at the same time do not share what is kept
-            kept, self._kept = self._kept, Kept()
+            kept, self._kept = self._kept or Kept(), None
         body = encode_json(self._wire.body(request, quirks, kept))
         self._kept = kept
         return body
@@ -101,9 +102,10 @@ class ModelClient:
             "content-type": "application/json",
             "accept": "text/event-stream",
             **self._wire.headers(request, quirks),
-            **{name.lower(): value for name, value in self._info.headers.items()},
-            **{name.lower(): value for name, value in (request.model.headers or {}).items()},
         }
+        for more in (self._info.headers, request.model.headers):
+            if more:
+                headers |= {name.lower(): value for name, value in more.items()}
         key = (self._key if isinstance(self._key, str) else self._key()).strip()
         self._http.secret = key
         for name, value in auth_headers(self._info, key).items():
@@ -114,8 +116,8 @@ class ModelClient:
         return headers
 
 
-def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[StreamEvent]:
-    """Read the body to the end of the answer, and yield what it says as it comes."""
+def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[StreamEvent]]:
+    """Read the body to the end of the answer, and yield what each piece of it says."""
     splitter = Splitter(name)
     content_type = answer.headers.get("content-type", "").lower()
     piece = answer.read() if "event-stream" in content_type else sniff(name, answer)
@@ -126,7 +128,7 @@ def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[Stream
             reader.read(data)
             if reader.done:
                 return
-        yield from reader.out.take()
+        yield reader.out.take()
         if reader.complete:
             answer.hurry(COMPLETE_SECONDS)
         try:

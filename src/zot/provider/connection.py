@@ -165,11 +165,11 @@ class Connection:
     # --- using -------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        self._socket().sendall(data)
+        (self._sock or self._socket()).sendall(data)
 
     def receive(self, limit: int) -> bytes:
         """The next bytes as soon as there are some; empty when the server closed."""
-        return self._socket().recv(limit)
+        return (self._sock or self._socket()).recv(limit)
 
     def limit_wait(self, seconds: float) -> None:
         """How long one read or write may take from now on."""

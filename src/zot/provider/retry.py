@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +10,8 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.errors import ProviderError
 from zot.provider import types
+
+BEFORE_CONTENT = (types.Started, types.UsageSeen)
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -74,10 +75,14 @@ def _attempts(
         attempt += 1
         content = False
         try:
-            with closing(provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
+            stream = provider.stream(request, cancel)
+            try:
                 for event in stream:
-                    content = content or not isinstance(event, types.Started | types.UsageSeen)
+                    if not content and type(event) not in BEFORE_CONTENT:
+                        content = True
                     yield event
+            finally:
+                stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
             return
         except ProviderError as error:
             if content:

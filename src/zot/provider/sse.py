@@ -96,6 +96,10 @@ def parse_blocks(blocks: list[bytes]) -> list[bytes]:
     """The data of any events, by the letter of the format; those without data are left out."""
     events = []
     for block in blocks:
+        head, _, rest = block.partition(b"\n")
+        if head.startswith(b"event: ") and rest.startswith(b"data: {") and b"\n" not in rest:
+            events.append(rest[6:])  # what nearly every one looks like
+            continue
         data = []
         for line in block.split(b"\n"):
             field, _, value = line.partition(b":")

@@ -20,10 +20,10 @@ from zot.core.session import Body, Entry, ResultNote, Session
 from zot.core.tool import (
     REPLAYS,
     Reconciled,
-    ReconcilingTool,
     Replay,
     ToolContext,
     ToolOutput,
+    can_reconcile,
     replay_of,
 )
 from zot.errors import ToolError
@@ -175,7 +175,7 @@ class Recovery:
 
     def _reconciled(self, call: ToolCall) -> Reconciled:
         tool: object = self._agent.toolbox.get(call.name)
-        if not isinstance(tool, ReconcilingTool):
+        if not can_reconcile(tool):
             return Reconciled("unknown")
         key = self._record.effects[call.id].key
         context = ToolContext(call.id, self._cancel, lambda text: None, key=key)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -15,11 +14,11 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.tool import (
     Reconciled,
-    ReconcilingTool,
     Replay,
     Tool,
     ToolContext,
     ToolOutput,
+    can_reconcile,
     is_side_by_side,
     replay_of,
 )
@@ -177,7 +176,8 @@ class RedactingProvider:
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
-            with closing(self._provider.stream(request, cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
+            stream = self._provider.stream(request, cancel)
+            try:
                 for event in stream:
                     if type(event) is not kind:
                         if told is not None and (rest := pieces.rest()):
@@ -196,6 +196,8 @@ class RedactingProvider:
                         yield event
                     elif shown:
                         yield _with_text(told, shown)
+            finally:
+                stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
         except ProviderError as error:
             error.args = (self._redactor.text(str(error)),)
             raise
@@ -205,7 +207,7 @@ class RedactingProvider:
             return event
         secrets = self._redactor.secrets()
         content = tuple([_redacted_block(block, secrets) for block in event.content])
-        return replace(event, content=content)
+        return event if content == event.content else replace(event, content=content)
 
 
 def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
@@ -266,7 +268,7 @@ class RedactingTool:
         return self._redacted(output)
 
     def reconcile(self, args: dict[str, types.Json], context: ToolContext) -> Reconciled:
-        if not isinstance(self._tool, ReconcilingTool):
+        if not can_reconcile(self._tool):
             return Reconciled("unknown")
         outcome = self._tool.reconcile(args, context)
         return replace(outcome, output=self._redacted(outcome.output))

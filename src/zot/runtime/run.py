@@ -65,9 +65,11 @@ class Run:
         self._wait = runtime.client.wait
         self._lock = threading.Lock()
         self._given_up = False
+        self._has_ended = False
         self._suspended = False
         self._began = time.monotonic()
-        self._worked = threading.Event()
+        self._working = threading.Lock()
+        """Held for as long as the work goes on."""
         self.ended = threading.Event()
         self.size = 0
         """Bytes it holds while it waits, about."""
@@ -81,7 +83,8 @@ class Run:
     def emit(self, event: Event) -> None:
         self._wait(self.cancel)
         with self._lock:
-            self._check_alive()
+            if self._given_up or self._suspended:
+                raise Cancelled
             self._tell(event)
 
     def append(self, body: Body) -> Entry:
@@ -150,16 +153,16 @@ class Run:
 
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
-        with self.cancel.calling(lambda: self._runtime.watch(self)):
+        with self._working, self.cancel.calling(lambda: self._runtime.watch(self)):
             self._run()
         return not self._given_up
 
     def wait_or_give_up(self) -> None:
         """After an abort, in a thread of its own: the work gets a moment to wind up."""
-        if self._worked.wait(ABORT_GRACE):
+        if self._working.acquire(timeout=ABORT_GRACE):
             return
         with self._lock:
-            if self._worked.is_set():
+            if self._has_ended:
                 return
             self._given_up = True
             self.stop = "aborted"
@@ -208,7 +211,7 @@ class Run:
         with self._lock:
             if not self._given_up:  # too late otherwise: its end was told
                 self.error, self.stop = error, stop
-            self._worked.set()
+            self._has_ended = True
 
     def fail(self, error: ZotError) -> None:
         """Turn a success into a failure, for what goes wrong after the work."""

@@ -15,10 +15,12 @@ from zot.core.source import (
     PanelSource,
     PersonAnswer,
     ReadySource,
-    ServerSource,
     ServerState,
     SourceHost,
     ToolSource,
+    has_commands,
+    has_panels,
+    has_servers,
 )
 from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
@@ -131,7 +133,7 @@ class Sources:
         return text if result is None else result.text
 
     def _commanding(self) -> Iterator[CommandSource]:
-        return (source for source in self._sources if isinstance(source, CommandSource))
+        return (source for source in self._sources if has_commands(source))
 
     def _run(
         self, name: str, args: str, sources: Iterable[CommandSource], cancel: Cancel | None
@@ -144,7 +146,7 @@ class Sources:
 
     def servers(self) -> list[ServerState]:
         """Every MCP server."""
-        sources = (source for source in self._sources if isinstance(source, ServerSource))
+        sources = (source for source in self._sources if has_servers(source))
         return [state for source in sources for state in source.servers()]
 
     # --- what extensions show ----------------------------------------------------------------
@@ -170,7 +172,7 @@ class Sources:
         return [state for source in self._panels() for state in source.reload()]
 
     def _panels(self) -> Iterator[PanelSource]:
-        return (source for source in self._sources if isinstance(source, PanelSource))
+        return (source for source in self._sources if has_panels(source))
 
 
 def _named(name: str, infos: Sequence[CommandInfo]) -> str:

@@ -106,10 +106,11 @@ class RpcServer(LineServer):
             agent = self._addressed(incoming)
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
-            if not isinstance(incoming.command, commands.Hello | commands.Ping):
+            if agent.durable and not isinstance(incoming.command, commands.Hello | commands.Ping):
                 agent.recover()
             agent.handle(incoming, incoming.command)
-            agent.recover()
+            if agent.durable:
+                agent.recover()
         except ZotError as error:
             agent.fail(incoming, error)
         except Exception as error:  # a bug of ours ends this command, not the process
@@ -117,8 +118,11 @@ class RpcServer(LineServer):
 
     def _addressed(self, incoming: Incoming) -> ServedAgent:
         """Who answers. What is said of agents is answered by the unnamed one."""
-        of_agents = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
-        if "agents" not in self.features or isinstance(incoming.command, of_agents):
+        if "agents" not in self.features:
+            return self.unnamed
+        if isinstance(
+            incoming.command, commands.OpenAgent | commands.CloseAgent | commands.ListAgents
+        ):
             return self.unnamed
         name = zot.agent_of(incoming)
         return self.named.get(name) if name else self.unnamed

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from zot.core.image import checked_images
 from zot.errors import CommandError, ZotError
 from zot.later import Later, later
-from zot.lines import Lane
+from zot.lines import Lane, encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import commands, zot
@@ -105,12 +105,12 @@ class ServedAgent(RuntimeClient):
             case commands.Ping():
                 self.answer(incoming, zot.Pong())
                 self._server.unnamed.warm_up()
+            case commands.Prompt():
+                self._prompt(incoming, command)
             case commands.Hello():
                 self._server.unnamed.hello(incoming, command)
             case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
                 self._server.named.take(incoming, command)
-            case commands.Prompt():
-                self._prompt(incoming, command)
             case commands.RetryPrompt():
                 self.runtime.retry(tag=incoming.id, accepted=self._accepted(incoming))
             case commands.Compact(instructions):
@@ -340,8 +340,9 @@ class ServedAgent(RuntimeClient):
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self._server.features
 
-    def wait(self, cancel: Cancel) -> None:
-        self._writer.wait(cancel)
+    @property
+    def wait(self) -> Callable[[Cancel], None]:  # one step less for each event
+        return self._writer.wait
 
     def overfull(self) -> bool:
         return self._server.writer.overfull
@@ -352,7 +353,7 @@ class ServedAgent(RuntimeClient):
         if self._kept is not None:
             self._put_kept(event, frame, UNSET if run is None else run.tag)
         elif frame is not None:
-            self._put(zot.encode(frame), UNSET if run is None else run.tag)
+            self._put(encode_line(frame), UNSET if run is None else run.tag)
 
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None

@@ -214,8 +214,10 @@ class SwarmAgent:
         """Why it is not started once more; empty: it is."""
         if self.crashes < CRASHES and self.kills < KILLS:
             return ""
-        why = f": {self._said[:500]}" if self._said else ""
-        return f"its process died {self.crashes + self.kills} times before it did anything{why}"
+        times = f"{self.crashes + self.kills} times"
+        if self._said:
+            return f"{self._said[:500]} (it was started {times})"
+        return f"its process died {times} before it did anything"
 
     @property
     def is_unfinished(self) -> bool:

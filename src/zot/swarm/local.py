@@ -151,6 +151,8 @@ class LocalSwarm:
             raise BadTask(f"not a task: {error}") from error
         if unknown := fields.keys() - set(SwarmTask.__struct_fields__):
             raise BadTask(f"not a task: there is no option {sorted(unknown)[0]!r}")
+        if not Path(task.directory).is_dir():
+            raise BadTask(f"{task.directory!r} is not a directory")
         task = replace(
             task,
             id=task.id or new_id(task.prompt),

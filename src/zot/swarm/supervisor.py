@@ -245,6 +245,8 @@ class SwarmSupervisor:
         agent = supervised.agent
         if agent.waiting and not agent.lost:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
+        if agent.stage == "done":
+            raise SwarmError(f"{supervised.folder.id} is done: `zot swarm send` tells it more")
         supervised.note(Retried(), sync=True)
         supervised.resume_held = bool(agent.waiting)
         if not agent.waiting:
@@ -263,7 +265,7 @@ class SwarmSupervisor:
     async def _remove(self, supervised: Supervised) -> None:
         agent = supervised.agent
         if agent.alive or agent.waiting:
-            raise SwarmError(f"{supervised.folder.id} is {agent.stage}: cancel it first")
+            raise SwarmError(f"{supervised.folder.id} has not ended: cancel it first")
         if agent.tree is not None:
             await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
         supervised.log.close()
@@ -277,13 +279,16 @@ class SwarmSupervisor:
             agent = supervised.agent
             if agent.alive or agent.waiting:
                 continue
-            if agent.tree is None or not await asyncio.to_thread(
-                self._runner.trees.unsaved, agent.tree, agent.merged
-            ):
-                size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
-                freed.append(commands.FreedAgent(supervised.folder.id, size))
-                if not try_only:
-                    await self._remove(supervised)
+            try:
+                if agent.tree is None or not await asyncio.to_thread(
+                    self._runner.trees.unsaved, agent.tree, agent.merged
+                ):
+                    size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
+                    if not try_only:
+                        await self._remove(supervised)
+                    freed.append(commands.FreedAgent(supervised.folder.id, size))
+            except ZotError as error:  # its repository is broken; the others can go
+                sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
 
 

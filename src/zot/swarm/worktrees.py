@@ -6,6 +6,7 @@ away unasked.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import threading
@@ -181,18 +182,23 @@ class Worktrees:
 
     def unsaved(self, tree: Worktree, merged: str = "") -> str:
         """What would be lost with the tree; empty: nothing. `merged`: its tip at the last merge."""
-        if tree.kind == "shared" or not Path(tree.path).is_dir():
+        if tree.kind == "shared":
             return ""
-        git = self._in(tree)
-        if _is_dirty(git):
-            return "changes that are not committed"
-        tip = git.line("rev-parse", "HEAD")
-        if tip in (tree.base, merged):
+        if Path(tree.path).is_dir():
+            git, names = self._in(tree), ["HEAD", f"refs/heads/{tree.branch}"]
+            if _is_dirty(git):
+                return "changes that are not committed"
+        elif tree.kind == "worktree" and Path(tree.origin).is_dir():
+            git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may be there
+        else:
             return ""
-        if tree.kind == "copy":
+        seen = [git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}") for name in names]
+        tips = {done.stdout.decode().strip() for done in seen if done.returncode == 0}
+        tips -= {tree.base, merged}
+        if tips and tree.kind == "copy":
             return "changes that are not merged"
         others = ("--not", f"--exclude={tree.branch}", "--branches", "--remotes")
-        if git.line("rev-list", "--count", tip, *others) == "0":
+        if not tips or git.line("rev-list", "--count", *tips, *others) == "0":
             return ""
         return f"commits on {tree.branch} that are not merged"
 
@@ -237,13 +243,15 @@ class Worktrees:
     def remove(self, tree: Worktree, merged: str = "") -> None:
         """Take the tree and its branch away. Raises WorktreeError when work would be lost."""
         if lost := self.unsaved(tree, merged):
-            raise WorktreeError(f"{tree.path!r} has {lost}: merge it first, or remove it by hand")
+            raise WorktreeError(f"{tree.path!r} has {lost}: merge it first{_by_hand(tree)}")
         if tree.kind == "shared":
             return
         if tree.kind == "copy":
             shutil.rmtree(tree.path, ignore_errors=True)
             shutil.rmtree(tree.git_dir, ignore_errors=True)
             return
+        if not (Path(tree.origin).is_dir() or Path(tree.path).is_dir()):
+            return  # the repository is gone, and all its branches with it
         git = self.at(tree.origin)
         if Path(tree.path).is_dir():
             git.run("worktree", "remove", tree.path)
@@ -342,3 +350,14 @@ def _size_of(directory: str) -> int:
         if total > MAX_COPY:
             break
     return total
+
+
+def _by_hand(tree: Worktree) -> str:
+    """How to throw work away, which only a person does."""
+    if tree.kind == "copy":
+        return f", or throw its work away: rm -r {shlex.quote(tree.path)}"
+    git = f"git -C {shlex.quote(tree.origin)}"
+    return (
+        f", or throw its work away: {git} worktree remove --force {shlex.quote(tree.path)} && "
+        f"{git} branch -D {shlex.quote(tree.branch)}"
+    )

@@ -28,8 +28,7 @@ def resolve(cwd: Path, argument: object, *, name: str = "path") -> Path:
     except UnicodeEncodeError:
         raise ToolError(f"{name} {argument!r} holds half a character; give valid text") from None
     joined = cwd / expand(argument)
-    # `a/..` is folded only where `a` is no symlink, so that the path means what a shell says.
-    return Path(os.path.normpath(joined)) if _folds(joined) else joined
+    return Path(os.path.normpath(joined)) if ".." in joined.parts and _folds(joined) else joined
 
 
 def expand(argument: str) -> str:
@@ -38,8 +37,7 @@ def expand(argument: str) -> str:
 
 
 def _folds(path: Path) -> bool:
-    if ".." not in path.parts:
-        return True
+    """Whether `a/..` can be left out: where `a` is a symlink, a shell would go elsewhere."""
     before = Path(*path.parts[: path.parts.index("..")])
     # os.path, which takes what it may not see for no symlink; pathlib raises
     return not any(os.path.islink(part) for part in (before, *before.parents))  # noqa: PTH114
@@ -47,10 +45,7 @@ def _folds(path: Path) -> bool:
 
 def shown(path: Path, cwd: Path) -> str:
     """The path as a model should repeat it: relative inside the working directory."""
-    try:
-        return path.relative_to(cwd).as_posix()
-    except ValueError:
-        return str(path)
+    return "." if path == cwd else str(path).removeprefix(f"{str(cwd).rstrip('/')}/")
 
 
 def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:

@@ -30,6 +30,8 @@ READ = 1 << 16
 PIPE = 1 << 20
 PATIENCE = 6.0
 """Seconds that the helper may take to end a command before the helper itself is ended."""
+FIRST_LOOK, LAST_LOOK = 0.05, 1.0
+"""Seconds after which a report is looked for while the pipe is open: the pause grows."""
 ATTEMPTS = 3
 MAX_PROCESSES = 2000
 """A command that starts more at once is taken for a fork bomb and ended."""
@@ -277,19 +279,28 @@ class RunningCommand:
             pass  # it has ended
 
     def _read(self, timeout: float | None, force: Callable[[], None]) -> None:
+        # Not woken by what the keeper says, only when it is gone: the pipe ends after its report,
+        # and one wake-up is enough. Should somebody outside the tree hold the pipe open, a look
+        # at the socket now and then finds the report.
         poll = select.poll()
-        poll.register(self._control, select.POLLIN)
+        poll.register(self._control, 0)
         poll.register(self._output, select.POLLIN)
+        now, pause = time.monotonic(), FIRST_LOOK
+        look = now + pause
         # The keeper keeps the time; this is for the case that it was frozen.
-        late = None if timeout is None else time.monotonic() + timeout + PATIENCE
+        late = None if timeout is None else now + timeout + PATIENCE
         told = forced = False
         while True:
-            ready = {fd for fd, _ in poll.poll(1000)}
+            ready = {fd for fd, _ in poll.poll(pause * 1000)}
+            now = time.monotonic()
             if self._output in ready and not self._take():
                 poll.unregister(self._output)
-            if self._control.fileno() in ready and not self._listen():
-                return
-            now = time.monotonic()
+                poll.modify(self._control, select.POLLIN)
+            if self._control.fileno() in ready or now >= look:
+                if not self._listen():
+                    return
+                pause = min(2 * pause, LAST_LOOK)
+                look = now + pause
             if self._cancel.is_set() and not told:
                 told, late = True, now
             if late is not None and now > late and not told:
@@ -313,7 +324,9 @@ class RunningCommand:
         """Read what the keeper says: a byte when it begins, then its report with its length in
         front. False when that is complete, or when the keeper is gone."""
         try:
-            data = self._control.recv(READ)
+            data = self._control.recv(READ, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
         except ConnectionResetError:  # it went without having read the command
             return False
         self._said += data

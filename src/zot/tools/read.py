@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zot.cancel import Cancel
-from zot.core.image import image_type
+from zot.core.image import MAX_IMAGE, image_type
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
@@ -18,8 +18,6 @@ from zot.tools.place import Place
 
 MAX_LINES = 2000
 MAX_BYTES = 51_200
-MAX_IMAGE = 3_750_000
-"""Bytes; five million as base64, the smallest limit among the providers."""
 SNIFF = 8192
 CHUNK = 1 << 20
 SCAN_SECONDS = 20.0
@@ -160,7 +158,7 @@ class Window:
         if not lines:
             return self._take_part(window, limit)
         lines = lines[: min(limit, MAX_LINES)]
-        used = sum(len(line) + 1 for line in lines)
+        used = sum(map(len, lines)) + len(lines)
         self._buffer = window[used:] + self._buffer
         self.line += len(lines)
         return _text(lines, self._rest_note(first, limit, len(lines)))
@@ -228,5 +226,6 @@ class Window:
 
 
 def _text(lines: list[bytes], *notes: str) -> str:
-    shown = b"\n".join(line.removesuffix(b"\r") for line in lines).decode("utf-8", "replace")
+    joined = b"\n".join(lines).replace(b"\r\n", b"\n").removesuffix(b"\r")
+    shown = joined.decode("utf-8", "replace")
     return shown.replace("\0", "\ufffd") + "\n" + "".join(f"\n{note}" for note in notes if note)

@@ -98,13 +98,13 @@ class CommandKeeper:
             said = f"{error.filename or argv[0]!r}: {error.strerror}"
             report(self.control, NOT_STARTED, 0, [], [], said)
             return False
-        for fd in (1, 2):  # the command's pipe must end when the command ends
-            os.dup2(0, fd)
         if given:
             os.close(trees.GIVEN)
         why = self.wait(timeout, max_processes)
         leftovers, survivors = self.finish(why)
         report(self.control, why, self.statuses.get(self.shell, -1), leftovers, survivors)
+        for fd in (1, 2):  # the end of the pipe is what wakes zot, which then finds the report
+            os.dup2(0, fd)
         return clean(why, leftovers, survivors)
 
     def wait(self, timeout: float | None, max_processes: int) -> int:

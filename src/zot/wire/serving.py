@@ -127,16 +127,20 @@ class LineServer(RuntimeClient):
         splitter = LineSplitter()
         poll = self._poll()
         poll.register(0, select.POLLIN)
+        only_input = [(0, select.POLLIN)]
         while True:
-            ready = {fd for fd, _ in poll.poll()}
-            if (code := self._over(ready)) is not None:
-                return code
-            if 0 in ready:
-                data = read_stdin()
-                if not data:
-                    return self._end_of_input(splitter)
-                if (code := self._take_data(data, splitter)) is not None:
+            ready = poll.poll()
+            if ready != only_input:
+                fds = {fd for fd, _ in ready}
+                if (code := self._over(fds)) is not None:
                     return code
+                if 0 not in fds:
+                    continue
+            data = read_stdin()
+            if not data:
+                return self._end_of_input(splitter)
+            if (code := self._take_data(data, splitter)) is not None:
+                return code
 
     def _take_data(self, data: bytes, splitter: LineSplitter) -> int | None:
         """Answer what these bytes complete; the exit code if that ends the process."""

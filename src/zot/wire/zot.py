@@ -11,7 +11,14 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError, ZotError
-from zot.lines import LINE_ERRORS, check_numbers, encode_line, line_error, readable
+from zot.lines import (
+    LINE_ERRORS,
+    LONGEST_NUMBER,
+    check_numbers,
+    encode_line,
+    line_error,
+    readable,
+)
 from zot.text import escaped
 from zot.wire.commands import AnyCommand
 
@@ -104,6 +111,7 @@ COMMANDS: dict[str, type[AnyCommand]] = {
 }
 """Every command by its word."""
 
+_plain_names = {b'"%s"' % name.encode(): name for name in COMMANDS}
 _envelope = msgspec.json.Decoder(Envelope).decode
 
 
@@ -123,10 +131,11 @@ def decode(line: bytes) -> Incoming:
         envelope = _envelope(whole)
         agent = envelope.agent
         id = checked_id(envelope.id, line)
-        name = checked_name(envelope.type)
+        name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
-        check_numbers(whole)
+        if len(whole) >= LONGEST_NUMBER:
+            check_numbers(whole)
         return Incoming(name, id, _decoder(name)(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)

@@ -216,6 +216,10 @@ def test_files_and_commands_are_completed(at_terminal, tmp_path):
     program.until(lambda shown: any("/clear" in line for line in shown.everything))
     program.type("\r\r")
     program.until("the conversation is empty")
+    program.type("/claer")  # letters that changed places
+    program.until("  /clear  empty")
+    program.type("\r")
+    program.until("❯ /clear")
 
 
 def test_escape_closes_a_completion_and_enter_sends_what_stands_there(at_terminal):

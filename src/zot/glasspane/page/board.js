@@ -22,14 +22,16 @@ export class BoardView {
     this.projects = new Choice("All projects", projectOf, () => this.draw());
     this.machines = new Choice("All machines", machineOf, () => this.draw());
     this.list = el("div", { class: "rows", role: "list" });
-    this.empty = el("p", { class: "quiet empty" }, "No agents yet. Press n for a new task, or: zot swarm new \"what is to be done\"");
-    this.node = el("section", { class: "board" }, el("div", { class: "bar" }, this.chips, el("div", { class: "narrow" }, this.projects.node, this.machines.node, this.search)), this.list, this.empty);
+    this.empty = el("p", { class: "quiet empty", hidden: true }, "No agents yet. Press n for a new task, or: zot swarm new \"what is to be done\"");
+    this.node = el("section", { class: "board" }, el("div", { class: "bar" }, this.chips, el("div", { class: "narrow" }, this.projects.node, this.machines.node, this.search)), this.empty, this.list);
     this.agents = new Map();
+    this.known = false;
     this.selected = "";
   }
 
   update(agents, visible) {
     this.agents = agents;
+    this.known = true;
     if (visible) this.drawSoon();
   }
 
@@ -55,7 +57,7 @@ export class BoardView {
     if (shown !== this.counted) this.drawChips(counts);
     this.counted = shown;
     for (const choice of [this.projects, this.machines]) choice.offer(this.agents.values());
-    this.empty.hidden = this.agents.size > 0;
+    this.empty.hidden = !this.known || this.agents.size > 0;
     this.drawRows();
   }
 

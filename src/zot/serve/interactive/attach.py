@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from zot.core.image import image_type
+from zot.core.image import MAX_IMAGE, image_type
 from zot.errors import CommandError
 from zot.provider.types import Image
 from zot.serve.interactive.clipboard import MAX_READ, Clipped, native_paste
@@ -22,8 +22,6 @@ from zot.tui.pictures import image_size
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
-MAX_IMAGE = 3_750_000
-"""What providers take."""
 MAX_DROPPED = 20_000
 """Characters of a paste that may be names of files."""
 MAX_FILES = 50

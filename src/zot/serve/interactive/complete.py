@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zot.later import Later, later
-from zot.text import compiled
+from zot.text import compiled, nearest
 from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import MenuItem, matching
 
@@ -116,7 +116,7 @@ class Completion:
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
-        return begins or (matching(typed, items) if typed else items)
+        return begins or _meant(typed.casefold(), items)
 
     def _ask_others(self) -> None:
         """Extensions, skills and prompt files: known as soon as they have started."""
@@ -163,6 +163,16 @@ class Completion:
         if len(self._items) > MAX_SHOWN:
             lines.append((("dim", f"  {self._chosen + 1} of {len(self._items)}"),))
         return lines
+
+
+def _meant(typed: str, items: list[MenuItem]) -> list[MenuItem]:
+    """Where no name begins like it: names that are misspelt, names with its letters, and then
+    those that tell of it."""
+    names = {item.label.casefold(): item for item in items}
+    near = nearest(f"/{typed}", names, most=3, cutoff=0.7)
+    near += [item.label for item in matching(typed, [MenuItem(name) for name in names])]
+    near += [name for name, item in names.items() if typed in item.detail.casefold()]
+    return [names[name] for name in dict.fromkeys(near)]
 
 
 def _mention(path: str) -> str:

@@ -5,6 +5,7 @@ of, and cancels. What the workers send comes to the hub.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Coroutine
@@ -49,11 +50,14 @@ async def connect(config: TemporalConfig) -> Client:
     try:
         return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
     except (RuntimeError, RPCError, TimeoutError) as error:
-        reason = str(error).partition("\n")[0][:300] or "no answer"
-        raise SwarmError(
-            f"cannot reach Temporal at {config.address} ({reason}); for trying it: "
-            "zot swarm temporal dev"
-        ) from error
+        said = str(error).partition("\n")[0]
+        # What the system or the other end said, in a heap of Rust.
+        inner = re.search(r'message: "([^"]+)"|error: (\w+\(\w+\))', said)
+        reason = (inner[1] or inner[2] if inner else said[:300]) or "no answer"
+        todo = "for trying it: zot swarm temporal dev"
+        if "Certificate" in reason:
+            todo = "TEMPORAL_TLS_SERVER_CA_CERT_PATH names the file with its authority"
+        raise SwarmError(f"cannot reach Temporal at {config.address} ({reason}); {todo}") from error
 
 
 class TemporalEngine:

@@ -4,7 +4,7 @@
 
 Every program runs in a pty of 120 by 40 against the same model server; figures are ratios where a
 machine's speed would show. A bare Python start is in the same table. With --go the Go zot, with
---pi pi stands beside it.
+--pi pi stands beside it. A fresh virtual environment holds zot and its dependencies alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+
+from run import fresh_environment
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
@@ -121,8 +123,9 @@ def is_pi(command: Sequence[str]) -> bool:
 
 
 class Bench:
-    def __init__(self, folder: Path, url: str, runs: int) -> None:
+    def __init__(self, folder: Path, url: str, python: str, runs: int) -> None:
         self.folder = folder
+        self.python = python
         self.url = url
         self.runs = runs
         self.work = folder / "work"
@@ -156,7 +159,7 @@ class Bench:
         times = []
         for _ in range(self.runs * 2):
             began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", "pass"], check=True)
+            subprocess.run([self.python, "-c", "pass"], check=True)
             times.append(time.perf_counter() - began)
         return median(times)
 
@@ -284,11 +287,13 @@ def main() -> None:
     parser.add_argument("--go", default="")
     parser.add_argument("--pi", default="")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--installed", action="store_true", help="measure the zot of this .venv")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-tui-") as name, FakeServer() as server:
         folder = Path(name)
-        bench = Bench(folder, server.url, options.runs)
-        ours = [str(Path(sys.executable).parent / "zot")]
+        python = sys.executable if options.installed else fresh_environment(folder)
+        bench = Bench(folder, server.url, python, options.runs)
+        ours = [str(Path(python).with_name("zot"))]
         bare = bench.bare()
         print(f"bare Python start: {bare * 1000:.1f} ms")
         report(bench, "zot", ours, bare)

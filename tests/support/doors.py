@@ -13,8 +13,9 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from support.jsonrpc import JsonRpcProcess
 from support.pi import PiProcess
 from support.rpc import PATIENCE
 
@@ -468,4 +469,107 @@ class Pi(Door):
         self.pi.close()
 
 
-DOORS = {"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi}
+class Acp(Door):
+    """An editor that speaks ACP: a session of its agent, which it can set and cancel."""
+
+    LACKS = frozenset(
+        {"agents", "approvals", "clear", "count", "durable", "fork", "provider"}
+        | {"retry", "rewind", "sessions", "shell", "steer"}
+    )
+    DECISIONS: ClassVar = {"allow": "allow_once", "deny": "reject_once"}
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        ours = {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
+        self._process = JsonRpcProcess(place.home.parent, "acp", (), args=flags, env={**ours})
+        self._process.on_request = self._take_request
+        can = {"elicitation": {"form": {}}}
+        self._process.ok("initialize", protocolVersion=1, clientCapabilities=can)
+        self._where = {"cwd": str(place.work), "mcpServers": []}
+        self._use(self._process.ok("session/new", **self._where))
+
+    def _use(self, opened: dict[str, Any]) -> None:
+        self._session = opened.get("sessionId") or self._session
+        self._options = {option["id"]: option for option in opened["configOptions"]}
+        if not self.wishes.decide:
+            self._set("mode", "yolo")
+
+    def _ask(self, method: str, **params: Any) -> Any:
+        answer = self._process.ask(method, sessionId=self._session, **params)
+        if "error" in answer:
+            raise LookupError(answer["error"]["message"])
+        return answer["result"]
+
+    def _set(self, option: str, value: str | bool) -> None:
+        answer = self._ask("session/set_config_option", configId=option, value=value)
+        self._options = {option["id"]: option for option in answer["configOptions"]}
+
+    def _take_request(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """What the editor's user says to a question."""
+        if frame["method"] == "elicitation/create":
+            return {"action": "accept", "content": {"value": self.wishes.answer}}
+        option = self.DECISIONS[self.wishes.decide]
+        return {"outcome": {"outcome": "selected", "optionId": option}}
+
+    def begin(self, text: str) -> None:
+        self._from = len(self._process.frames)
+        prompt = [{"type": "text", "text": text}]
+        self._prompt = self._process.start("session/prompt", sessionId=self._session, prompt=prompt)
+
+    def end(self) -> str:
+        answer = self._process.answer(self._prompt)
+        stop = answer["result"]["stopReason"] if "result" in answer else "error"
+        if stop != "end_turn":
+            return {"cancelled": "aborted"}.get(stop, stop)
+        said: dict[str, str] = {}
+        for update in self._updates("agent_message_chunk"):
+            id, text = update.get("messageId", ""), update["content"]["text"]
+            said[id] = said.get(id, "") + text
+        return list(said.values())[-1] if said else ""
+
+    def _updates(self, kind: str) -> list[dict[str, Any]]:
+        frames = self._process.frames[self._from :]
+        updates = [f["params"]["update"] for f in frames if f.get("method") == "session/update"]
+        return [update for update in updates if update["sessionUpdate"] == kind]
+
+    def abort(self) -> None:
+        self._process.notify("session/cancel", sessionId=self._session)
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        self._set("model", f"{provider}/{name}" if provider else name)
+
+    def set_reasoning(self, level: str) -> None:
+        self._set("reasoning", level)
+
+    def set_jail(self, on: bool) -> None:
+        self._set("jail", "on" if on else "off")
+
+    def state(self) -> tuple[str, str, int, bool]:
+        provider, _, model = self._options["model"]["currentValue"].partition("/")
+        return provider, model, -1, False
+
+    def path(self) -> str:
+        return self._session
+
+    def load(self, session: str) -> None:
+        self._session = session
+        self._use(self._ask("session/load", **self._where))
+
+    def commands(self) -> list[str]:
+        self._from = 0
+        shown = self._process.wait(lambda: self._updates("available_commands_update"))
+        return [command["name"] for command in shown[-1]["availableCommands"]]
+
+    def type(self, name: str, args: str) -> str:
+        return self.ask(f"/{name} {args}".strip())
+
+    def close(self) -> None:
+        try:
+            self._process.close()
+        finally:
+            self._process.kill()
+
+
+DOORS = {"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp}

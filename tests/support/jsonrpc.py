@@ -60,6 +60,8 @@ class JsonRpcProcess:
         """The method of each request."""
         self.unanswered: set[Any] = set()
         """Requests that need no answer."""
+        self.on_request: Callable[[Frame], Frame] | None = None
+        """What the client says to a request of the program."""
         self.raw = bytearray()
         self._ids = 0
         self._ended = False
@@ -155,6 +157,8 @@ class JsonRpcProcess:
 
     def _take(self, frame: Frame) -> None:
         self.frames.append(frame)
+        if self.on_request is not None and "method" in frame and "id" in frame:
+            self.send(id=frame["id"], result=self.on_request(frame))
 
     def stderr(self) -> str:
         return self._stderr.read_text("utf-8", "replace")

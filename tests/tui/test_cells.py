@@ -1,3 +1,4 @@
+import wcwidth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,3 +47,18 @@ def test_what_a_terminal_would_obey_is_gone_or_spelled_out():
     assert cells("日本a") == 5
     assert joined([("a", "x"), ("a", "y"), ("b", "")]) == (("a", "xy"),)
     assert plain(padded([("", "a")], 3)) == "a  "
+
+
+def test_a_word_of_two_styles_stays_whole():
+    lines = wrap([("", "some text (see "), ("code", "name"), ("", ").")], 18)
+    assert [plain(line) for line in lines] == ["some text (see", "name)."]
+    lines = wrap([("", "some text ("), ("code", "longname"), ("", ") end")], 18)
+    assert [plain(line) for line in lines] == ["some text", "(longname) end"]
+
+
+@given(st.text(alphabet="a日本語かナ한、é ", max_size=30), st.integers(1, 12))
+def test_east_asian_letters_are_measured_as_the_library_does(text, width):
+    assert cells(text) == wcwidth.wcswidth(text)
+    head, tail = split_at(text, width)
+    assert head + tail == text
+    assert cells(head) <= max(2, width)

@@ -211,3 +211,43 @@ def test_prose_that_streams_looks_as_it_will_when_it_is_settled(text):
     live = block.live(20, 100)
     block.close()
     assert live == block.settle(20)
+
+
+OPEN_BLOCKS = {"quote": "> a\n", "words": "**w** ", "brackets": "[a](", "table": "|a|b|\n"}
+
+
+class CountedBlock(MarkdownBlock):
+    parsed = 0
+
+    def _document(self, source):
+        self.parsed += len(source)
+        return super()._document(source)
+
+
+@pytest.mark.parametrize("pattern", OPEN_BLOCKS.values(), ids=OPEN_BLOCKS)
+def test_the_work_for_a_word_does_not_grow_with_the_block_it_stands_in(pattern):
+    half, whole = (characters_parsed(pattern, size) for size in (2_000, 4_000))
+    assert whole < 2.7 * half  # four times as many where everything is parsed again
+
+
+def characters_parsed(pattern, size):
+    text = ("|a|b|\n|-|-|\n" * ("|" in pattern) + pattern * size)[:size]
+    block = CountedBlock()
+    for start in range(0, size, 80):
+        block.add(text[start : start + 80])
+        block.settle(80)
+        block.live(80, 14)
+    return block.parsed
+
+
+def test_a_large_open_block_is_drawn_to_its_last_word():
+    block = MarkdownBlock()
+    for number in range(1_000, 1_200):
+        block.add(f"**word** of a line with some more of them {number}\n")
+        block.settle(60)
+        live = block.live(60, 14)
+        assert len(live) <= 14
+        assert plain(live[-1]).endswith(str(number))
+    block.add("\nThe *next* one.\n\nAnd")
+    assert plain(block.settle(60)[-1]).endswith("1199")
+    assert [plain(line) for line in block.live(60, 14)] == ["", "The next one.", "", "And"]

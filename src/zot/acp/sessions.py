@@ -154,6 +154,7 @@ class AcpSessions:
         _wait_until_free(path, cancel)
         planned = plan(replace(options, session=path), self._around)
         session = self._add(planned, request.mcp_servers)
+        session.runtime.adopt_session()  # flags are for new ones
         if replay:
             session.replay(cancel)
         self._answer(id, session.opened(new=False))

@@ -5,7 +5,6 @@ Nothing is started here, and no variable is looked up before its server is neede
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN
@@ -254,7 +254,7 @@ def fingerprint(server: ServerConfig) -> str:
         sorted(server.headers.items()),
         msgspec.to_builtins(server.oauth),
     )
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+    return sha256_hex(msgspec.json.encode(parts))[:32]
 
 
 def expanded(

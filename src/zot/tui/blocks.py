@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from zot.tui.cells import EMPTY, Line, cells, clean, clip, plain, visible, wrap
 from zot.tui.links import file_word, linked
-from zot.tui.partial import partial_fields
+from zot.tui.partial import PartialFields
 
 if TYPE_CHECKING:
     from zot.tui.pictures import InlineImage
@@ -180,7 +180,7 @@ class ToolBlock(WholeBlock):
         self.closed = False
         self.name = name
         self._args: dict[str, object] = {}
-        self._raw = ""
+        self._partial = PartialFields()
         self.output = ""
         self.failed = False
         self.running = False
@@ -192,11 +192,13 @@ class ToolBlock(WholeBlock):
     # --- what happens to it ------------------------------------------------------------------
 
     def add_args(self, text: str) -> None:
-        self._raw += text
+        self._partial.add(text)
         self._args = {}
 
     def set_args(self, args: dict[str, object] | None, raw: str = "") -> None:
-        self._args, self._raw = args or {}, "" if args else raw
+        self._args, self._partial = args or {}, PartialFields()
+        if not args:
+            self._partial.add(raw)
 
     def begin(self, args: dict[str, object] | None) -> None:
         self.running = True
@@ -252,7 +254,7 @@ class ToolBlock(WholeBlock):
         return f"  {', '.join(parts)}" if parts else ""
 
     def _fields(self) -> dict[str, object]:
-        return self._args or partial_fields(self._raw)
+        return self._args or self._partial.fields
 
     def _path(self) -> str:
         """The file that the call is about."""

@@ -52,12 +52,41 @@ def cells(text: str) -> int:
     """How many cells the text takes. It must be clean, and one line."""
     if is_simple(text):
         return len(text)
+    wide = _wide_ones(text)
+    if wide is not None:
+        return len(text) + wide
     return sum(_cluster_cells(cluster) for cluster in clusters(text))
+
+
+def _wide_ones(text: str) -> int | None:
+    """How many letters of the text are East Asian ones of two cells, if all the others are Latin;
+    the library takes many times as long for them."""
+    wide = 0
+    for char in text:
+        if char < "\u0300" or char in "❯✓✗▸":
+            continue
+        if not _is_wide(char):
+            return None
+        wide += 1
+    return None if "\u00ad" in text else wide
+
+
+def _is_wide(char: str) -> bool:
+    """Han, Kana, Hangul and their punctuation, but no marks that join the letter before."""
+    return (
+        "\u4e00" <= char <= "\u9fff"
+        or "\u3041" <= char <= "\u3096"
+        or "\u309b" <= char <= "\u30ff"
+        or "\uac00" <= char <= "\ud7a3"
+        or "\u3000" <= char <= "\u3029"
+        or "\uff01" <= char <= "\uff60"
+        or "\u3400" <= char <= "\u4dbf"
+    )
 
 
 def clusters(text: str) -> Iterator[str]:
     """What a person takes for one character each."""
-    if is_simple(text):
+    if is_simple(text) or _wide_ones(text) is not None:
         return iter(text)
     import wcwidth  # after the first paint, and only for other letters than Latin ones
 
@@ -91,6 +120,16 @@ def _end_of(text: str, width: int) -> int:
     """Where the part ends that fits into so many cells."""
     if is_simple(text):
         return min(max(1, width), len(text))
+    used = end = 0
+    for end, char in enumerate(text):
+        size = 1 if char < "\u0300" and char != "\u00ad" else 2 if _is_wide(char) else 0
+        if not size:
+            break  # for the library to say
+        if used + size > width and end:
+            return end
+        used += size
+    else:
+        return len(text)
     used = end = 0
     for cluster in clusters(text):
         size = _cluster_cells(cluster)
@@ -172,14 +211,22 @@ class _Wrapper:
         return self._done
 
     def _add(self, style: str, text: str) -> None:
-        if text.isascii() and self._used + len(text) <= self._width:
-            self._put(style, text, len(text))
-            return
-        for index, word in enumerate(text.split(" ")):
-            if index:
-                self._blank(style)
+        while text and not (text.isascii() and self._used + len(text) <= self._width):
+            room = self._width - self._used
+            cut = text.rfind(" ", 0, room + 1) if text[: room + 1].isascii() else -1
+            if cut >= 0:  # all the words that fit, at once
+                taken = min(cut + 1, room)
+                self._put(style, text[:taken], taken)
+                self._break()
+                text = text[cut + 1 :]
+                continue
+            word, blank, text = text.partition(" ")
             if word:
                 self._word(style, word)
+            if blank:
+                self._blank(style)
+        if text:
+            self._put(style, text, len(text))
 
     def _blank(self, style: str) -> None:
         if self._used < self._width:
@@ -208,7 +255,7 @@ class _Wrapper:
     def _carried(self) -> list[Span]:
         """Take back the end of a word that began in another style, so that it stays whole."""
         carried: list[Span] = []
-        while self._line and len(self._line) > 1:
+        while self._line:
             style, text = self._line[-1]
             head, blank, tail = text.rpartition(" ")
             if blank:

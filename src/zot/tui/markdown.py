@@ -18,8 +18,14 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
 """The beginning of a paragraph that has no marks."""
 INDENT: Line = (("", "  "),)
-MAX_OPEN = 100_000
-"""Characters of a block that is still open; from there on it settles as it is."""
+_NEXT_BLOCK = re.compile(r"\n[ \t]*\n[^\s>]")
+LARGE = 1_000
+"""Characters of an open block; a longer one is parsed again when it has grown by an eighth, or the
+work for each word would grow with what stands before it."""
+MAX_LIVE = 8_000
+"""A longer open block is shown as it was written, until it ends."""
+MAX_OPEN = 50_000
+"""From there on an open block settles as it is."""
 
 
 class MarkdownBlock:
@@ -39,6 +45,8 @@ class MarkdownBlock:
         """The list whose first items have settled."""
         self._fence: _OpenFence | None = None
         self._drawn: tuple[tuple[int, ...], list[Line]] = ((), [])
+        self._parsed: tuple[tuple[int, int], int, list[Line]] = ((0, 0), 0, [])
+        """Of the open block: where it begins and how wide it is, how much of it was drawn, how."""
 
     def add(self, text: str) -> None:
         self.text += text
@@ -76,7 +84,7 @@ class MarkdownBlock:
 
     def _settle_blocks(self, width: int) -> list[Line]:
         end = len(self._rest) if self.closed else self._rest.rfind("\n") + 1
-        if not self._rest or (end <= self._scanned and not self.closed):
+        if not self._rest or not (self.closed or self._is_due(self._scanned, end)):
             return []
         self._scanned = end
         document = self._document(self._rest[:end])  # half a line may become anything
@@ -93,6 +101,12 @@ class MarkdownBlock:
             self._scanned = 0
             lines += self._open_code(separate=bool(self._wrote))
         return lines
+
+    def _is_due(self, seen: int, end: int) -> bool:
+        """Whether it is worth while to parse what is open again, of which so much was seen."""
+        if end - seen > max(0, seen - LARGE) // 8:
+            return True
+        return end > seen and _NEXT_BLOCK.search(self._rest, max(0, seen - 2), end) is not None
 
     def _open_code(self, *, separate: bool) -> list[Line]:
         head, feed, rest = self._rest.partition("\n")
@@ -130,12 +144,29 @@ class MarkdownBlock:
             return self._fence.lines(self._rest, width, last=False) if self._rest else []
         if not self._rest.strip():
             return []
+        if len(self._rest) > MAX_LIVE:
+            return wrap([("", _end_of(self._rest, width, height))], width)
+        place = (len(self.text) - len(self._rest), width)
+        if self._parsed[0] != place or self._is_due(self._parsed[1], len(self._rest)):
+            self._parsed = (place, len(self._rest), self._open_lines(width))
+        return self._with_tail(width, height)
+
+    def _open_lines(self, width: int) -> list[Line]:
         if _PROSE.fullmatch(self._rest) and self._list is None:
             # Nothing in it for the parser.
             lines = wrap(linked("", clean(self._rest), shown="link"), width)
             return [EMPTY, *lines] if self._wrote else lines
-        tail = self._rest[-(height + 1) * width * 2 :] if len(self._rest) > MAX_OPEN else self._rest
-        return self._separated(self._document(tail), width)
+        return self._separated(self._document(self._rest), width)
+
+    def _with_tail(self, width: int, height: int) -> list[Line]:
+        """What was drawn of the open block, and the words after it as they came."""
+        _, seen, lines = self._parsed
+        tail = _end_of(self._rest[seen:], width, height)
+        if not tail:
+            return lines
+        goes_on = bool(lines) and self._rest[seen - 1] != "\n"
+        begun = lines[-1] if goes_on else EMPTY
+        return [*(lines[:-1] if goes_on else lines), *wrap([*begun, ("", tail)], width)]
 
     def _document(self, source: str) -> Document:
         from zot.tui.document import Document  # it loads the parser: not before the first answer
@@ -149,6 +180,12 @@ class MarkdownBlock:
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         """All of it, for a pager."""
         return MarkdownBlock(self.text, closed=True).settle(width)
+
+
+def _end_of(text: str, width: int, height: int) -> str:
+    """As much of its end as there is room for."""
+    lines = text.rstrip("\n")[-(height + 1) * width :].split("\n")
+    return clean("\n".join(lines[-height:]))
 
 
 class _OpenFence:

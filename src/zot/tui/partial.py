@@ -1,4 +1,4 @@
-"""JSON that is still being written: the fields that can be read so far. It never raises."""
+"""JSON that is still being written: the texts that can be read so far. It never raises."""
 
 from __future__ import annotations
 
@@ -6,27 +6,58 @@ import re
 
 import msgspec
 
-_FIELD = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*"((?:[^"\\]|\\.)*)', re.DOTALL)
-_MAX = 200_000
+_NAME = re.compile(r'"((?:[^"\\]|\\.){0,200})"\s*:\s*"')
+_VALUE = re.compile(r'(?:[^"\\]|\\u(?![dD][89abAB])\w{4}|\\u\w{4}\\u\w{4}|\\[^u])*')
+"""Up to its end, or to an escape that is cut in the middle."""
+_LONGEST_ESCAPE = 12
+_MAX = 20_000
+"""Characters of a text that are kept: its last ones are what is shown."""
 
 
-def partial_fields(text: str) -> dict[str, object]:
-    """The object's fields; of one that is cut off, the texts among them, the last one as far as
-    it goes. Inner fields come out with the outer ones: it is for showing, not for acting."""
-    text = text[:_MAX]
-    if not text.strip():
-        return {}
-    try:
-        whole = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return {_text(name): _text(value) for name, value in _FIELD.findall(text)}
-    return whole if isinstance(whole, dict) else {}
+class PartialFields:
+    """The fields of an object that are texts, the last one as far as it goes. Inner fields come
+    out with the outer ones: it is for showing, not for acting. What was read is not read again."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, object] = {}
+        self._name = ""
+        self._value: str | None = None
+        """Of the field that is being written; None: between two of them."""
+        self._rest = ""
+
+    def add(self, text: str) -> None:
+        self._rest += text
+        while self._begin() if self._value is None else self._go_on():
+            pass
+
+    def _begin(self) -> bool:
+        match = _NAME.search(self._rest)
+        if match is None:
+            self._rest = self._rest[-_MAX:]
+            return False
+        self._name, self._value = _text(match[1]), ""
+        self._rest = self._rest[match.end() :]
+        return True
+
+    def _go_on(self) -> bool:
+        """Take what there is of the open text; whether there may be another field."""
+        assert self._value is not None
+        match = _VALUE.match(self._rest)
+        assert match is not None  # of nothing, at least
+        self._value = (self._value + _text(match[0]))[-_MAX:]
+        self.fields[self._name] = self._value
+        self._rest = self._rest[match.end() :]
+        if self._rest.startswith('"'):
+            self._rest, self._value = self._rest[1:], None
+            return True
+        if len(self._rest) < _LONGEST_ESCAPE:
+            return False
+        self._rest = self._rest[1:]  # no escape at all
+        return True
 
 
 def _text(escaped: str) -> str:
-    for cut in range(min(7, len(escaped)) + 1):  # an escape may be cut in the middle
-        try:
-            return msgspec.json.decode(f'"{escaped[: len(escaped) - cut]}"', type=str)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            continue
-    return ""
+    try:
+        return msgspec.json.decode(f'"{escaped}"', type=str, strict=False)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return escaped

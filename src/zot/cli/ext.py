@@ -308,6 +308,8 @@ def _report(finding: Finding) -> str:
         add(_colored("problem".ljust(10), "31"), problem)
     for hint in finding.hints:
         add("hint", hint)
+    for line in finding.said:
+        add("said", line)
     if finding.problems:
         add("log", finding.log)
     return "\n".join(lines) + "\n"

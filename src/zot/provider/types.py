@@ -182,6 +182,8 @@ class Request(Struct, frozen=True):
     cache_key: str = ""
     """Stable for one conversation, for providers that route their cache by a key."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
+    repaired: bool = False
+    """The messages were made valid for this very model: nobody has to look at them again."""
 
 
 # --- the stream ------------------------------------------------------------------------------

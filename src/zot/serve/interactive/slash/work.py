@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 else:
     start = Later("zot.serve.interactive.start")
 
-CODE = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1\s*$", re.M | re.S)
+FENCE = re.compile(r"```+|~~~+")
 STUDY = (
     "Study {what}: read what tells most about it (documentation, the build, the entry points, the "
     "tests), and then tell me in a few paragraphs what it is, how it is put together, how it is "
@@ -45,10 +45,26 @@ STUDY = (
 )
 
 
+def code_blocks(answer: str) -> list[str]:
+    """What stands between fences; one that was cut goes to the end."""
+    blocks: list[str] = []
+    lines: list[str] = []
+    fence = ""
+    for line in answer.splitlines(keepends=True):
+        if not fence and (match := FENCE.match(line)):
+            fence, lines = match[0], []
+        elif fence and line.rstrip() == fence:
+            blocks.append("".join(lines))
+            fence = ""
+        elif fence:
+            lines.append(line)
+    return [*blocks, "".join(lines)] if fence else blocks
+
+
 def copy(app: App, args: str) -> None:
     """The source of an answer, a code block or the diff; not what the screen shows of it."""
     answer = last_answer(app.runtime.session.messages())
-    blocks = [match[2] for match in CODE.finditer(answer)]
+    blocks = code_blocks(answer)
     match args:
         case "answer" | "message":
             copy_text(app, answer, "the answer")

@@ -35,6 +35,7 @@ from zot.provider.types import (
     ToolSpec,
     UsageSeen,
 )
+from zot.runtime.task import TaskTool
 from zot.tools.registry import SharedPlace, builtin_tools
 
 STEP_LIMIT, TASK_SECONDS = 12, 240
@@ -70,10 +71,8 @@ def measure(name: str, provider: LocalProvider, *, held_out: bool, tasks: bool) 
 def ask_all(
     provider: LocalProvider, model: Model, requests: tuple[tuple[str, Check], ...]
 ) -> tuple[int, float]:
-    specs = tuple(
-        ToolSpec(tool.name, tool.description, tool.schema)
-        for tool in builtin_tools(SharedPlace(str(Path.cwd()), {}))
-    )
+    tools = (*builtin_tools(SharedPlace(str(Path.cwd()), {})), TaskTool)
+    specs = tuple(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
     right, firsts = 0, []
     for prompt, check in requests:
         request = Request(model, IDENTITY, (Message("user", (Text(prompt),), 0.0),), specs)

@@ -9,7 +9,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from zot.errors import ZotError
@@ -17,6 +17,7 @@ from zot.extensions import proto
 from zot.lines import LineSplitter, check_numbers, decode_line
 from zot.local.examples import _words
 from zot.local.speech import find_call
+from zot.mcp.oauth import read_challenge
 from zot.pi.stream import parsed_so_far
 from zot.provider.assemble import parse_args
 from zot.provider.client import load_wire
@@ -24,6 +25,7 @@ from zot.provider.repair import repaired
 from zot.provider.sse import Splitter
 from zot.provider.types import Message, ToolCall, ToolResult
 from zot.runtime.sources import _TYPED
+from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
 from zot.tools.output import Decoder, clean
 from zot.tui.cells import wrap
@@ -87,11 +89,16 @@ READERS = [
     lambda text: find_call("{" + text, {}),
     _words,
     lambda text: re.match(_TYPED, "/" + text),
+    lambda text: read_challenge("Bearer " + text),
+    code_blocks,
 ]
 PARTS = ["7" * 4299, "7", "\\ud83d", "\\ude00", "\\\\", "\\", '"', "{", "[", "}", '"a":', ","]
 PARTS += ["a-", "a/", ".", "\x1b[", "\x1b]", "\x1b", ";", "\n", "\r", "`", "~~~", "*", " ", "---"]
 PARTS += [
     '"id"',
+    "ab",
+    'a="',
+    "```x\n",
     "data:",
     "é",
     "\u2028",
@@ -125,6 +132,8 @@ def work(read, text):
 @pytest.mark.parametrize("read", READERS)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("".join))
+@example("ab")
+@example("```x\n")
 def test_nothing_that_is_read_costs_more_than_linear_time(read, part):
     small, large = (part * (size // len(part) + 1) for size in (SMALL, 4 * SMALL))
     cost = work(read, large)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 from support.acp import Acp
 from support.docs import runnable
@@ -45,3 +47,7 @@ def test_the_files_of_the_page_can_be_read() -> None:
         assert servers["agent_servers"]["zot"]["args"] == ["acp"]
     assert registry["version"] == zot.__version__
     assert registry["distribution"]["uvx"]["package"] == f"zot-agent@{zot.__version__}"
+    project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
+    assert (
+        project["scripts"]["zot-agent"] == project["scripts"]["zot"]
+    )  # uvx runs what is so called

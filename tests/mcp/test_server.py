@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from support.mcp import alone, entry
@@ -102,7 +103,7 @@ def test_a_server_that_ends_says_its_last_words_and_is_started_again(tmp_path):
         ):
             test.call("die")
         assert test.text("echo", {"text": "again"}) == "you said again"
-    assert "dying of thirst" in server_log(str(tmp_path), "test").read_text()
+    assert "dying of thirst" in Path(server_log(str(tmp_path), "test")).read_text()
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path):

@@ -49,6 +49,10 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(home, cwd):
     os.mkfifo(home / "SYSTEM.md")
     os.mkfifo(cwd / "AGENTS.md")
     assert system_prompt(cwd=str(cwd), home=home).startswith(IDENTITY)
+    writer = os.open(cwd / "AGENTS.md", os.O_RDWR)  # one that has something to say neither
+    os.write(writer, b"through a pipe")
+    assert "through a pipe" not in system_prompt(cwd=str(cwd), home=home)
+    os.close(writer)
 
 
 def test_what_is_appended_follows_in_order(home, cwd):

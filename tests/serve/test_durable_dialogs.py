@@ -131,11 +131,46 @@ def test_extensions_are_told_that_a_run_was_resumed(durable, asker):
     assert (call["tool_name"], call["started"], call["replay"]) == ("deploy", True, "safe")
 
 
+ASK = "tool:mcp__test__ask:{}\nthen\nsay:ok"
+
+
+def test_a_question_that_was_the_answer_to_a_call_is_asked_again_and_the_call_goes_on(
+    durable, tmp_path
+):
+    """The server has answered, with questions: nothing was under way when the process died."""
+    configure(tmp_path / "zot-home" / "mcp.json", test=entry(era="modern"))
+    zot = durable.start(features=FEATURES)
+    zot.send("prompt", message=ASK, run="a")
+    zot.data("answer", request_id=zot.until("ext_ask")[-1]["request_id"], value="Ada")
+    zot.until("ext_ask")
+    zot.kill()  # the first field was answered, the second one is open
+    zot = durable.start(features=FEATURES)
+    again = zot.until("ext_ask")[-1]
+    assert "age" in again["message"]
+    assert zot.data("get_state")["dialogs"] == [without_seq(again)]
+    assert zot.close()[0] == 0  # nobody answers: left for the next process
+    zot.kill()
+    with durable.start(features=FEATURES) as zot:
+        resumed = zot.until("ext_ask")
+        (call,) = next(f for f in resumed if f["type"] == "run_resumed")["open"]
+        assert not call["started"]
+        zot.data("answer", request_id=resumed[-1]["request_id"], value="36")
+        for _ in ("colour", "sure", "note"):
+            question = zot.until("ext_ask")[-1]
+            zot.data("answer", request_id=question["request_id"], value="", confirmed=True)
+        zot.until("done")
+        (said,) = results(zot)
+    assert json.loads(said)["state"] == "opaque-7"
+    assert json.loads(said)["content"]["name"] == "Ada"
+    rows = [row["type"] for row in durable.rows()]
+    assert (rows.count("effect_started"), rows.count("effect_paused")) == (1, 4)
+
+
 def test_a_question_of_an_mcp_server_is_gone_with_it_and_the_model_is_told(durable, tmp_path):
-    """A call of a server is `never` run again: what it may have done nobody knows."""
+    """A server of the older revisions waits in the middle of its call, and dies with zot."""
     configure(tmp_path / "zot-home" / "mcp.json", test=entry())
     zot = durable.start(features=FEATURES)
-    zot.send("prompt", message="tool:mcp__test__ask:{}\nthen\nsay:ok", run="a")
+    zot.send("prompt", message=ASK, run="a")
     question = zot.until("ext_ask")[-1]
     assert zot.data("get_state")["dialogs"] == [without_seq(question)]
     zot.kill()

@@ -2,6 +2,7 @@ import os
 import pwd
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -243,7 +244,7 @@ def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) ->
     subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
     with pytest.raises(ConfigError, match="is a bare repository"):
         builtin_tools(jail_of(root / "bare", zot_home))
-    check(str(root), str(zot_home))
+    check(str(root), str(zot_home), {"HOME": str(home)})
 
 
 def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
@@ -700,6 +701,49 @@ def test_what_appears_during_a_long_command_is_renamed_before_it_ends(
 
 
 # --- the filter and its like -----------------------------------------------------------------
+
+REFUSE, ALLOW = 0x00050001, 0x7FFF0000
+NUMBERS = {  # ptrace, process_vm_*, io_uring_*, keys, bpf, userfaultfd, perf_event_open
+    "x86_64": (0xC000003E, (101, 310, 311, 425, 426, 427, 248, 249, 250, 321, 323, 298), (41, 53)),
+    "aarch64": (
+        0xC00000B7,
+        (117, 270, 271, 425, 426, 427, 217, 218, 219, 280, 282, 241),
+        (198, 199),
+    ),
+}
+
+
+def verdict(code: bytes, arch: int, number: int, *args: int) -> int:
+    """What the kernel makes of the filter."""
+    data = struct.pack("<IIQ6Q", number, arch, 0, *args, *[0] * (6 - len(args)))
+    at = value = 0
+    while True:
+        kind, yes, no, operand = struct.unpack_from("<HBBI", code, 8 * at)
+        at += 1
+        match kind:
+            case 0x20:
+                (value,) = struct.unpack_from("<I", data, operand)
+            case 0x06:
+                return int(operand)
+            case _:
+                holds = {0x15: value == operand, 0x35: value >= operand, 0x45: value & operand}
+                at += yes if holds[kind] else no
+
+
+@pytest.mark.parametrize("machine", NUMBERS)
+def test_each_call_of_the_list_is_refused_on_each_machine(machine: str) -> None:
+    """Some are refused by this kernel anyway, and the other machine is not here."""
+    arch, numbers, sockets = NUMBERS[machine]
+    code = filter_for(machine, root=False)
+    assert [verdict(code, arch, number) for number in numbers] == [REFUSE] * len(numbers)
+    for number in sockets:
+        families = {family for family in range(50) if verdict(code, arch, number, family) == ALLOW}
+        assert families == {socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK}
+    assert verdict(code, 0x40000003, numbers[0]) == 0x80000000  # another machine's numbers: killed
+    assert verdict(code, arch, 63) == ALLOW
+    if machine == "x86_64":
+        assert verdict(code, arch, 0x40000000 | 101) == REFUSE
+
 
 CALLS = """
 import ctypes, os, socket

@@ -17,8 +17,8 @@ class LogFile:
     read-only home is not an error here.
     """
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, max_bytes: int) -> None:
+        self.path = Path(path)
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._fd: int | None = None

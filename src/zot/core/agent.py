@@ -25,7 +25,7 @@ from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
 from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
-from zot.core.toolbox import Toolbox
+from zot.core.toolbox import Begun, Toolbox
 from zot.provider import types
 from zot.provider.failure import ImageRefused
 from zot.provider.repair import Repair
@@ -95,8 +95,12 @@ class RunIO(Protocol):
         """Add to the transcript. Raises Cancelled when the run was given up."""
         ...
 
-    def begin(self, call: types.ToolCall, replay: Replay) -> str:
-        """A tool is about to run; the key of its call. Raises JournalError: it must not."""
+    def begin(self, call: types.ToolCall, replay: Replay) -> Begun:
+        """A tool is about to run. Raises JournalError: it must not."""
+        ...
+
+    def pause(self, call_id: str, state: types.Json) -> None:
+        """A tool waits for a person. Raises JournalError, and Cancelled as `spend`."""
         ...
 
     def spend(self, usage: types.Usage) -> None:
@@ -379,6 +383,7 @@ class Agent:
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,
+            repaired=True,
         )
         stream = stream_with_retry(
             self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks

@@ -24,6 +24,10 @@ def _unpaid(usage: Usage) -> None:
     """There is no run that could pay."""
 
 
+def _unkept(state: Json) -> None:
+    """There is no process that could go on."""
+
+
 class ToolContext(Struct, frozen=True):
     """What a running tool may use of the turn around it."""
 
@@ -37,6 +41,11 @@ class ToolContext(Struct, frozen=True):
     key: str = ""
     """In a durable run: names this call. The same at every attempt, so that a service which knows
     such keys does the work once."""
+    pause: Callable[[Json], None] = _unkept
+    """In a durable run: nothing of the call is under way, it waits for a person, and goes on with
+    this in another process if it has to; None: it is under way again."""
+    state: Json = None
+    """What `pause` was given by the process before this one; None: the call begins."""
 
 
 class ToolOutput(Struct, frozen=True):

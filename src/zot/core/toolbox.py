@@ -30,11 +30,18 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
-from zot.provider.types import Image, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
+from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
 NOT_RUN_STEERED = "not run: the user sent a message first"
+
+
+class Begun(Struct, frozen=True):
+    """A call that may run now, as ToolContext describes it."""
+
+    key: str = ""
+    state: Json = None
 
 
 class CallIO(Protocol):
@@ -45,12 +52,16 @@ class CallIO(Protocol):
     @property
     def changing_file(self) -> ChangingFile: ...
     def spend(self, usage: Usage) -> None: ...
-    def begin(self, call: ToolCall, replay: Replay) -> str:
-        """Note that the tool is about to run with these arguments; the key of the call.
+    def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        """Note that the tool is about to run with these arguments.
 
         Raises:
             JournalError: it cannot be noted, so the tool must not run.
         """
+        ...
+
+    def pause(self, call_id: str, state: Json) -> None:
+        """As `ToolContext.pause`. Raises JournalError, and Cancelled when the run was given up."""
         ...
 
 
@@ -126,8 +137,11 @@ class _Alone(Struct, frozen=True):
     emit: Callable[[Event], None]
     changing_file: ChangingFile
 
-    def begin(self, call: ToolCall, replay: Replay) -> str:
-        return ""
+    def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        return Begun()
+
+    def pause(self, call_id: str, state: Json) -> None:
+        """There is no run that could go on."""
 
     def spend(self, usage: Usage) -> None:
         """There is no run that could pay."""
@@ -257,9 +271,17 @@ class Toolbox:
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args, notes = self._guarded(attempt, tool, io)
         io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
-        key = io.begin(replace(call, args=args), replay_of(tool))
-        progress = _progress(call.id, io)
-        context = ToolContext(call.id, io.cancel, progress, io.changing_file, io.spend, key)
+        begun = io.begin(replace(call, args=args), replay_of(tool))
+        context = ToolContext(
+            call.id,
+            io.cancel,
+            _progress(call.id, io),
+            io.changing_file,
+            io.spend,
+            begun.key,
+            partial(io.pause, call.id),
+            begun.state,
+        )
         attempt.executed = True
         attempt.work = partial(self._output, call, tool, args, context, notes)
 

@@ -5,7 +5,6 @@ Nothing is started here, and no variable is looked up before its server is neede
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,9 +14,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, expand_user
 from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
 from zot.text import prepared
@@ -254,7 +254,7 @@ def fingerprint(server: ServerConfig) -> str:
         sorted(server.headers.items()),
         msgspec.to_builtins(server.oauth),
     )
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+    return sha256_hex(msgspec.json.encode(parts))[:32]
 
 
 def expanded(
@@ -286,7 +286,7 @@ def expanded(
 
     return replace(
         server,
-        command=os.path.expanduser(fill(server.command)),
+        command=expand_user(fill(server.command), environ),
         args=tuple(map(fill, server.args)),
         env={name: fill(text) for name, text in server.env.items()},
         url=fill(server.url),

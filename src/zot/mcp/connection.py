@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from zot.cancel import Cancel
+from zot.core.tool import ToolContext
 from zot.errors import McpError
 from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
 from zot.mcp import protocol
@@ -24,6 +25,8 @@ from zot.text import prepared
 PROBE_SECONDS = 5.0
 """How long a server may be silent about its version before the older handshake is tried."""
 MAX_ROUNDS = 8
+MAX_STATE = 64 * 1024
+"""Bytes of questions, and of what the server wants back with the answers, that are kept."""
 """How often one call may come back with questions."""
 MAX_INSTRUCTIONS = 4_096
 
@@ -89,7 +92,7 @@ class McpConnection:
             self._discover(patience, cancel)
 
     def _probe(self, patience: Patience) -> Patience:
-        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left))
+        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left / 2))
 
     def _offered(self, error: McpFault) -> str | None:
         """The version that a server offers which refused ours; None: it said nothing like that."""
@@ -219,35 +222,44 @@ class McpConnection:
         tool: protocol.McpToolInfo,
         args: dict[str, Json],
         patience: Patience,
-        cancel: Cancel,
-        progress: TakeProgress,
+        context: ToolContext,
     ) -> dict[str, Json]:
         """Raises McpError, Cancelled."""
         params = {"name": tool.name, "arguments": args}
         headers = argument_headers(tool, args) if self.link.is_http else {}
-        return self.call("tools/call", params, patience, cancel, progress, headers)
+        return self.call("tools/call", params, patience, context, headers)
 
     def call(
         self,
         method: str,
         params: dict[str, Json],
         patience: Patience,
-        cancel: Cancel,
-        progress: TakeProgress = lambda text: None,
+        context: ToolContext,
         headers: dict[str, str] | None = None,
     ) -> dict[str, Json]:
         """A request that may come back with questions first. Raises McpError, Cancelled."""
         answers: dict[str, Json] = {}
+        result: dict[str, Json] | None = context.state
         for _ in range(MAX_ROUNDS):
-            raw = self._ask(
-                method, {**params, **answers}, patience, cancel, progress, headers=headers or {}
-            )
-            result = protocol.decoded(raw)
+            if result is None:
+                raw = self._ask(
+                    method,
+                    {**params, **answers},
+                    patience,
+                    context.cancel,
+                    context.progress,
+                    headers=headers or {},
+                )
+                result = protocol.decoded(raw)
             match result.get("resultType", "complete"):
                 case "complete":
                     return result
                 case "input_required":
-                    answers = self._answers(result, cancel)
+                    # The server has answered and waits for nothing: another process may go on.
+                    if len(msgspec.json.encode(result)) <= MAX_STATE:
+                        context.pause(result)
+                    answers, result = self._answers(result, context.cancel), None
+                    context.pause(None)
                     patience.extend()  # the person took the time, not the server
                 case other:
                     raise McpError(f"its result is of the unknown type {other!r:.80}")

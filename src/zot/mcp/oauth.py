@@ -37,7 +37,8 @@ MAX_LOGINS = 3
 PREFIX = "mcp:"
 """Of the names of such credentials in auth.json."""
 
-_PARAMETER = re.compile(r'([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+# A name is tried from its beginning only, and as a whole: else it would cost its square.
+_PARAMETER = re.compile(r'(?<![A-Za-z_])([A-Za-z_]++)\s*+=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 ShowPage = Callable[[str], None]
 """Lets the user see an address in a browser."""
 

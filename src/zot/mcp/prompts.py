@@ -7,6 +7,7 @@ import shlex
 
 from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult
+from zot.core.tool import ToolContext
 from zot.errors import CommandError
 from zot.mcp.content import block_of
 from zot.mcp.protocol import PromptInfo
@@ -30,8 +31,9 @@ def command_info(server: str, prompt: PromptInfo) -> CommandInfo:
 def run(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel) -> CommandResult:
     """The prompt as the server words it. Raises CommandError, McpError, Cancelled."""
     params = {"name": prompt.name, "arguments": arguments(prompt, args)}
+    context = ToolContext(prompt.name, cancel, lambda text: None)
     result = server.call(
-        lambda connection, patience: connection.call("prompts/get", params, patience, cancel),
+        lambda connection, patience: connection.call("prompts/get", params, patience, context),
         cancel,
     )
     return CommandResult(f"mcp:{server.name}", "prompt", text_of(result))

@@ -6,7 +6,6 @@ out with a reason, without harm to the others.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from zot import __version__
+from zot.digest import sha256_hex
 from zot.provider.types import Json
 from zot.text import prepared
 
@@ -59,7 +59,7 @@ class McpToolInfo(Struct, frozen=True, omit_defaults=True):
     def face(self) -> str:
         """A hash of what the model and the user see of it."""
         seen = (self.name, self.description, self.schema, self.reads_only)
-        return hashlib.sha256(msgspec.json.encode(seen, order="deterministic")).hexdigest()[:16]
+        return sha256_hex(msgspec.json.encode(seen, order="deterministic"))[:16]
 
 
 class PromptInfo(Struct, frozen=True, omit_defaults=True):
@@ -264,7 +264,7 @@ def tool_name(server: str, tool: str) -> str:
     plain = _BAD.sub("_", raw)
     if plain == raw and len(plain) <= LONGEST_TOOL_NAME:
         return plain
-    mark = hashlib.sha256(raw.encode("utf-8", "replace")).hexdigest()[:8]
+    mark = sha256_hex(raw.encode("utf-8", "replace"))[:8]
     return f"{plain[: LONGEST_TOOL_NAME - 9]}_{mark}"
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.children.limits import MIB
-from zot.children.logfile import LogFile
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
@@ -26,11 +25,13 @@ from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
+    from zot.children import logfile
     from zot.mcp import connection as connections
     from zot.mcp import http, oauth, stdio
     from zot.mcp.connection import McpConnection
 else:
     connections = Later("zot.mcp.connection")
+    logfile = Later("zot.children.logfile")
     http, oauth, stdio = later("zot.mcp", "http", "oauth", "stdio")
 
 LOG_BYTES = 5 * MIB
@@ -89,7 +90,7 @@ class McpServer:
     # --- what it is --------------------------------------------------------------------------
 
     @property
-    def log_path(self) -> Path:
+    def log_path(self) -> str:
         return server_log(self._parts.home, self.name)
 
     @property
@@ -242,11 +243,7 @@ class McpServer:
         return self.error or f"it did not start within {self.config.startup_timeout:g} s"
 
     def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
-        def wake() -> None:
-            with self._news:
-                self._news.notify_all()
-
-        with cancel.calling(wake), self._news:
+        with cancel.waking(self._news), self._news:
             while pends() and not self._closed.is_set() and not cancel.is_set():
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -309,7 +306,7 @@ class McpServer:
 
     def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
         parts = self._parts
-        log = LogFile(self.log_path, LOG_BYTES)
+        log = logfile.LogFile(self.log_path, LOG_BYTES)
         if config.url:
             auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
@@ -326,7 +323,7 @@ class McpServer:
         listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
         store = self._parts.store
         for problem in listed.dropped:
-            LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
+            logfile.LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
             # The user added it, or agreed to its start: what it is at first sight is what counts.
             store.accept(self.fingerprint, self.name, listed)
@@ -357,7 +354,7 @@ class McpServer:
         except McpGone:
             pass  # whoever calls it next will hear of it
         except ZotError as error:
-            LogFile(self.log_path, LOG_BYTES).note(f"its lists cannot be had: {error}")
+            logfile.LogFile(self.log_path, LOG_BYTES).note(f"its lists cannot be had: {error}")
         except Cancelled:
             pass
 
@@ -397,5 +394,5 @@ class McpServer:
         return Patience(self.config.timeout, max(LONGEST, self.config.timeout))
 
 
-def server_log(home: str, name: str) -> Path:
-    return Path(home) / "logs" / f"mcp-{name}.log"
+def server_log(home: str, name: str) -> str:
+    return os.path.join(home, "logs", f"mcp-{name}.log")

@@ -6,7 +6,6 @@ A guard that is broken must not be an open door: a file that cannot be read agre
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.mcp.protocol import McpToolInfo, ServerLists
@@ -126,7 +126,7 @@ class ServerStore:
 def instructions_face(listed: ServerLists) -> str:
     """Another one for other instructions."""
     text = listed.instructions
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if text else ""
+    return sha256_hex(text.encode("utf-8", "replace"))[:16] if text else ""
 
 
 def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:

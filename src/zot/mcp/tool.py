@@ -49,7 +49,7 @@ class ServerTool(Struct, frozen=True):
         try:
             result = self.server.call(
                 lambda connection, patience: connection.call_tool(
-                    self.info, args, patience, context.cancel, context.progress
+                    self.info, args, patience, context
                 ),
                 context.cancel,
             )
@@ -171,7 +171,7 @@ class McpResources:
                 return self._shorten(self._list(server, context.cancel))
             result = server.call(
                 lambda connection, patience: connection.call(
-                    "resources/read", {"uri": uri}, patience, context.cancel
+                    "resources/read", {"uri": uri}, patience, context
                 ),
                 context.cancel,
             )

@@ -15,11 +15,12 @@ from zot.core.agent import Agent, Limits, UserInput
 from zot.core.events import ApprovalRequest, ExtensionAsk, Replay, RunHeld, RunResumed
 from zot.core.session import Entry, FencedStore
 from zot.core.source import PersonAnswer
-from zot.errors import BusyError, Cancelled, CommandError
-from zot.provider.types import Message, Text, ToolCall
+from zot.core.toolbox import Begun
+from zot.errors import BusyError, Cancelled, CommandError, ToolError
+from zot.provider.types import Json, Message, ToolCall, texts_in
 from zot.runtime import journal
 from zot.runtime.approval import Verdict
-from zot.runtime.recovery import Recovery, open_batch
+from zot.runtime.recovery import Recovery, interrupted, open_batch
 from zot.runtime.run import Run, StoredEnd
 
 MAX_ID = 128
@@ -98,7 +99,7 @@ class Durable:
         entry = self._agent.session.entries.get(ended.answer)
         body = None if entry is None else entry.body
         blocks = body.content if isinstance(body, Message) else ()
-        text = "".join(block.text for block in blocks if isinstance(block, Text))
+        text = "".join(texts_in(blocks))
         return StoredEnd(ended.stop, ended.error, ended.code, text)
 
     def last_ended(self) -> journal.RunEnded | None:
@@ -160,15 +161,23 @@ class Durable:
             run.emit(event)
         self._agent.go_on(run, recovery.progress(run.append), limits)
 
-    def begin(self, run: Run, call: ToolCall, replay: Replay) -> str:
-        """A tool is about to run; the key of its call."""
+    def begin(self, run: Run, call: ToolCall, replay: Replay) -> Begun:
+        """A tool is about to run, or to go on waiting for a person."""
+        record, hashed = self.journal.state.open[run.id], journal.args_hash(call.args)
+        if (state := record.paused.get(call.id)) is not None:
+            effect = record.effects[call.id]
+            if effect.args != hashed:  # a guard has changed its mind
+                raise ToolError(interrupted(call.name, 0.0))
+            return Begun(effect.key, state)
         # Not the id of the call alone: some providers give it again.
         key = f"{run.id}/{run.answer}/{call.id}"
-        hashed = journal.args_hash(call.args)
         self.journal.note(
             journal.EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
         )
-        return key
+        return Begun(key)
+
+    def pause(self, run: Run, call_id: str, state: Json) -> None:
+        self.journal.note(journal.EffectPaused(run.id, call_id, state))
 
     # --- approvals ---------------------------------------------------------------------------
 

@@ -84,6 +84,15 @@ class EffectStarted(Row, frozen=True, tag="effect_started"):
     """Time the run was worked on so far, by a clock that does not jump."""
 
 
+class EffectPaused(Row, frozen=True, tag="effect_paused"):
+    """Nothing of a call is under way: it waits for a person, and can go on from `state`. Without
+    one: before it goes on."""
+
+    run: str
+    call: str
+    state: Json = None
+
+
 class MessageQueued(Row, frozen=True, tag="message_queued"):
     id: str
     queue: QueueName
@@ -167,6 +176,7 @@ AnyRow = (
     RunAccepted
     | RunAttempted
     | EffectStarted
+    | EffectPaused
     | MessageQueued
     | MessagesDropped
     | QuestionAsked
@@ -211,6 +221,8 @@ class OpenRun(Struct):
     """The last start of each call."""
     starts: dict[str, int] = {}
     """How often each call was started."""
+    paused: dict[str, Json] = {}
+    """From where the calls go on that only wait for a person."""
     fruitless: int = 0
     """Attempts since anything was written, other than those that ended in an orderly way."""
     compacted: bool = False
@@ -277,7 +289,7 @@ class JournalState:
             if message.role == "assistant":
                 current.steps += 1
                 # Some providers give the ids of calls again: these are other ones.
-                current.effects, current.starts = {}, {}
+                current.effects, current.starts, current.paused = {}, {}, {}
                 self.answers.clear()
                 self.dialog_answers.clear()
 
@@ -308,7 +320,13 @@ class JournalState:
     def _take_of(
         self,
         run: OpenRun,
-        row: RunAttempted | EffectStarted | RunAborted | RunLeft | RunReleased | RunEnded,
+        row: RunAttempted
+        | EffectStarted
+        | EffectPaused
+        | RunAborted
+        | RunLeft
+        | RunReleased
+        | RunEnded,
     ) -> None:
         match row:
             case RunAttempted():
@@ -322,6 +340,10 @@ class JournalState:
                 run.starts[row.call] = run.starts.get(row.call, 0) + 1
                 run.seconds = max(run.seconds, row.seconds)
                 run.fruitless = 0
+            case EffectPaused():
+                run.paused.pop(row.call, None)
+                if row.state is not None:
+                    run.paused[row.call] = row.state
             case RunAborted():
                 run.aborted = True
             case RunLeft():

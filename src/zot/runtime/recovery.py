@@ -146,6 +146,8 @@ class Recovery:
         # The guards may have run it with other arguments than the model's: then nobody here can
         # say what it was to do. And what a tool declared before it ran is never made wider.
         same = effect.args == args_hash(call.args)
+        if same and call.id in self._record.paused:  # the person is asked again
+            return OpenCall(call.id, call.name, started=False, replay=declared)
         replay = narrower(declared, effect.replay)
         if replay == "reconcile" and not same:
             replay = "never"

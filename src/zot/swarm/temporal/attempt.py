@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from zot.errors import ZotError
+from zot.files import write_atomic
 from zot.swarm.child import ChildGone
 from zot.swarm.log import AgentFolder, read_log
 from zot.swarm.runner import AgentRunner, Supervised
@@ -99,11 +100,10 @@ class TaskAttempt:
         folder.create(claim.task)
         if claim.session_size:
             await self._hub.fetch("session", folder.session)
-            folder.session.chmod(0o600)
             self._sent = folder.session.stat().st_size
             # The agent numbers its frames behind those that the hub has.
             head = b'{"type":"event_log","after":%d}\n' % claim.last_seq
-            Path(f"{folder.session}.events").write_bytes(head)
+            write_atomic(f"{folder.session}.events", head)
         await asyncio.to_thread(self._copy.prepare)
         if not await asyncio.to_thread(self._copy.has, claim.tip):
             bundle = self._folder / "begin.bundle"

@@ -7,14 +7,15 @@ import contextlib
 import http.client
 import socket
 import ssl
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from zot.bugs import complain
 from zot.errors import ConfigError
+from zot.files import write_atomic
 from zot.swarm.task import SwarmError
 from zot.swarm.temporal.config import WorkerPlace
 from zot.swarm.temporal.remote import Superseded
@@ -66,7 +67,7 @@ class HubClient:
     async def fetch(self, what: str, path: Path, **words: Any) -> bool:
         """Into a file; False: there is nothing."""
         data = await self.get(what, **words)
-        await asyncio.to_thread(path.write_bytes, data)
+        await asyncio.to_thread(write_atomic, path, data)
         return bool(data)
 
     def close(self) -> None:
@@ -93,7 +94,7 @@ class HubClient:
             except (OSError, http.client.HTTPException) as error:
                 if failed == len(PAUSE_SECONDS):
                     at = f"{self._address.host}:{self._address.port}"
-                    sys.stderr.write(f"{self._id}: waiting for the hub at {at}: {error}\n")
+                    complain(f"{self._id}: waiting for the hub at {at}: {error}")
                 await asyncio.sleep(PAUSE_SECONDS[min(failed, len(PAUSE_SECONDS) - 1)])
                 failed += 1
                 continue

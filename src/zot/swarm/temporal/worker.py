@@ -24,6 +24,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from zot.bugs import complain
 from zot.errors import ConfigError, ZotError
 from zot.files import ensure_dir, lock_file
 from zot.swarm.temporal.attempt import TaskAttempt
@@ -107,7 +108,7 @@ class TaskWorker:
         return TaskAttempt(claim, hub, folder, witness, copy, self._environment)
 
     def _said(self, text: str) -> None:
-        sys.stderr.write(f"{text}\n")
+        complain(text)
 
 
 async def _cut(work: asyncio.Task[str]) -> None:

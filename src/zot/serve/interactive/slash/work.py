@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from zot.core.rule import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.later import Later
-from zot.provider.types import Message, Text
+from zot.provider.types import Message, texts_in
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
@@ -28,7 +26,7 @@ from zot.serve.interactive.status import (
 from zot.settings import config
 from zot.settings.flags import Options
 from zot.settings.known import visible_environment
-from zot.settings.table import SETTINGS, from_text
+from zot.settings.table import SETTINGS, as_text, from_text
 from zot.tui.blocks import RowsBlock
 from zot.tui.menu import Menu, MenuItem
 
@@ -38,12 +36,28 @@ if TYPE_CHECKING:
 else:
     start = Later("zot.serve.interactive.start")
 
-CODE = re.compile(r"^(```+|~~~+)[^\n]*\n(.*?)^\1\s*$", re.M | re.S)
+FENCE = re.compile(r"```+|~~~+")
 STUDY = (
     "Study {what}: read what tells most about it (documentation, the build, the entry points, the "
     "tests), and then tell me in a few paragraphs what it is, how it is put together, how it is "
     "built and tested, and what to know before changing it. Change nothing."
 )
+
+
+def code_blocks(answer: str) -> list[str]:
+    """What stands between fences; one that was cut goes to the end."""
+    blocks: list[str] = []
+    lines: list[str] = []
+    fence = ""
+    for line in answer.splitlines(keepends=True):
+        if not fence and (match := FENCE.match(line)):
+            fence, lines = match[0], []
+        elif fence and line.rstrip() == fence:
+            blocks.append("".join(lines))
+            fence = ""
+        elif fence:
+            lines.append(line)
+    return [*blocks, "".join(lines)] if fence else blocks
 
 
 def copy(app: App, args: str) -> None:
@@ -54,7 +68,7 @@ def copy(app: App, args: str) -> None:
         case "answer" | "message":
             copy_text(app, answer, "the answer")
         case "code":
-            blocks = next(filter(None, map(_code_blocks, answers)), [""])
+            blocks = next(filter(None, map(code_blocks, answers)), [""])
             copy_text(app, blocks[-1], "the last code block")
         case "diff":
             app.work(lambda: _diff_text(app), lambda text: copy_text(app, text, "the diff"))
@@ -62,7 +76,7 @@ def copy(app: App, args: str) -> None:
             items = [MenuItem("the answer", _first_line(answer), answer)]
             items += [
                 MenuItem(f"code block {number}", _first_line(block), block)
-                for number, block in enumerate(_code_blocks(answer), 1)
+                for number, block in enumerate(code_blocks(answer), 1)
             ]
             app.choose("Copy", items, lambda text: copy_text(app, str(text), "it"))
         case _:
@@ -71,13 +85,9 @@ def copy(app: App, args: str) -> None:
 
 def _latest_answers(messages: Sequence[Message]) -> Iterator[str]:
     for message in reversed(messages):
-        texts = [block.text for block in message.content if isinstance(block, Text)]
+        texts = texts_in(message.content)
         if message.role == "assistant" and any(texts):
             yield "\n".join(texts)
-
-
-def _code_blocks(answer: str) -> list[str]:
-    return [match[2] for match in CODE.finditer(answer)]
 
 
 def copy_text(app: App, text: str, what: str) -> None:
@@ -246,7 +256,7 @@ def settings(app: App, args: str) -> None:
     read = config.read_configuration(Options(), app.around.environ, cwd, home)
     items = []
     for name, value in read.values.items():
-        label = f"{name} = {text}" if (text := _value(value.value)) else name
+        label = f"{name} = {text}" if (text := as_text(value.value)) else name
         source = "" if value.source == "default" else f" (from {value.source})"
         items.append(MenuItem(label, f"{SETTINGS[name].help}{source}", name))
 
@@ -269,7 +279,7 @@ def settings(app: App, args: str) -> None:
             app.note(f"{setting.name} is kept; it counts from the next start on")
 
         ask_text(
-            app, f"{setting.name}:", _value(read.values[setting.name].value), keep, setting.help
+            app, f"{setting.name}:", as_text(read.values[setting.name].value), keep, setting.help
         )
 
     app.choose("Settings", items, pick)
@@ -296,12 +306,6 @@ def statusline(app: App, args: str) -> None:
         return
     names = f"{', '.join(PARTS)}; {RIGHT}: what follows stands on the right; {OFF}: no such line"
     ask_text(app, "Status line:", " ".join(app.status_parts) or OFF, keep, names)
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def cd(app: App, args: str) -> None:

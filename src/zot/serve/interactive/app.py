@@ -21,7 +21,7 @@ from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts, status_line
-from zot.serve.interactive.waiting import Waiting
+from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
@@ -109,7 +109,7 @@ class App(RuntimeClient):
         self._events: deque[Event] = deque()
         self._room = threading.Event()
         self._room.set()
-        self.waiting = Waiting(self.editor, self._images)
+        self.waiting = MessageQueue(self.editor, self._images)
         self._early: list[tuple[str, Level]] = []
         self.images: dict[str, Image] = {}
         """What was put into texts, by the chip that stands for it."""

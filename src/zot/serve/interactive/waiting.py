@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
 
 
-class Waiting:
+class MessageQueue:
     def __init__(self, editor: Editor, images_of: Callable[[str], list[Image]]) -> None:
         self._editor = editor
         self._images_of = images_of

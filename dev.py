@@ -118,13 +118,13 @@ def test(*words: str) -> None:
         run(BIN / "pytest", "-q", "-m", "not slow", *ON_ALL_CORES, ZOT_TEST_PROFILE="quick")
 
 
-def run_tests(pytest: Sequence[object], words: Sequence[str]) -> None:
+def run_tests(pytest: Sequence[object], words: Sequence[str], **variables: str) -> None:
     """Run them; those that fail once more by themselves: some time real processes, and all cores
     were busy. What fails alone too has failed."""
-    code = exit_code(*pytest, *words)
+    code = exit_code(*pytest, *words, **variables)
     if code == TESTS_FAILED:
         print("once more, by themselves: the tests that failed", file=sys.stderr)
-        code = exit_code(*pytest, "-q", "--last-failed")
+        code = exit_code(*pytest, "-q", "--last-failed", **variables)
     if code:
         sys.exit(code)
 
@@ -154,7 +154,7 @@ def matrix(*words: str) -> None:
         folder = ROOT / f".venv-{version}"
         setup(folder, python)
         chosen = words or ("-q", "-m", "not slow", *ON_ALL_CORES, *(f"tests/{at}" for at in MATRIX))
-        run_tests((folder / "bin" / "pytest",), chosen)
+        run_tests((folder / "bin" / "pytest",), chosen, ZOT_TEST_PROFILE="quick")
 
 
 def check() -> None:

@@ -14,11 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct
 
+from zot.bugs import report_bug
 from zot.client_commands import ClientCommands, image_fields
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
@@ -135,7 +137,7 @@ class Client(ClientCommands):
         """Start the command. A token or features are sent in a `hello` and must be accepted.
 
         `env` replaces the environment; `timeout` is the limit for each answer, in seconds;
-        `on_event` hears, in the reading thread, of events that belong to no run.
+        `on_event` hears, in a thread of its own, of events that belong to no run, and may ask.
 
         Raises:
             ServerGone: it cannot be started, or ended at once.
@@ -151,6 +153,8 @@ class Client(ClientCommands):
         self._runs: dict[str, deque[EventIterator]] = {"": deque()}
         """Of each agent, in the order of their events; the process's own has no name."""
         self._listeners: dict[str, Callable[[Event], None]] = {"": on_event}
+        self._heard: SimpleQueue[tuple[Callable[[Event], None], Event] | None] = SimpleQueue()
+        """What they are told next; None: nothing more comes."""
         self._gone: ServerGone | None = None
         self._closed = False
         self._several = False
@@ -160,7 +164,11 @@ class Client(ClientCommands):
         self._process = _spawn(command, cwd, env, token)
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
-            for work, name in ((self._read, "client-read"), (self._read_stderr, "client-stderr"))
+            for work, name in (
+                (self._read, "client-read"),
+                (self._read_stderr, "client-stderr"),
+                (self._pass_on, "client-events"),
+            )
         ]
         for thread in self._threads:
             thread.start()
@@ -257,7 +265,8 @@ class Client(ClientCommands):
                 stop()
         code = self._process.wait()
         for thread in self._threads:
-            thread.join(STOP_SECONDS)
+            if thread is not threading.current_thread():  # a listener may close the client
+                thread.join(STOP_SECONDS)
         return code
 
     def __enter__(self) -> Self:
@@ -378,7 +387,16 @@ class Client(ClientCommands):
                 return
             listener = self._listeners.get(agent)
         if listener is not None:
-            listener(frame)
+            self._heard.put((listener, frame))
+
+    def _pass_on(self) -> None:
+        """Apart from the reading thread, so that a listener may wait for an answer."""
+        while (heard := self._heard.get()) is not None:
+            listener, event = heard
+            try:
+                listener(event)
+            except Exception as error:
+                report_bug(error)  # of the listener: the client goes on
 
     def _response(self, response: Response) -> None:
         id = response.id if isinstance(response.id, str) else ""
@@ -405,6 +423,7 @@ class Client(ClientCommands):
         with self._condition:
             self._gone = ServerGone(f"{text}; stderr: {said}" if said else text, code)
             self._condition.notify_all()
+        self._heard.put(None)
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None

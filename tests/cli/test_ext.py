@@ -343,6 +343,7 @@ for frame in frames(): pass
         "intercepts 'tool_result', which is never asked",
         "sent 1 frame(s) of the unknown type 'strange'",
         "exited with code 4",
+        "said       why",
         "ext-b-dead.log",
         "d-broken/extension.json",
     ):

@@ -1,4 +1,5 @@
 import os
+import queue
 import signal
 import sys
 import threading
@@ -103,12 +104,13 @@ def test_compact_brings_the_summary_among_its_events(client):
     assert seen[-1] == events.Done()
 
 
-def test_steering_needs_a_run(client):
+def test_steering_needs_a_run(client, tmp_path):
     with pytest.raises(BusyError, match="nothing to steer"):
         client.steer("go left")
-    stream = client.prompt("text:2 ttft:100 then\nsay:ok")
+    stream = client.prompt("tool:bash:until [ -e gate ]; do sleep 0.05; done\nthen\nsay:ok")
     client.follow_up("say:later", images=[PNG])
     client.steer("say:sooner")
+    (tmp_path / "gate").touch()
     said = [e.content[0].text for e in stream if isinstance(e, events.UserMessage)]
     assert sorted(said[1:]) == ["say:later", "say:sooner"]
 
@@ -247,6 +249,29 @@ def test_events_outside_of_runs_are_told():
     with Client(python(code), on_event=lambda e: (heard.append(e), arrived.set())):
         assert arrived.wait(20)
     assert heard == [Unknown("mood", {"type": "mood", "value": 7})]
+
+
+def test_a_listener_may_ask_and_its_failure_ends_nothing():
+    code = """
+import json
+print('{"type":"mood"}', flush=True)
+for line in iter(input, ""):
+    id = json.loads(line)["id"]
+    row = {"type": "response", "command": "ping", "id": id, "success": True, "data": {"pong": True}}
+    print(json.dumps(row), flush=True)
+"""
+    asked = queue.SimpleQueue()
+
+    def listener(event):
+        client.ping()
+        asked.put(event)
+        raise ValueError("of the listener")
+
+    holder = queue.SimpleQueue()
+    with Client(python(code), on_event=lambda event: (holder.get(), listener(event))) as client:
+        holder.put(client)
+        assert asked.get(timeout=20) == Unknown("mood", {"type": "mood"})
+        client.ping()
 
 
 def test_a_child_that_ignores_the_end_of_its_input_is_ended(monkeypatch):

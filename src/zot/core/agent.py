@@ -383,6 +383,7 @@ class Agent:
             tools=self.toolbox.specs,
             reasoning=self.settings.reasoning if self.model.reasoning else "off",
             cache_key=self.session.id,
+            repaired=True,
         )
         stream = stream_with_retry(
             self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks

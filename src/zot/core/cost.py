@@ -46,8 +46,14 @@ def usable(price: Price | None) -> Price | None:
 
 def plausible(usage: Usage) -> Usage:
     """The usage with every count and cost between zero and what can be."""
-    counts = usage.input, usage.output, usage.cache_read, usage.cache_write, usage.reasoning or 0
-    if usage.cost == FREE and min(counts) >= 0 and max(counts) <= MOST_TOKENS:
+    if (
+        0 <= usage.input <= MOST_TOKENS
+        and 0 <= usage.output <= MOST_TOKENS
+        and 0 <= usage.cache_read <= MOST_TOKENS
+        and 0 <= usage.cache_write <= MOST_TOKENS
+        and 0 <= (usage.reasoning or 0) <= MOST_TOKENS
+        and usage.cost == FREE
+    ):
         return usage  # nearly always
     cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
     return Usage(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +15,12 @@ from zot.extensions import proto
 from zot.extensions.extension import HostedExtension
 from zot.extensions.guest import Guest
 from zot.extensions.host import ExtensionHost, HostSettings
+from zot.text import compiled
+
+LOG_LINES = 5
+"""So many of them are shown."""
+LOG_READ = 65_536
+_START = r"\[zot\] \S+ starting "
 
 
 class Finding(Struct, frozen=True, omit_defaults=True):
@@ -33,6 +42,8 @@ class Finding(Struct, frozen=True, omit_defaults=True):
     problems: tuple[str, ...] = ()
     """Each makes the exit code 1."""
     hints: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    """The end of what this start left in its log: its stderr, and what zot noted of it."""
     log: str = ""
 
 
@@ -94,8 +105,21 @@ def _finding(
             if note.extension == extension.name and note.level == "warn"
         ),
         hints=(*_slow(extension, grace), *_hints(extension, host)),
+        said=_said(extension.log.path),
         log=str(extension.log.path),
     )
+
+
+def _said(path: Path) -> tuple[str, ...]:
+    with contextlib.suppress(OSError), path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_READ))
+        lines = log.read().decode("utf-8", "replace").splitlines()
+        starts = [at for at, line in enumerate(lines) if compiled(_START).match(line)]
+        since = lines[starts[-1] + 1 :] if starts else lines
+        told = f"(log: {path})"  # what is among the problems already
+        since = [line for line in since if not (line.startswith("[zot]") and line.endswith(told))]
+        return tuple(since[-LOG_LINES:])
+    return ()
 
 
 def _slow(extension: HostedExtension, grace: float) -> Iterator[str]:

@@ -46,7 +46,9 @@ class Kept:
     def turns(self, request: Request) -> list[Turn]:
         """The turns; those of messages that were there the last time are not made anew."""
         model = request.model
-        messages = self._repair.of(request.messages, model.images)
+        messages = request.messages
+        if not request.repaired:
+            messages = self._repair.of(messages, model.images)
         start = same_at_start(self._messages, messages) if model == self._model else 0
         rest = [turn_of(message, model) for message in messages[start:]]
         self._model, self._messages = model, messages

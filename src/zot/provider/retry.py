@@ -48,7 +48,7 @@ def stream_with_retry(
         if number:
             yield types.FellBack(request.model.id, client.name, model, str(first_error))
         try:
-            asked = replace(request, model=model) if number else request
+            asked = replace(request, model=model, repaired=False) if number else request
             yield from _attempts(client, asked, cancel, policy)
             return
         except _AfterContent as failure:

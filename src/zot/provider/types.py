@@ -5,7 +5,7 @@ Read this file first: everything above the providers speaks in these types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -138,6 +138,11 @@ class Message(Struct, frozen=True, gc=False):
     """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
 
 
+def texts_in(blocks: Iterable[object]) -> list[str]:
+    """What the texts among these blocks say."""
+    return [block.text for block in blocks if isinstance(block, Text)]
+
+
 # --- models and requests ---------------------------------------------------------------------
 
 
@@ -182,6 +187,8 @@ class Request(Struct, frozen=True):
     cache_key: str = ""
     """Stable for one conversation, for providers that route their cache by a key."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
+    repaired: bool = False
+    """The messages were made valid for this very model: nobody has to look at them again."""
 
 
 # --- the stream ------------------------------------------------------------------------------

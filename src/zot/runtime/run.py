@@ -86,7 +86,12 @@ class Run:
         with self._lock:
             if self._given_up or self._suspended:
                 raise Cancelled
-            self._tell(event)
+            kind = type(event)  # quicker than isinstance, and this is done for every delta
+            if kind is events.TurnStart:
+                self.turn_open = True
+            elif kind is events.TurnEnd:
+                self.turn_open = False
+            self._runtime.tell(event, self)
 
     def append(self, body: Body) -> Entry:
         with self._lock:
@@ -178,19 +183,19 @@ class Run:
 
     def announce_end(self) -> None:
         """Close what is open, and say Done. Only the conductor calls this, and only once."""
-        error = self.error
+        error, tell = self.error, self._runtime.tell
         if self._suspended:
             if error is not None:
-                self._tell(events.ErrorRaised(str(error), error.code))
-            self._tell(events.RunSuspended(self.id))
+                tell(events.ErrorRaised(str(error), error.code), self)
+            tell(events.RunSuspended(self.id), self)
             return
         if self.stop == "aborted":
-            self._tell(events.TurnEnd("aborted", "aborted"))
+            tell(events.TurnEnd("aborted", "aborted"), self)
         elif error is not None:
             if self.turn_open:
-                self._tell(events.TurnEnd("error", str(error), error.code))
-            self._tell(events.ErrorRaised(str(error), error.code))
-        self._tell(events.Done(self.stop, self.id))
+                tell(events.TurnEnd("error", str(error), error.code), self)
+            tell(events.ErrorRaised(str(error), error.code), self)
+        tell(events.Done(self.stop, self.id), self)
 
     def _run(self) -> None:
         try:
@@ -225,11 +230,3 @@ class Run:
         """Turn a success into a failure, for what goes wrong after the work."""
         if self.stop == "end":
             self.error, self.stop = error, "error"
-
-    def _tell(self, event: Event) -> None:
-        kind = type(event)  # quicker than isinstance, and this is done for every delta
-        if kind is events.TurnStart:
-            self.turn_open = True
-        elif kind is events.TurnEnd:
-            self.turn_open = False
-        self._runtime.tell(event, self)

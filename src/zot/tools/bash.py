@@ -40,7 +40,7 @@ MAX_TIMEOUT = 86_400 * 7
 def child_env(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[str, str]:
     """The user's environment for a command: without zot's secrets, under whatever name they stand,
     and with zot's markers."""
-    hidden = secret_names | {RPC_TOKEN}
+    hidden, environ = secret_names | {RPC_TOKEN}, dict(environ)  # a look at os.environ is slow
     # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
     values = {value for name in hidden if len(value := environ.get(name, "")) >= 8}
     return MARKERS | {

@@ -46,32 +46,24 @@ EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 
 class CommandKeeper:
     def __init__(self, control: socket.socket, watched: list[int]) -> None:
+        """`watched`: descriptors that become readable when zot or the helper is gone."""
         self.control = control
-        self.watched = watched
-        """Descriptors that become readable when zot or the helper is gone."""
         self.wake = trees.Wake()
+        self.asked = polling(control.fileno(), *watched)
+        self.running = polling(control.fileno(), self.wake.fd, *watched)
+        self.orphaned = polling(*watched)
         self.statuses: dict[int, int] = {}
         self.shell = 0
 
     def serve(self, output: int, body: bytes) -> None:
         """Run the command, and those that follow as long as each of them ends cleanly."""
         while self.run(output, *marshal.loads(body)):
-            poll = select.poll()
-            for fd in (self.control.fileno(), *self.watched):
-                poll.register(fd, select.POLLIN)
-            if poll.poll() != [(self.control.fileno(), select.POLLIN)]:
+            if self.asked.poll() != [(self.control.fileno(), select.POLLIN)]:
                 return  # zot or the helper is gone
             message = received(self.control, 1)
-            if message is None or self.is_orphan():
+            if message is None or self.orphaned.poll(0):
                 return  # not a word was said: zot gives the command to another one
             (output,), body = message
-
-    def is_orphan(self) -> bool:
-        """Whether zot or the helper is gone."""
-        poll = select.poll()
-        for fd in self.watched:
-            poll.register(fd, select.POLLIN)
-        return bool(poll.poll(0))
 
     def run(
         self,
@@ -109,16 +101,13 @@ class CommandKeeper:
 
     def wait(self, timeout: float | None, max_processes: int) -> int:
         """Until the shell has ended, or must: why."""
-        poll = select.poll()
-        for fd in (self.control.fileno(), self.wake.fd, *self.watched):
-            poll.register(fd, select.POLLIN)
         deadline = None if timeout is None else time.monotonic() + timeout
         many = tasks() + max_processes
         while True:
             left = TASKS_CHECK
             if deadline is not None:
                 left = max(0.0, min(left, deadline - time.monotonic()))
-            ready = {fd for fd, _ in poll.poll(left * 1000)}
+            ready = {fd for fd, _ in self.running.poll(left * 1000)}
             if self.wake.fd in ready:
                 self.wake.drain()
                 trees.reap(self.statuses)
@@ -135,6 +124,8 @@ class CommandKeeper:
 
     def finish(self, why: int) -> tuple[list[str], list[str]]:
         """Leave no process; the names of those the shell had left running, and of survivors."""
+        if trees.TREES and not trees.reap(self.statuses):
+            return [], []
         if why == EXITED:
             trees.settle(self.wake, self.statuses, NATURAL_END)
         if not trees.TREES:
@@ -150,6 +141,13 @@ class CommandKeeper:
             trees.send(left, signal.SIGCONT)  # a stopped one gets the signal only when it goes on
             trees.settle(self.wake, self.statuses, TERM_GRACE)
         return leftovers, trees.kill_all((), self.statuses)
+
+
+def polling(*fds: int) -> select.poll:
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return poll
 
 
 def tasks() -> int:
@@ -213,9 +211,7 @@ class Helper:
                 return self.close()
 
     def poll(self) -> set[int]:
-        poll = select.poll()
-        for fd in (self.main.fileno(), self.wake.fd, *self.watched):
-            poll.register(fd, select.POLLIN)
+        poll = polling(self.main.fileno(), self.wake.fd, *self.watched)
         for pid, control in self.keepers.items():
             if pid not in self.ending:
                 poll.register(control.fileno(), HANG_UP)
@@ -294,8 +290,7 @@ class Helper:
             control.shutdown(socket.SHUT_RD)
         self.main.close()
         self.ending = dict.fromkeys(self.keepers, time.monotonic())
-        poll = select.poll()
-        poll.register(self.wake.fd, select.POLLIN)
+        poll = polling(self.wake.fd)
         while self.keepers:
             poll.poll(100)
             self.wake.drain()

@@ -50,12 +50,18 @@ def user_dir(environ: Mapping[str, str]) -> str:
     return environ.get("HOME") or os.path.expanduser("~")
 
 
+def expand_user(path: str, environ: Mapping[str, str]) -> str:
+    """The path with `~` filled in, as these variables have it, or `~NAME` of a user there is."""
+    if path == "~" or path.startswith("~/"):
+        return user_dir(environ) + path[1:]
+    return os.path.expanduser(path)
+
+
 def home_dir(environ: Mapping[str, str]) -> str:
     """`$ZOT_HOME`, else the platform's place for state. Nothing is created by asking."""
     user = user_dir(environ)
     if explicit := environ.get("ZOT_HOME"):
-        is_below = explicit == "~" or explicit.startswith("~/")
-        return user + explicit[1:] if is_below else explicit
+        return expand_user(explicit, environ)
     if state := environ.get("XDG_STATE_HOME"):
         return os.path.join(state, "zot")
     if sys.platform == "darwin":

@@ -244,7 +244,7 @@ def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) ->
     subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
     with pytest.raises(ConfigError, match="is a bare repository"):
         builtin_tools(jail_of(root / "bare", zot_home))
-    check(str(root), str(zot_home))
+    check(str(root), str(zot_home), {"HOME": str(home)})
 
 
 def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:

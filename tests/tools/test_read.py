@@ -14,6 +14,7 @@ from zot.provider.types import Image
 from zot.tools import read as read_module
 from zot.tools.glob import Glob
 from zot.tools.grep import Grep
+from zot.tools.place import Place
 from zot.tools.process import Supervisor
 from zot.tools.read import Read
 
@@ -217,6 +218,11 @@ def test_home_is_expanded(read: Read, tmp_path: Path, monkeypatch: pytest.Monkey
     assert text(call(read, path="~/f")) == "mine\n"
     with pytest.raises(ToolError, match="no such file"):
         call(read, path="~nobody-has-this-name/f")
+
+
+def test_home_is_that_of_the_agent_and_not_of_the_process(tmp_path: Path) -> None:
+    one, two = (Place(str(tmp_path), {"HOME": home}) for home in ("/one", "/two"))
+    assert [str(place.resolve("~/f")) for place in (one, two)] == ["/one/f", "/two/f"]
 
 
 def test_dots_after_a_symlink_mean_what_the_system_says(read: Read, tmp_path: Path) -> None:

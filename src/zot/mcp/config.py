@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, expand_user
 from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
 from zot.text import prepared
@@ -286,7 +286,7 @@ def expanded(
 
     return replace(
         server,
-        command=os.path.expanduser(fill(server.command)),
+        command=expand_user(fill(server.command), environ),
         args=tuple(map(fill, server.args)),
         env={name: fill(text) for name, text in server.env.items()},
         url=fill(server.url),

@@ -92,7 +92,7 @@ class McpConnection:
             self._discover(patience, cancel)
 
     def _probe(self, patience: Patience) -> Patience:
-        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left))
+        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left / 2))
 
     def _offered(self, error: McpFault) -> str | None:
         """The version that a server offers which refused ours; None: it said nothing like that."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
+from zot.home import expand_user
 from zot.provider.types import Json
 from zot.tools import paths, wildcard
 from zot.tools.output import clean
@@ -40,7 +41,7 @@ class Glob:
         root = self._place.resolve(args.get("path") or ".")
         if not stat.S_ISDIR(self._place.look(root).st_mode):
             raise ToolError(f"{str(root)!r} is not a directory")
-        root, rest = split_base(root, pattern)
+        root, rest = split_base(root, expand_user(pattern, self._place.environ))
         search = Search(root, rest, pattern, hidden=bool(args.get("hidden")))
         deadline = time.monotonic() + SECONDS
 
@@ -55,7 +56,6 @@ class Glob:
 def split_base(root: Path, pattern: str) -> tuple[Path, str]:
     """Where to start, and the pattern below it: leading names without wildcards are walked past
     what .gitignore says, as a path that was asked for by name."""
-    pattern = paths.expand(pattern)
     if pattern.startswith("/"):
         root = Path("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]

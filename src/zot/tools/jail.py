@@ -25,6 +25,7 @@ from zot.cancel import Cancel
 from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, ToolError
 from zot.files import lock
+from zot.home import user_dir
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
@@ -77,7 +78,7 @@ class Jail(Place):
         super().__init__(cwd, environ)
         self.root = os.path.realpath(cwd)
         self.zot_home = os.path.realpath(zot_home)
-        check(self.root, self.zot_home)
+        check(self.root, self.zot_home, environ)
         self.bounds = {"root": self.root}
         self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
         self._beneath = JailDisk(cwd, self._protected)
@@ -283,7 +284,7 @@ class Jail(Place):
         return words
 
     def _secrets(self) -> list[str]:
-        named = [os.path.join(user, name) for user in homes() for name in SECRETS]
+        named = [os.path.join(user, name) for user in homes(self.environ) for name in SECRETS]
         named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", "")]
         real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
         # What contains the working directory was chosen by the user; a closed place is empty.
@@ -379,9 +380,9 @@ class JailDisk(Beneath):
         return super().open(path, flags)
 
 
-def homes() -> set[str]:
+def homes(environ: Mapping[str, str]) -> set[str]:
     """The user's home directory: as the variable says, and as the system says."""
-    user = os.path.expanduser("~")
+    user = user_dir(environ)
     named = {user} if os.path.isabs(user) else set()
     try:
         named.add(pwd.getpwuid(os.getuid()).pw_dir)
@@ -404,14 +405,14 @@ def tmp_size() -> int:
     return max(64 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
 
 
-def check(root: str, zot_home: str) -> None:
+def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
     """Raises ConfigError for a directory that cannot be a jail."""
     if root in SYSTEM:
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} belongs to the system, and a command"
             " could write all of it; start zot in a directory of your own"
         )
-    if any(is_below(os.path.realpath(user), root) for user in homes() if user != "/"):
+    if any(is_below(os.path.realpath(user), root) for user in homes(environ) if user != "/"):
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} holds your home directory, with all"
             " that your shell runs; start zot in a directory below it"

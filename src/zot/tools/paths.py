@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zot.errors import ToolBlocked, ToolError
+from zot.home import expand_user
 from zot.tools.disk import Outside
 
 
-def resolve(cwd: Path, argument: object, *, name: str = "path") -> Path:
+def resolve(cwd: Path, argument: object, environ: Mapping[str, str], *, name: str = "path") -> Path:
     """The absolute path that an argument means: `~` expanded, relative to `cwd`, `..` folded.
 
     Symlinks stay as they are written: who reads or writes decides whether to follow them.
@@ -27,13 +28,8 @@ def resolve(cwd: Path, argument: object, *, name: str = "path") -> Path:
         os.fsencode(argument)
     except UnicodeEncodeError:
         raise ToolError(f"{name} {argument!r} holds half a character; give valid text") from None
-    joined = cwd / expand(argument)
+    joined = cwd / expand_user(argument, environ)
     return Path(os.path.normpath(joined)) if ".." in joined.parts and _folds(joined) else joined
-
-
-def expand(argument: str) -> str:
-    """`~` and `~user`, where there is such a user."""
-    return os.path.expanduser(argument)  # noqa: PTH111 (Path.expanduser raises for unknown users)
 
 
 def _folds(path: Path) -> bool:

@@ -60,7 +60,7 @@ class Place:
         Raises:
             ToolError: it means none.
         """
-        return paths.resolve(self.cwd, argument, name=name)
+        return paths.resolve(self.cwd, argument, self.environ, name=name)
 
     def shown(self, path: Path) -> str:
         """The path as a model should repeat it."""

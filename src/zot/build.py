@@ -407,8 +407,8 @@ def _extension_options(
 ) -> ExtensionOptions:
     options = setup.options
     return ExtensionOptions(
-        setup.cwd,
-        setup.around,
+        cwd=setup.cwd,
+        around=setup.around,
         explicit=options.ext,
         search=options.extensions is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
@@ -430,9 +430,9 @@ def _mcp_options(
 ) -> McpOptions:
     options = setup.options
     return McpOptions(
-        setup.cwd,
-        setup.around.home,
-        setup.around.environ,
+        cwd=setup.cwd,
+        home=setup.around.home,
+        environ=setup.around.environ,
         given=given,
         files=options.mcp is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),

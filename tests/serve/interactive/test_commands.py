@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import stat
 import urllib.request
 from contextlib import closing
@@ -14,7 +15,7 @@ from support.local import small_model_file
 from support.oauth import OAuthServer
 from support.terminal import AtTerminal, environment, zot
 
-from zot.local.models import SMALL
+from zot.local.models import DEFAULT, SMALL, known_model
 from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": "Hello `there`", "repeat": True}]
@@ -493,6 +494,39 @@ def test_a_model_that_is_here_already_is_used_at_once(wide, tmp_path):
     program.type(f"{SMALL}\r")
     program.until(f"{SMALL} is here")
     program.until(lambda shown: shown.lines and SMALL in shown.text.split("\n")[-1])
+
+
+def test_a_local_model_is_removed_and_a_download_that_fails_says_why(at_terminal, tmp_path):
+    here = tmp_path / "zot" / "models" / f"{SMALL}.gguf"
+    here.parent.mkdir(parents=True)
+    with here.open("wb") as file:
+        file.truncate(known_model(SMALL).bytes)
+    nowhere = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
+    program = at_terminal(HELLO, size=(120, 24), **nowhere)
+    program.until("scripted")
+    send(program, "/llama nosuch", f"there is: {DEFAULT}, {SMALL}")
+    send(program, "/llama", "  a download of 1.1 GB")
+    program.type(SMALL)
+    program.until(f"❯ {SMALL}  here;")
+    program.type("\x04")
+    program.until(f"Remove {SMALL} from this machine?")
+    program.type("y")
+    program.until(f"❯ {SMALL}  a download of 98 MB")
+    assert not here.exists()
+    program.type("\r")
+    program.until("was not fetched")
+    program.until("❯")
+    assert f"downloading {SMALL}" in everything(program)
+
+
+def test_a_download_that_was_cut_is_gone_on_with(at_terminal, tmp_path):
+    models = tmp_path / "zot" / "models"
+    models.mkdir(parents=True)
+    shutil.copyfile(small_model_file(), models / f"{SMALL}.gguf.part")
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    send(program, f"/llama {SMALL}", f"{SMALL} is here")
+    assert (models / f"{SMALL}.gguf").is_file()
 
 
 def test_a_key_that_is_typed_line_by_line_is_not_shown(wide, tmp_path, server):

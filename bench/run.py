@@ -205,8 +205,9 @@ class Bench:
 
     def stream(self, program: Program, count: int) -> None:
         with program.warm() as server:
+            self.provider.spent()
             cpu = server.cpu()
-            seconds = server.run(f"text:{count}")
+            seconds = server.run(f"text:{count}") - self.provider.spent()[0]
             self.add(f"a delta of {count:,} at once", program, seconds / count)
             if count == 20_000:
                 self.add("CPU of a delta at once", program, (server.cpu() - cpu) / count)

@@ -8,6 +8,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src" / "zot"
@@ -107,6 +108,32 @@ def vague_locals(trees: dict[str, ast.Module]) -> list[str]:
     return places
 
 
+class _Nameless(ast.NodeTransformer):
+    """Forgets how things are called, so that only what is done counts."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name("name", node.ctx)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant("text") if isinstance(node.value, str) else node
+
+
+def repeated_functions(trees: dict[str, ast.Module]) -> list[str]:
+    """Functions that do the same as another one, whatever their variables are called."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for name, tree in trees.items():
+        for function in functions(tree):
+            body = [node for node in function.body if not is_text(node)]
+            if function.name != "__init__" and sum(1 for b in body for _ in ast.walk(b)) >= 16:
+                shape = "".join(ast.dump(_Nameless().visit(deepcopy(node))) for node in body)
+                places[shape].append(f"{name}.{function.name}")
+    return [" ~ ".join(where) for where in places.values() if len(where) > 1]
+
+
+def is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def imported_at_start(tree: ast.Module, known: set[str]) -> set[str]:
     """The modules of zot that are loaded when this one is."""
     targets: set[str] = set()
@@ -167,6 +194,7 @@ def measures() -> dict[str, list[str]]:
         "imports inside functions": inner_imports(trees),
         "class names in two modules": repeated_classes(trees),
         "locals called found, each or given": vague_locals(trees),
+        "functions written twice": repeated_functions(trees),
         "import cycles": cycles(trees),
     }
 

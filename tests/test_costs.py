@@ -13,8 +13,10 @@ import pytest
 from support.environment import uncovered
 
 from zot import trees
+from zot.cancel import Cancel
 from zot.lines import AT_ONCE, LineWriter
 from zot.testing.fakeserver import FakeServer
+from zot.tools import process
 
 # Notes every thread that is started and every line that is written to stdout.
 PROMPT = """
@@ -105,9 +107,9 @@ def test_a_prompt_a_delta_and_a_tool_call_take_few_steps(tmp_path):
     short, long = "text:1", "text:1001"
     few, many = "rounds:10 read:small.txt", "rounds:20 read:small.txt"
     *_, prompt, deltas, fewer, more = calls_of([short, short, short, long, few, many], tmp_path)
-    assert prompt < 450
-    assert (deltas - prompt) / 1000 < 21
-    assert (more - fewer) / 10 < 370
+    assert prompt < 460
+    assert (deltas - prompt) / 1000 < 22
+    assert (more - fewer) / 10 < 400
 
 
 @pytest.mark.slow
@@ -156,6 +158,23 @@ def test_a_command_after_another_costs_one_process_and_few_system_calls(tmp_path
     program = next(call.split()[0] for call in calls if "execve(" in call)
     ours = [call for call in calls if call.split()[0] != program and "resumed" not in call]
     assert len(ours) <= 56
+
+
+def test_zot_is_woken_once_by_a_command_that_prints_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(process, "FIRST_LOOK", 60.0)
+    heard = []
+    plain = process.RunningCommand._listen
+
+    def listen(self):
+        heard.append(self)
+        return plain(self)
+
+    monkeypatch.setattr(process.RunningCommand, "_listen", listen)
+    supervisor = process.Supervisor()
+    for _ in range(3):
+        supervisor.run(["/bin/true"], tmp_path, {}, bytes, Cancel())
+    supervisor.close()
+    assert len(heard) == 3
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")

@@ -12,9 +12,10 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 1,
     "functions of 60 lines or more": 0,
-    "imports inside functions": 62,
+    "imports inside functions": 60,
     "class names in two modules": 0,
     "locals called found, each or given": 12,
+    "functions written twice": 4,
     "import cycles": 0,
 }
 

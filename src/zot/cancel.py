@@ -61,6 +61,15 @@ class Cancel:
         """Run `callback` if the abort comes while the block runs, or at once if it already came."""
         return _Calling(self, callback)
 
+    def waking(self, condition: threading.Condition) -> _Calling:
+        """Wake those who wait for the condition if the abort comes while the block runs."""
+
+        def wake() -> None:
+            with condition:
+                condition.notify_all()
+
+        return _Calling(self, wake)
+
 
 class _Calling:
     """Holds a callback in a Cancel for as long as a block runs."""

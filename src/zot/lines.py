@@ -250,8 +250,9 @@ class LineWriter:
             lane.waiting.append(data)
             lane.size += len(data)
             self._size += len(data)
-            if self._asleep:
-                self._ring()
+            alone = self._asleep and not self._ring()
+        if alone:
+            self._write_alone()
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""
@@ -312,16 +313,17 @@ class LineWriter:
         except OSError:
             return False  # the thread will meet it too, and tell
 
-    def _ring(self) -> None:
-        """Wake the thread, or start it."""
+    def _ring(self) -> bool:
+        """Wake the thread, or start it; False: the system has no thread left."""
         if self._thread is not None:
             self._asleep = False
             self._doorbell.release()
-            return
+            return True
         try:
             self._start()
         except (RuntimeError, MemoryError):
-            self._asleep = True  # the system has no thread left: the next line tries again
+            return False
+        return True
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._write, name="zot-stdout", daemon=True)
@@ -334,23 +336,38 @@ class LineWriter:
             self._room.notify_all()
 
     def _write(self) -> None:
-        while (batch := self._next()) is not None:
-            data = b"".join([line for _, lines in batch for line in lines])
-            try:
-                write_all(self._fd, data)
-            except OSError as error:
-                self.failure = error
-                self._drop_everything()
+        while (batch := self._next()) is not None and self._write_batch(batch):
+            pass
+
+    def _write_alone(self) -> None:
+        """Be the thread until nothing waits."""
+        while True:
+            with self._lock:
+                if not self._busy:
+                    self._asleep = True
+                    return
+                batch = self._batch()
+            if not self._write_batch(batch):
                 return
-            with self._room:
-                before = self.overfull
-                self._size -= len(data)
-                for lane, lines in batch:
-                    lane.size -= sum(map(len, lines))
-                drained = before and not self.overfull
-                self._room.notify_all()
-            if drained:
-                self._drained()
+
+    def _write_batch(self, batch: list[tuple[Lane, Collection[bytes]]]) -> bool:
+        data = b"".join([line for _, lines in batch for line in lines])
+        try:
+            write_all(self._fd, data)
+        except OSError as error:
+            self.failure = error
+            self._drop_everything()
+            return False
+        with self._room:
+            before = self.overfull
+            self._size -= len(data)
+            for lane, lines in batch:
+                lane.size -= sum(map(len, lines))
+            drained = before and not self.overfull
+            self._room.notify_all()
+        if drained:
+            self._drained()
+        return True
 
     def _next(self) -> list[tuple[Lane, Collection[bytes]]] | None:
         """What is to be written next, as soon as something waits; None after the end."""

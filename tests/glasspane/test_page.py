@@ -153,6 +153,12 @@ def test_an_agent_is_approved_by_key_steered_and_merged_by_click(browser, pane, 
     browser.wait_for("document.querySelectorAll('.line.added').length === 2")
     press(browser, "Escape")
     browser.wait_for(f"{ROWS}.some(row => row.includes('merged'))")
+    browser.run(f"location.hash = '#/agent/{id}'")
+    click(browser, "Remove")
+    browser.wait_for(f"{ROWS}.length === 1")
+    assert place.git("branch", "--list", "zot/*") == ""
+    browser.run("document.body.dataset.role = 'see'")  # as for a token that may do no more
+    assert browser.run("getComputedStyle(document.getElementById('new')).display") == "none"
 
 
 def test_an_agent_is_stopped_and_sent_further_from_the_page(browser, pane, place):

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from tests.support.around import tools_at
 from zot.local.form import Form, flat_call, forms_for, grammar
 from zot.provider.types import ToolCall, ToolSpec
+from zot.runtime.task import TaskTool
 
 
 def builtin() -> dict[str, Form]:
-    tools = tools_at("/")
+    tools = [*tools_at("/"), TaskTool]
     return forms_for(ToolSpec(tool.name, tool.description, tool.schema) for tool in tools)
 
 

@@ -193,6 +193,7 @@ END_TURN = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
         ([BEGIN, TEXT[1]], "text_delta for block 0, which is not open"),
         ([BEGIN, *TEXT, CLOSED, TEXT[1]], "text_delta for block 0, which is not open"),
         ([BEGIN, *TEXT, BEGIN], "message_start came twice in one answer"),
+        ([BEGIN, BEGIN], "message_start came twice in one answer"),
     ],
 )
 def test_messages_out_of_order_are_no_answer(events, text):

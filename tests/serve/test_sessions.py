@@ -236,6 +236,15 @@ def test_no_secret_reaches_a_session_a_log_or_an_export(tmp_path):
             assert not any(canary.encode() in data for canary in CANARIES), file
 
 
+def test_a_key_that_the_model_says_reaches_nobody(tmp_path):
+    path = session_file(tmp_path)
+    with Zot(tmp_path, [f"it is {CANARIES[1]}, or not"], args=["--session", path]) as zot:
+        frames = zot.prompt("which key")
+        said = "".join(frame["delta"] for frame in frames if frame["type"] == "text_delta")
+        assert said == "it is [secret removed], or not"
+    assert CANARIES[1] not in Path(path).read_text()
+
+
 def test_a_full_disk_fails_the_run_and_nothing_else(tmp_path):
     path = session_file(tmp_path)
     full = ["bash", "-c", 'ulimit -f 16; exec "$@"', "bash"]  # no file may pass 16 KiB

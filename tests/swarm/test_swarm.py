@@ -103,8 +103,13 @@ def test_the_command_does_it_all(place):
     assert place.git("log", "-1", "--format=%s").startswith("Merge tool-bash")
     assert re.search(r"^would remove tool-\S+  \d+ kB\n1 in all", place.zot("gc", "-n").stdout)
     assert place.zot("gc").stdout.startswith("removed tool-bash")
+    broken = place.home / "swarm" / "agents" / "broken-1"
+    broken.mkdir()
+    (broken / "task.json").write_text("{")
     assert place.zot("gc").stdout == "nothing to remove\n"
-    assert "no agents" in place.zot("ls").stderr
+    said = place.zot("ls").stderr
+    assert "no agents" in said
+    assert "broken-1/task.json cannot be read" in said
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,16 @@ def test_what_was_not_searched_is_said(grep: Grep, tree: Path) -> None:
     )
 
 
+def test_a_file_that_could_not_be_searched_is_said(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_rg(monkeypatch)
+    (tree / "huge").touch()
+    os.truncate(tree / "huge", search.MAX_FILE + 1)
+    output = text(call(Grep(place_at(str(tree)), supervisor), pattern="gamma"))
+    assert output == "sub/c.txt:1: def gamma\n\n(not searched: 1 larger than 67108864 bytes)"
+
+
 def test_long_lines_and_much_output_are_cut(grep: Grep, tree: Path) -> None:
     (tree / "long.txt").write_text(("needle" + "é" * 3000 + "\n") * 100)
     output = text(call(grep, pattern="needle"))

@@ -370,8 +370,6 @@ def test_close_from_another_thread_does_not_wait_for_a_command() -> None:
 def test_a_process_outside_that_holds_the_pipe_does_not_block(
     supervisor: Supervisor, tmp_path: Path
 ) -> None:
-    import socket
-
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(path)
@@ -386,6 +384,39 @@ def test_a_process_outside_that_holds_the_pipe_does_not_block(
             _, fds, _, _ = socket.recv_fds(connection, 1, 1)
         for fd in fds:
             os.close(fd)
+    assert result.exit_code == 0
+
+
+def test_a_process_outside_that_fills_the_pipe_for_ever_does_not_block(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    path, ended = str(tmp_path / "s"), threading.Event()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(path)
+        server.listen(1)
+
+        def fill() -> None:
+            connection, _ = server.accept()
+            with connection:
+                _, fds, _, _ = socket.recv_fds(connection, 1, 1)
+            while not ended.wait(0.001):
+                try:
+                    os.write(fds[0], b"x")
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError:
+                    break
+            os.close(fds[0])
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        send = (
+            "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]);"
+            "socket.send_fds(s,[b'x'],[1])"
+        )
+        result, _ = run(supervisor, f'{sys.executable} -c "{send}" {path}')
+        ended.set()
+        filling.join()
     assert result.exit_code == 0
 
 

@@ -22,7 +22,7 @@ from zot.core.events import Event
 from zot.core.titles import shortened, title_of
 from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
-from zot.provider.types import Message, Stop, Text, ToolCall, Usage
+from zot.provider.types import Message, Stop, Text, ToolCall, Usage, texts_in
 from zot.sessions.rows import rfc3339
 
 CompactionEvent = events.CompactStart | events.CompactDone | events.CompactFailed
@@ -269,7 +269,7 @@ class UpdateEncoder:
     # --- the rest ----------------------------------------------------------------------------
 
     def _user(self, message: Message) -> list[SessionUpdate]:
-        texts = [block.text for block in message.content if isinstance(block, Text)]
+        texts = texts_in(message.content)
         if self._prompted:  # the client has shown the prompt itself
             id = new_id()
             return [shapes.UserChunk(TextContent(text), id) for text in texts]

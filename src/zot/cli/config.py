@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from zot.bugs import complain
 from zot.cli.output import say, say_json
 from zot.errors import ConfigError
@@ -17,7 +15,7 @@ from zot.provider.types import Json
 from zot.settings import config, trust
 from zot.settings.config import Configuration
 from zot.settings.flags import Options
-from zot.settings.table import from_text
+from zot.settings.table import as_text, from_text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,7 +77,7 @@ def _file(arguments: argparse.Namespace) -> str:
 
 def _get(arguments: argparse.Namespace) -> int:
     setting = config.find_setting(arguments.name)
-    say(_shown(_configuration(arguments)[setting.name]))
+    say(as_text(_configuration(arguments)[setting.name]))
     return 0
 
 
@@ -113,10 +111,12 @@ def _list(arguments: argparse.Namespace) -> int:
         say_json(read.values)
         return 0
     rows = [
-        (name, _shown(value.value), value.source, value.where)
+        (name, as_text(value.value), value.source, value.where)
         for name, value in read.values.items()
     ]
-    rows += [(name, _shown(value), "user", "not known here") for name, value in read.others.items()]
+    rows += [
+        (name, as_text(value), "user", "not known here") for name, value in read.others.items()
+    ]
     for name, shown, source, where in rows:
         say(f"{name:24} {shown:24} {source:12} {where}".rstrip())
     return 0
@@ -136,9 +136,3 @@ def _trust(arguments: argparse.Namespace) -> int:
     else:
         trust.distrust(directory, home_dir(os.environ))
     return 0
-
-
-def _shown(value: Json) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

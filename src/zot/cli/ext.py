@@ -17,7 +17,7 @@ import msgspec
 
 from zot import __version__
 from zot.bugs import complain
-from zot.cli.output import agreed, say, say_json
+from zot.cli.output import agreed, run_chosen, say, say_json
 from zot.errors import ExtensionError
 from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
@@ -35,8 +35,7 @@ TAIL_LINES = 200
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
-    options = _parser().parse_args(argv[1:])
-    return int(options.run(options))
+    return run_chosen(_parser(), argv[1:])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import say, say_json
+from zot.cli.output import run_chosen, say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
@@ -31,8 +31,7 @@ from zot.text import size_text
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot local ...`; the exit code. `argv[0]` is `local`."""
-    options = _parser().parse_args(argv[1:])
-    return int(options.run(options))
+    return run_chosen(_parser(), argv[1:])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,8 @@ terminal obeys. What goes to a file or a program stays as it is.
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
 
 import msgspec
 
@@ -19,6 +21,12 @@ def say(text: str = "") -> None:
 def say_json(value: object, *, indent: bool = False) -> None:
     data = msgspec.json.encode(value)
     say((msgspec.json.format(data, indent=2) if indent else data).decode())
+
+
+def run_chosen(parser: ArgumentParser, words: Sequence[str]) -> int:
+    """Run the action that the words name; its exit code."""
+    options = parser.parse_args(words)
+    return int(options.run(options))
 
 
 def asked(question: str) -> str:

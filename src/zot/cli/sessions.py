@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from zot.bugs import complain
-from zot.cli.output import agreed, say, say_json
+from zot.cli.output import agreed, run_chosen, say, say_json
 from zot.core.session import (
     Compaction,
     Entry,
@@ -38,9 +38,7 @@ WIDTH = 70
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
-    arguments = _parser().parse_args(argv[1:])
-    code: int = arguments.run(arguments)
-    return code
+    return run_chosen(_parser(), argv[1:])
 
 
 def _parser() -> argparse.ArgumentParser:

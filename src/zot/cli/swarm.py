@@ -244,6 +244,8 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     agents = by_need(swarm.agents())
     for summary in agents:
         _say(arguments, summary, _line(summary))
+    for problem in swarm.unreadable():
+        sys.stderr.write(f"zot: {problem}\n")
     if not agents and not arguments.json:
         sys.stderr.write('zot: no agents; begin one: zot swarm new "what is to be done"\n')
     return 0

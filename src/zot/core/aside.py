@@ -70,7 +70,7 @@ class SideQuestion:
         answers: list[str] = []
         for step in range(MAX_CALLS):
             end = self._call(said)
-            answers += [block.text for block in end.content if isinstance(block, types.Text)]
+            answers += types.texts_in(end.content)
             calls = [block for block in end.content if isinstance(block, types.ToolCall)]
             said.append(self._answered(end))
             if not calls:

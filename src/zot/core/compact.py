@@ -128,7 +128,7 @@ class Compactor:
                     finished = event
         if finished is None:
             raise ProviderError(f"{self._provider.name}: the stream ended without an end")
-        parts = [block.text for block in finished.content if isinstance(block, types.Text)]
+        parts = types.texts_in(finished.content)
         summary = "".join(parts).strip()
         if not summary:
             raise ProviderError("empty summary from model")

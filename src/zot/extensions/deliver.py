@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from zot.core import events
 from zot.core.hook import Permission, Subagent
 from zot.extensions.proto import Content, OpenToolCall, Result
-from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult
+from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, texts_in
 
 MAX_RESULT_BYTES = 256 * 1024
 MAX_RESULT_BLOCKS = 128
@@ -108,7 +108,7 @@ def subagent_fields(subagent: Subagent) -> dict[str, Json]:
 
 
 def text_of(message: Message) -> str:
-    return "".join(block.text for block in message.content if isinstance(block, Text))
+    return "".join(texts_in(message.content))
 
 
 def content_of(blocks: tuple[Text | Image, ...]) -> tuple[tuple[Content, ...], bool]:

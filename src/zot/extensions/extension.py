@@ -309,12 +309,7 @@ class HostedExtension:
 
     def wait_live(self, deadline: float, cancel: Cancel) -> bool:
         """Wait for a start or a restart under way; False if there is none, or it takes too long."""
-
-        def wake() -> None:
-            with self._changed:
-                self._changed.notify_all()
-
-        with cancel.calling(wake), self._changed:
+        with cancel.waking(self._changed), self._changed:
             while self.state in ("starting", "restarting"):
                 cancel.check()
                 seconds = deadline - time.monotonic()
@@ -326,12 +321,7 @@ class HostedExtension:
     def wait_guard(self, event: str, deadline: float, cancel: Cancel) -> bool:
         """Wait until it guards the event, or says that it is ready without; False if it does not
         even run by then. One that runs and stays quiet does not guard any more."""
-
-        def wake() -> None:
-            with self._changed:
-                self._changed.notify_all()
-
-        with cancel.calling(wake), self._changed:
+        with cancel.waking(self._changed), self._changed:
             while self.state != "stopped":
                 cancel.check()
                 # Before it is ready it cannot be asked, even if it has said what it guards.
@@ -355,12 +345,7 @@ class HostedExtension:
 
     def wait_decided(self, cancel: Cancel) -> None:
         """Wait until it has said what it guards, for the time that is left for that."""
-
-        def wake() -> None:
-            with self._changed:
-                self._changed.notify_all()
-
-        with cancel.calling(wake), self._changed:
+        with cancel.waking(self._changed), self._changed:
             while self.undecided:
                 cancel.check()
                 seconds = (self._decides_by or 0.0) - time.monotonic()

@@ -119,12 +119,7 @@ class ExtensionHost:
         """
         cancel = cancel or Cancel()
         deadline = time.monotonic() + self.settings.limits.grace + 2
-
-        def wake() -> None:
-            with self._settling:
-                self._settling.notify_all()
-
-        with cancel.calling(wake), self._settling:
+        with cancel.waking(self._settling), self._settling:
             while self._starter is not None and not self._settled and not cancel.is_set():
                 seconds = deadline - time.monotonic()
                 if seconds <= 0:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from msgspec import Struct
 
@@ -69,11 +68,5 @@ class Question:
             cancel.check()
             return self._answers.popleft()
 
-    @contextmanager
-    def woken_by(self, cancel: Cancel) -> Iterator[None]:
-        def wake() -> None:
-            with self._arrived:
-                self._arrived.notify_all()
-
-        with cancel.calling(wake):
-            yield
+    def woken_by(self, cancel: Cancel) -> AbstractContextManager[None]:
+        return cancel.waking(self._arrived)

@@ -190,7 +190,7 @@ def examples_for(request: types.Request, *, tiny: bool) -> tuple[Example, ...]:
 
 
 def text_of(message: types.Message) -> str:
-    return " ".join(block.text for block in message.content if isinstance(block, types.Text))
+    return " ".join(types.texts_in(message.content))
 
 
 def calls_since_user(request: types.Request) -> list[types.ToolCall]:

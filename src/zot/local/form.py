@@ -20,8 +20,8 @@ HELP = {
     "edit": "replaces old text by new text in a file",
 }
 """Our own tools, in the order that worked best; their optional arguments are left out."""
-SHELL_CAN = frozenset({"glob", "grep", "ls", "find", "skill"})
-"""Tools that cost more prompt than they help a small model; the shell does the same."""
+SHELL_CAN = frozenset({"glob", "grep", "ls", "find", "skill", "task"})
+"""Tools that cost more prompt than they help a small model; it does the same with the shell."""
 MAX_HELP = 80
 
 GRAMMAR_BASE = r"""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from zot.core.image import MAX_IMAGE, checked_image
 from zot.core.tool import ToolOutput
 from zot.errors import CommandError
-from zot.provider.types import Image, Json, Text
+from zot.provider.types import Image, Json, Text, texts_in
 from zot.text import prepared
 
 MAX_IMAGES = 20
@@ -107,7 +107,7 @@ def _image(kind: str, data: str) -> Text | Image:
 def bounded(blocks: list[Text | Image], shorten: Shorten) -> tuple[Text | Image, ...]:
     """The blocks, with all their text together no longer than another tool's."""
     images = [block for block in blocks if isinstance(block, Image)]
-    texts = [block.text for block in blocks if isinstance(block, Text)]
+    texts = texts_in(blocks)
     if len(images) > MAX_IMAGES:
         texts.append(f"[{len(images) - MAX_IMAGES} more images are left out]")
     whole = "\n".join(texts)

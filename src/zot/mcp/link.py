@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -190,7 +189,7 @@ class Replies:
 
     def wait(self, ask: LinkRequest) -> Raw:
         """See Link.request."""
-        with self._woken_by(ask.cancel):
+        with ask.cancel.waking(self._arrived):
             while True:
                 message = self._next(ask)
                 if isinstance(message, jsonrpc.RpcAnswer):
@@ -206,15 +205,6 @@ class Replies:
                     raise ask.timed_out()
                 self._arrived.wait(left)
             return self._messages.popleft()
-
-    @contextmanager
-    def _woken_by(self, cancel: Cancel) -> Iterator[None]:
-        def wake() -> None:
-            with self._arrived:
-                self._arrived.notify_all()
-
-        with cancel.calling(wake):
-            yield
 
 
 def result_of(answer: jsonrpc.RpcAnswer) -> Raw:

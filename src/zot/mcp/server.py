@@ -243,11 +243,7 @@ class McpServer:
         return self.error or f"it did not start within {self.config.startup_timeout:g} s"
 
     def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
-        def wake() -> None:
-            with self._news:
-                self._news.notify_all()
-
-        with cancel.calling(wake), self._news:
+        with cancel.waking(self._news), self._news:
             while pends() and not self._closed.is_set() and not cancel.is_set():
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -212,7 +212,7 @@ def _thinking(block: types.Reasoning) -> ThinkingPart:
 
 
 def text_of(blocks: Iterable[types.Block]) -> str:
-    return "\n".join(block.text for block in blocks if isinstance(block, types.Text))
+    return "\n".join(types.texts_in(blocks))
 
 
 # --- from pi ---------------------------------------------------------------------------------

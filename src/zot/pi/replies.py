@@ -94,7 +94,7 @@ def is_own(entry: Entry) -> bool:
 
 def first_text(body: object) -> str:
     blocks = body.content if isinstance(body, types.Message) else ()
-    return next((block.text for block in blocks if isinstance(block, types.Text)), "")
+    return next(iter(types.texts_in(blocks)), "")
 
 
 # --- the session -----------------------------------------------------------------------------

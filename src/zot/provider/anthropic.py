@@ -144,7 +144,7 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
         "tool_use_id": transcript.wire_id(result.call_id),
     }
     if all(isinstance(block, types.Text) for block in said):
-        text = "\n".join(block.text for block in said if isinstance(block, types.Text))
+        text = "\n".join(types.texts_in(said))
         out["content"] = text or "(no output)"
     else:
         out["content"] = [encode_said(block) for block in said]

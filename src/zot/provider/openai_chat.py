@@ -128,7 +128,7 @@ def encode_turns(
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
     """One text as a string, which every server takes; a list only when there are images."""
     if all(isinstance(block, types.Text) for block in blocks):
-        return "\n".join(block.text for block in blocks if isinstance(block, types.Text))
+        return "\n".join(types.texts_in(blocks))
     return [encode_part(block) for block in blocks]
 
 
@@ -140,7 +140,7 @@ def encode_part(block: types.Text | types.Image) -> dict[str, types.Json]:
 
 
 def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.Json]:
-    text = "".join(block.text for block in turn.blocks if isinstance(block, types.Text))
+    text = "".join(types.texts_in(turn.blocks))
     calls = [
         encode_call(block, quirks) for block in turn.blocks if isinstance(block, types.ToolCall)
     ]

@@ -171,9 +171,7 @@ def as_turn(turn: ScriptedTurn | str | dict[str, types.Json]) -> ScriptedTurn:
 def last_user_text(messages: Sequence[types.Message]) -> str:
     for message in reversed(messages):
         if message.role == "user":
-            return "\n".join(
-                block.text for block in message.content if isinstance(block, types.Text)
-            )
+            return "\n".join(types.texts_in(message.content))
     return ""
 
 

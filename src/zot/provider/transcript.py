@@ -78,7 +78,7 @@ def turn_of(message: types.Message, model: types.Model) -> Turn:
 
 def result_text(result: types.ToolResult) -> str:
     """A result's text in one piece; never empty, because some servers refuse that."""
-    text = "\n".join(block.text for block in result.content if isinstance(block, types.Text))
+    text = "\n".join(types.texts_in(result.content))
     if text.strip():
         return text
     return "(see the image)" if images_of(result) else "(no output)"

@@ -5,7 +5,7 @@ Read this file first: everything above the providers speaks in these types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -136,6 +136,11 @@ class Message(Struct, frozen=True, gc=False):
     """Set on assistant messages."""
     extra: dict[str, Json] | None = None
     """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
+
+
+def texts_in(blocks: Iterable[object]) -> list[str]:
+    """What the texts among these blocks say."""
+    return [block.text for block in blocks if isinstance(block, Text)]
 
 
 # --- models and requests ---------------------------------------------------------------------

@@ -17,7 +17,7 @@ from zot.core.session import Entry, FencedStore
 from zot.core.source import PersonAnswer
 from zot.core.toolbox import Begun
 from zot.errors import BusyError, Cancelled, CommandError, ToolError
-from zot.provider.types import Json, Message, Text, ToolCall
+from zot.provider.types import Json, Message, ToolCall, texts_in
 from zot.runtime import journal
 from zot.runtime.approval import Verdict
 from zot.runtime.recovery import Recovery, interrupted, open_batch
@@ -99,7 +99,7 @@ class Durable:
         entry = self._agent.session.entries.get(ended.answer)
         body = None if entry is None else entry.body
         blocks = body.content if isinstance(body, Message) else ()
-        text = "".join(block.text for block in blocks if isinstance(block, Text))
+        text = "".join(texts_in(blocks))
         return StoredEnd(ended.stop, ended.error, ended.code, text)
 
     def last_ended(self) -> journal.RunEnded | None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from zot.core.changes import FileChange, Files, changes_of, hashed, kept_change
 from zot.core.session import Contents, Custom, Entry, Session
 from zot.errors import CommandError, ToolError
-from zot.provider.types import Message, Text
+from zot.provider.types import Message, Text, texts_in
 
 MAX_TEXT = 500
 """Characters of a prompt in the list of checkpoints."""
@@ -224,4 +224,4 @@ def _prompt(entry: Entry) -> str | None:
     body = entry.body
     if not isinstance(body, Message) or body.role != "user":
         return None
-    return "\n".join(block.text for block in body.content if isinstance(block, Text))
+    return "\n".join(texts_in(body.content))

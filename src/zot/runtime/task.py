@@ -20,7 +20,7 @@ from zot.core.events import Event, UsageReport
 from zot.core.hook import Subagent, SubagentStatus
 from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
-from zot.provider.types import Json, Text
+from zot.provider.types import Json, texts_in
 from zot.runtime.agents import TASK, AgentRequest, Agents
 from zot.runtime.relay import Relay
 
@@ -127,7 +127,7 @@ class TaskTool:
     @contextmanager
     def _a_place(self, cancel: Cancel) -> Iterator[None]:
         """One of those that run side by side. Raises Cancelled."""
-        with cancel.calling(self._wake), self._changed:
+        with cancel.waking(self._changed), self._changed:
             while self._running >= AT_ONCE and not cancel.is_set():
                 self._changed.wait()
             cancel.check()
@@ -138,10 +138,6 @@ class TaskTool:
             with self._changed:
                 self._running -= 1
                 self._changed.notify_all()
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     @contextmanager
     def _opened(self, args: dict[str, Json], context: ToolContext) -> Iterator[Runtime]:
@@ -262,7 +258,7 @@ def _part(amount: float | None) -> float | None:
 def _last_text(child: Runtime) -> str:
     for message in reversed(child.session.messages()):
         if message.role == "assistant":
-            return "".join(block.text for block in message.content if isinstance(block, Text))
+            return "".join(texts_in(message.content))
     return ""
 
 

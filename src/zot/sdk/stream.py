@@ -56,7 +56,7 @@ class Channel:
     def wait_for_room(self, cancel: Cancel) -> None:
         if len(self._waiting) < MAX_UNREAD:
             return
-        with cancel.calling(self._wake), self._condition:
+        with cancel.waking(self._condition), self._condition:
             while len(self._waiting) >= MAX_UNREAD and not self.ended and not cancel.is_set():
                 self._condition.wait()
 
@@ -77,10 +77,6 @@ class Channel:
         with self._condition:
             self.ended = True
             self._waiting.clear()
-            self._condition.notify_all()
-
-    def _wake(self) -> None:
-        with self._condition:
             self._condition.notify_all()
 
 

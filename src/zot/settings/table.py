@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
 from msgspec import Struct
 
 from zot.provider.types import LEVELS, Json, Level
@@ -192,6 +193,13 @@ SETTINGS = {setting.name: setting for group in GROUPS.values() for setting in gr
 FILE_SETTINGS = {name: setting for name, setting in SETTINGS.items() if setting.file}
 """Those that config.json and variables may hold."""
 VARIABLES = {name for setting in FILE_SETTINGS.values() for name in setting.variables}
+
+
+def as_text(value: Json) -> str:
+    """A value as a person writes it; empty: there is none."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def from_text(setting: Setting, text: str) -> Json:

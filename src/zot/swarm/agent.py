@@ -222,7 +222,7 @@ class SwarmAgent:
     @property
     def is_unfinished(self) -> bool:
         """A supervisor has something to do for it: a message, or to keep the work of its last."""
-        return not self.lost and (bool(self.waiting) or not self.kept)
+        return not self.lost and (bool(self.waiting) or not (self.kept or self.task.engine))
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:

@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,6 +71,8 @@ class LocalSwarm:
         self._environment = dict(environment)
         self._ledger = Ledger(str(self._swarm / LEDGER))
         self._roster = Roster(self._swarm)
+        self._reading = threading.Lock()
+        """One of several threads that ask reads the logs on."""
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -81,11 +84,22 @@ class LocalSwarm:
     def agents(self) -> list[AgentSummary]:
         """Every agent as it stands. One whose work was cut goes on from here."""
         if not self.is_supervised():
-            self._roster.refresh()
-            agents = [followed.agent for followed in self._roster.agents()]
-            if not any(agent.is_unfinished for agent in agents):
-                return [agent.summary() for agent in agents]
+            with self._reading:
+                self._roster.refresh()
+                agents = [followed.agent for followed in self._roster.agents()]
+                if not any(agent.is_unfinished for agent in agents):
+                    return [agent.summary() for agent in agents]
         return self._ask(commands.ListAgents(), list[AgentSummary])
+
+    def unreadable(self) -> list[str]:
+        """What is wrong with agents that are there and cannot be listed."""
+        problems = []
+        for folder in agent_folders(self._swarm):
+            try:
+                folder.task()
+            except SwarmError as error:
+                problems.append(str(error))
+        return problems
 
     def show(self, beginning: str) -> AgentSummary:
         id = self.pick(beginning)

@@ -112,7 +112,7 @@ def stream_problems(events: Sequence[types.StreamEvent]) -> list[str]:
     pieces = {event.id for event in before if isinstance(event, types.ToolCallArgs)}
     thoughts = "".join(event.text for event in before if isinstance(event, types.ReasoningDelta))
     calls = [block.id for block in last.content if isinstance(block, types.ToolCall)]
-    said = "".join(block.text for block in last.content if isinstance(block, types.Text))
+    said = "".join(types.texts_in(last.content))
     thought = "".join(block.text for block in last.content if isinstance(block, types.Reasoning))
     checks = {
         "Finished is not the last event": not any(isinstance(e, types.Finished) for e in before),

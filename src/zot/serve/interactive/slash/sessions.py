@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from zot.core.session import ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.later import Later
-from zot.provider.types import Message, Text
+from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
 from zot.sessions import library
 from zot.sessions.export import import_file
@@ -390,7 +390,7 @@ def _shown(text: str) -> str:
 
 
 def _text(message: Message) -> str:
-    return "\n".join(block.text for block in message.content if isinstance(block, Text))
+    return "\n".join(texts_in(message.content))
 
 
 def _moment(moment: Checkpoint) -> str:

@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from zot.core.rule import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.later import Later
-from zot.provider.types import Message, Text
+from zot.provider.types import Message, texts_in
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
@@ -27,7 +25,7 @@ from zot.serve.interactive.status import (
 from zot.settings import config
 from zot.settings.flags import Options
 from zot.settings.known import visible_environment
-from zot.settings.table import SETTINGS, from_text
+from zot.settings.table import SETTINGS, as_text, from_text
 from zot.tui.blocks import RowsBlock
 from zot.tui.menu import Menu, MenuItem
 
@@ -85,7 +83,7 @@ def copy(app: App, args: str) -> None:
 
 def last_answer(messages: Sequence[Message]) -> str:
     for message in reversed(messages):
-        texts = [block.text for block in message.content if isinstance(block, Text)]
+        texts = texts_in(message.content)
         if message.role == "assistant" and any(texts):
             return "\n".join(texts)
     return ""
@@ -255,7 +253,7 @@ def settings(app: App, args: str) -> None:
     read = config.read_configuration(Options(), app.around.environ, cwd, home)
     items = []
     for name, value in read.values.items():
-        label = f"{name} = {text}" if (text := _value(value.value)) else name
+        label = f"{name} = {text}" if (text := as_text(value.value)) else name
         source = "" if value.source == "default" else f" (from {value.source})"
         items.append(MenuItem(label, f"{SETTINGS[name].help}{source}", name))
 
@@ -278,7 +276,7 @@ def settings(app: App, args: str) -> None:
             app.note(f"{setting.name} is kept; it counts from the next start on")
 
         ask_text(
-            app, f"{setting.name}:", _value(read.values[setting.name].value), keep, setting.help
+            app, f"{setting.name}:", as_text(read.values[setting.name].value), keep, setting.help
         )
 
     app.choose("Settings", items, pick)
@@ -305,12 +303,6 @@ def statusline(app: App, args: str) -> None:
         return
     names = f"{', '.join(PARTS)}; {RIGHT}: what follows stands on the right; {OFF}: no such line"
     ask_text(app, "Status line:", " ".join(app.status_parts) or OFF, keep, names)
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def cd(app: App, args: str) -> None:

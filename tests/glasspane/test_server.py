@@ -110,6 +110,8 @@ def test_who_comes_back_with_the_id_of_the_last_event_goes_on_there(pane, place)
     name, _, facts = next(pane.events("/agents/recorded/events", last=id))
     assert name == "facts"
     assert [fact["data"]["text"] for fact in facts] == ["more"]
+    for odd in ("%C2%B2", "9" * 5000, "-1"):
+        assert pane.ask(f"/agents/recorded/raw?from={odd}")[0] == 200
 
 
 def test_a_stream_that_is_shared_appears_and_is_lost_when_it_stops_in_a_run(pane, place):

@@ -22,6 +22,7 @@ from zot.glasspane.guard import SAFE_HEADERS, Denied, Guard, Role
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import read_log
 from zot.swarm.task import NoSuchAgent, SwarmTask
+from zot.text import position_of
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -149,8 +150,9 @@ class Glasspane:
     async def _agent_events(self, request: Request) -> Response:
         log = self._board.log(request.path_params["id"])
         last = request.headers.get("last-event-id") or request.query_params.get("from") or ""
-        start = int(last) if last.isdigit() else start_of_last(log, FIRST_BYTES)
-        return EventStream(self._agent_stream(log, start, resumed=last.isdigit()))
+        seen = position_of(last)
+        start = start_of_last(log, FIRST_BYTES) if seen is None else seen
+        return EventStream(self._agent_stream(log, start, resumed=seen is not None))
 
     async def _agent_stream(
         self, log: Path, position: int, *, resumed: bool
@@ -177,8 +179,9 @@ class Glasspane:
     async def _raw(self, request: Request) -> Response:
         """Frames as they came, a page of them."""
         log = self._board.log(request.path_params["id"])
-        start = request.query_params.get("from", "")
-        position = int(start) if start.isdigit() else start_of_last(log, 64 * 1024)
+        position = position_of(request.query_params.get("from", ""))
+        if position is None:
+            position = start_of_last(log, 64 * 1024)
         rows = []
         for after, row in read_log(log, position):
             position = after

@@ -69,6 +69,8 @@ def test_without_the_cookie_nothing_is_shown(pane, path):
 
 
 def test_a_wrong_token_a_strangers_host_and_a_forms_post_are_refused(pane):
+    for odd in (b"[" * 100_000, b'{"token":"\xff"}', b"[]"):
+        assert pane.ask("/login", odd)[0] == 400
     assert pane.ask("/login", {"token": "guess"})[0] == 401
     assert pane.ask("/", headers={"host": "evil.example"})[0] == 421
     assert pane.ask("/agents", {"prompt": "x"}, headers={"x-zot": "0"})[0] == 403

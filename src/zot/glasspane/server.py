@@ -19,6 +19,7 @@ from zot.errors import ZotError
 from zot.glasspane.board import Board
 from zot.glasspane.feed import encode_event, next_batch, start_of_last
 from zot.glasspane.guard import SAFE_HEADERS, Denied, Guard, Role
+from zot.lines import LINE_ERRORS
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import read_log
 from zot.swarm.task import NoSuchAgent, SwarmTask
@@ -271,7 +272,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise Denied(413, "too much was sent")
     try:
         return msgspec.json.decode(data or b"{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except LINE_ERRORS as error:
         raise Denied(400, f"not a JSON object: {error}") from error
 
 

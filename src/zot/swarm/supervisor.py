@@ -107,9 +107,9 @@ class SwarmSupervisor:
         except ZotError as error:
             return commands.SwarmReply(ok=False, error=str(error), code=error.code)
         except OSError as error:
-            return commands.SwarmReply(
-                ok=False, error=f"{error.filename}: {error.strerror}", code="files"
-            )
+            where = repr(error.filename) if error.filename else "the files of the swarm"
+            text = f"cannot use {where}: {error.strerror}"
+            return commands.SwarmReply(ok=False, error=text, code="files")
 
     async def _do(self, command: commands.AnySwarmCommand) -> Any:
         match command:

@@ -50,7 +50,7 @@ def _row(row: list[list[Any]], top: float) -> list[str]:
 
 def _text(text: str, start: int, end: int, look: list[Any], top: float) -> list[str]:
     colour, is_rgb, bold, dim, italic, underline, inverse, strike = look
-    fill = FOREGROUND if colour < 0 else f"#{colour:06x}" if is_rgb else COLOURS[colour % 16]
+    fill = FOREGROUND if colour < 0 else f"#{colour:06x}" if is_rgb else _of_palette(colour)
     x, width = MARGIN + start * WIDTH, (end - start) * WIDTH
     parts = []
     if inverse:
@@ -73,3 +73,14 @@ def _text(text: str, start: int, end: int, look: list[Any], top: float) -> list[
         f'lengthAdjust="spacingAndGlyphs" fill="{fill}"{more}>{escape(text)}</text>'
     )
     return parts
+
+
+def _of_palette(number: int) -> str:
+    """Of the 256 colours: 16 of one's own, a cube of six steps, and grey."""
+    if number < 16:
+        return COLOURS[number]
+    if number >= 232:
+        return "#" + f"{8 + 10 * (number - 232):02x}" * 3
+    cube = number - 16
+    steps = (cube // 36, cube // 6 % 6, cube % 6)
+    return "#" + "".join(f"{step and 55 + 40 * step:02x}" for step in steps)

@@ -116,6 +116,8 @@ class AtTerminal:
         self.shown = emulator.reset(*size)
         self.written = b""
         """All that the program wrote."""
+        self.background = b""
+        """The answer to who asks for it (OSC 11); xterm.js alone does not say."""
         self.fd, child = pty.openpty()
         self._set_size(*size)
         self.before = termios.tcgetattr(child)
@@ -142,6 +144,8 @@ class AtTerminal:
                 break
             data += piece
         self.written += data
+        if self.background and b"\x1b]11;?" in data:
+            os.write(self.fd, self.background)
         self.shown = self._emulator.write(data, cells=cells)
         if self.shown.replies and self.process.poll() is None:
             os.write(self.fd, self.shown.replies)

@@ -11,7 +11,6 @@ from support.terminal import environment
 
 from zot.swarm.local import LocalSwarm
 
-pytestmark = pytest.mark.slow
 ANSWER = [{"text": "The answer is **42**.", "repeat": True}]
 
 

@@ -474,18 +474,26 @@ class App(RuntimeClient):
                 self._act(self.keymap.get(name, ""))
 
     def dress(self, choice: ThemeChoice) -> None:
-        """Use a theme; the terminal is asked for its background where that makes a difference."""
+        """Use a theme; the terminal is asked for its background where that makes a difference,
+        and keeps its own colours until it has answered that, or the question after it."""
         self._themes = choice
-        self.theme = choice.dark
-        self.loop.use_theme(choice.dark)
         if choice.depends:
-            self.loop.terminal.write("\x1b]11;?\x1b\\")
+            self.loop.terminal.write("\x1b]11;?\x1b\\\x1b[c")
+        else:
+            self._wear(choice.dark)
 
     def _told(self, reply: str) -> None:
         """An answer of the terminal."""
-        if self._themes is not None and palette.is_light(reply):
-            self.theme = self._themes.light
-            self.loop.use_theme(self.theme)
+        light = palette.is_light(reply)
+        is_fence = reply.startswith("[?") and reply.endswith("c")  # all terminals know that one
+        if self._themes is None or (light is None and not is_fence):
+            return
+        if light is not None or self.theme not in (self._themes.dark, self._themes.light):
+            self._wear(self._themes.light if light else self._themes.dark)
+
+    def _wear(self, theme: Theme) -> None:
+        self.theme = theme
+        self.loop.use_theme(theme)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

@@ -15,6 +15,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,8 @@ class AtTerminal:
         """End it the friendly way first: a killed one cannot tell which of its lines ran."""
         if self.process.poll() is None:
             self.process.terminate()
-            self.end(LEAVE)
+            with suppress(subprocess.TimeoutExpired):
+                self.end(LEAVE)
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)

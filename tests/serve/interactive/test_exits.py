@@ -58,6 +58,36 @@ def test_an_exception_in_the_drawing_gives_the_terminal_back(emulator, tmp_path)
         program.close()
 
 
+SIGNALLED = """
+import os, signal, sys
+from zot.serve.interactive.app import App
+from zot.__main__ import main
+
+real = App.tick
+def tick(self):
+    if "now" in self.editor.text:
+        App.tick = real  # once: another one would wake it
+        os.kill(os.getpid(), signal.SIGTERM)
+    return real(self)
+App.tick = tick
+sys.exit(main())
+"""
+
+
+def test_a_signal_in_the_middle_of_drawing_ends_it_too(emulator, tmp_path):
+    command = [sys.executable, "-c", SIGNALLED]
+    program = AtTerminal(emulator, command, environment(tmp_path), tmp_path)
+    try:
+        program.until("It needs a model")
+        program.type("\x1b")
+        program.until("ask anything")
+        program.type("now")
+        assert program.end() == 128 + signal.SIGTERM
+        assert given_back(program)
+    finally:
+        program.close()
+
+
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT"])
 @pytest.mark.parametrize("where", ["idle", "pager", "menu"])
 def test_a_signal_gives_it_back_wherever_one_is(at_terminal, name, where):

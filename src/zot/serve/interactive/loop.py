@@ -105,7 +105,8 @@ class Loop:
         try:
             while self._code is None:
                 wait = self._draw(shown)
-                self._take(shown, self._wait(wait))
+                if self._code is None:  # drawing takes signals too: nobody wakes us for them again
+                    self._take(shown, self._wait(wait))
         finally:
             signal.set_wakeup_fd(-1)
         return self._code

@@ -23,15 +23,19 @@ fi
 say() { printf '\n%s%s%s\n' "$BOLD" "$*" "$PLAIN" >&2; }
 stop() { printf '%s\n' "$*" >&2; exit 1; }
 
+# Ctrl+C ends all of it, whatever the program that runs makes of it.
+trap 'exit 130' INT
+
 set_up() {
+    [ .venv/.tried -nt pyproject.toml ] && return
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         stop "zot needs Python 3.11 or newer; run dev.py with another one: python3.12 dev.py try"
     # One that was cut short, or whose Python is gone, has no pip that runs.
-    "$BIN/pip" --version >/dev/null 2>&1 || "$PYTHON" -m venv --clear .venv ||
-        stop "could not make the environment .venv"
+    "$BIN/pip" --version >/dev/null 2>&1 || why=$("$PYTHON" -m venv --clear .venv 2>&1) ||
+        stop "could not make the environment .venv: $why"
     "$BIN/pip" install --quiet --disable-pip-version-check -e . ||
         stop "could not install zot: pip could not fetch its dependencies (no network?)"
-    "$BIN/pip" install --quiet --disable-pip-version-check -e '.[local]'
+    "$BIN/pip" install --quiet --disable-pip-version-check -e '.[local]' && touch .venv/.tried
 }
 
 # Sets MODEL to one that is here, or leaves it empty.
@@ -91,7 +95,7 @@ TEXT
     ask "Show me what is in fruit.csv." --provider scripted --script examples/try/script.json
 }
 
-say "1. Setting up .venv"
+say "1. Setting up .venv (about a minute, once)"
 set_up
 say "2. Fetching a model (it is kept; a cut download goes on where it was)"
 pull_model

@@ -27,6 +27,7 @@ from zot.provider.types import Message, ToolCall, ToolResult
 from zot.runtime.sources import _TYPED
 from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
+from zot.text import cookie_of
 from zot.tools.output import Decoder, clean
 from zot.tui.cells import wrap
 
@@ -91,6 +92,7 @@ READERS = [
     lambda text: re.match(_TYPED, "/" + text),
     lambda text: read_challenge("Bearer " + text),
     code_blocks,
+    lambda text: cookie_of(f'a="{text}"; b=1', "b"),
 ]
 PARTS = ["7" * 4299, "7", "\\ud83d", "\\ude00", "\\\\", "\\", '"', "{", "[", "}", '"a":', ","]
 PARTS += ["a-", "a/", ".", "\x1b[", "\x1b]", "\x1b", ";", "\n", "\r", "`", "~~~", "*", " ", "---"]
@@ -134,6 +136,7 @@ def work(read, text):
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("".join))
 @example("ab")
 @example("```x\n")
+@example("\\")
 def test_nothing_that_is_read_costs_more_than_linear_time(read, part):
     small, large = (part * (size // len(part) + 1) for size in (SMALL, 4 * SMALL))
     cost = work(read, large)

@@ -1,7 +1,7 @@
 import sys
 import unicodedata
 
-from zot.text import printable
+from zot.text import cookie_of, printable
 
 
 def test_nothing_that_a_terminal_obeys_is_left():
@@ -23,3 +23,8 @@ def test_what_people_write_stays():
     ):
         assert printable(text) == text
     assert printable("a\r\nb\rc") == "a\nb\ufffdc"
+
+
+def test_a_cookie_is_one_of_those_that_were_sent():
+    header = 'x="a;b"; zot_2=other ;zot=to-ken_=; zot=second'
+    assert [cookie_of(header, name) for name in ("zot", "zot_2", "ot")] == ["to-ken_=", "other", ""]

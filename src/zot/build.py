@@ -106,9 +106,8 @@ def _build(
     is_first: bool,
 ) -> Runtime:
     """One of the runtimes of a process; `depth`: the levels of agents that it may open."""
-    setup, tape, approval = plan.setup, plan.tape, added.approval
-    models: Models = RedactingModels(AvailableModels(setup), redactor)
-    models = models if tape is None else tape.models(models)
+    setup, approval = plan.setup, added.approval
+    models = plan.wrapping.models(RedactingModels(AvailableModels(setup), redactor))
     task = _tasks(setup.options, common, depth)
     swarm = _swarm(setup) if is_first else ()
     wanted = _extension_options(setup, common.supervisor, added)
@@ -132,7 +131,7 @@ def _build(
         models=models,
         cwd=setup.cwd,
         client=client,
-        listeners=(extensions.listen, *((tape.listen,) if tape is not None else ())),
+        listeners=(extensions.listen, *plan.wrapping.listeners),
         sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
         sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
         shell=builtin,
@@ -161,8 +160,7 @@ def _agent(
     *,
     keep: bool,
 ) -> Agent:
-    setup, tape = plan.setup, plan.tape
-    wrap = tape.tool if tape is not None else _plain
+    setup, wrap = plan.setup, plan.wrapping.tool
     agent = Agent(
         provider=models.connect(setup.model),
         model=setup.model,
@@ -292,7 +290,7 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
     resumed = resumed_by(options, setup.around)
     try:
         last = resumed.last_model if resumed is not None else None
-        return Plan(setup.derived(options, last), resumed, base.tape)
+        return Plan(setup.derived(options, last), resumed, base.wrapping)
     except BaseException:
         if resumed is not None:
             resumed.close()
@@ -365,10 +363,6 @@ def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSo
     return SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
 
 
-def _plain(tool: Tool) -> Tool:
-    return tool
-
-
 # --- tools -----------------------------------------------------------------------------------
 
 
@@ -398,7 +392,7 @@ def _builtin(
         supervisor,
         jail=options.jail,
         owns_helper=owns_helper,
-        every=plan.tape is not None and plan.tape.replays,
+        every=plan.wrapping.replays,
     )
 
 
@@ -407,8 +401,8 @@ def _extension_options(
 ) -> ExtensionOptions:
     options = setup.options
     return ExtensionOptions(
-        setup.cwd,
-        setup.around,
+        cwd=setup.cwd,
+        around=setup.around,
         explicit=options.ext,
         search=options.extensions is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
@@ -430,9 +424,9 @@ def _mcp_options(
 ) -> McpOptions:
     options = setup.options
     return McpOptions(
-        setup.cwd,
-        setup.around.home,
-        setup.around.environ,
+        cwd=setup.cwd,
+        home=setup.around.home,
+        environ=setup.around.environ,
         given=given,
         files=options.mcp is not False,
         trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),

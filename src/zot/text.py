@@ -120,6 +120,21 @@ def for_terminal(text: str, fd: int = 1) -> str:
     return printable(text) if os.isatty(fd) else text
 
 
+def position_of(text: str) -> int | None:
+    """A place in a file or a list that somebody names; None: it can be none, as of 5,000 digits."""
+    return int(text) if text.isdecimal() and len(text) < 16 else None
+
+
+def cookie_of(header: str, name: str) -> str:
+    """One of the cookies that a browser sends; empty: it sent none. Not by http.cookies, in which
+    a quoted one costs the square of its length."""
+    for part in header.split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
 def size_text(count: float) -> str:
     """Bytes, for people."""
     if count < 1e6:

@@ -448,7 +448,8 @@ def test_sessions_are_listed_in_pages(acp: Start) -> None:
         }
         here = client.ok("session/list", cwd=str(other))
         assert [each["cwd"] for each in here["sessions"]] == [str(other)]
-        assert client.fails("session/list", cursor="x")["code"] == INVALID_PARAMS
+        for cursor in ("x", "²", "9" * 5000):
+            assert client.fails("session/list", cursor=cursor)["code"] == INVALID_PARAMS
         assert client.ok("session/list", cursor="3")["sessions"] == [listed[3]]
 
 

@@ -90,6 +90,16 @@ def test_a_folder_is_installed_under_its_manifests_name(home, zot_ext):
     assert json.loads(zot_ext("list", "--json")[1])[0]["name"] == "hello"
 
 
+def test_why_a_folder_cannot_be_copied_is_one_sentence(home, zot_ext, tmp_path):
+    folder = write_extension(tmp_path, "piped", "")
+    os.mkfifo(folder / "pipe")
+    code, _, err = zot_ext("install", str(folder))
+    assert code == 1
+    assert "'piped' could not be copied" in err.replace(f"{tmp_path}/", "")
+    assert "is a named pipe" in err
+    assert "[(" not in err
+
+
 def test_an_installed_one_is_replaced_only_with_force(home, zot_ext, tmp_path):
     folder = write_extension(tmp_path, "x", "old = 1")
     assert zot_ext("install", str(folder))[0] == 0

@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,24 @@ def run(command, home, env=None):
 def test_the_text_is_streamed_to_stdout(ask):
     done = ask({"text": ["Hello ", "wörld\n\t", "\\n"]})
     assert (done.stdout, done.returncode) == ("Hello wörld\n\t\\n\n", 0)
+
+
+SLEEPS = {"name": "bash", "args": {"command": "sleep 60"}}
+
+
+def test_ctrl_c_ends_the_python_client_and_zot_without_a_word(tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"turns": [{"text": "Hello ", "tools": [SLEEPS]}]}))
+    command = [sys.executable, "-I", str(SOURCES["python"]), "hi"]
+    command += ["--provider", "scripted", "--script", str(script)]
+    environment = {**os.environ, "ZOT_BIN": str(ZOT), "ZOT_HOME": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, start_new_session=True, **pipes) as child:
+        assert child.stdout.read(6) == b"Hello "
+        child.stderr.peek(1)  # until it tells of the tool
+        os.killpg(child.pid, signal.SIGINT)  # as the terminal does it
+        assert child.stderr.read() == b'[bash] {"command": "sleep 60"}\n'
+    assert child.returncode == 130
 
 
 def test_tool_calls_are_shown_on_stderr(ask):

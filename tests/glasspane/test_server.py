@@ -69,6 +69,8 @@ def test_without_the_cookie_nothing_is_shown(pane, path):
 
 
 def test_a_wrong_token_a_strangers_host_and_a_forms_post_are_refused(pane):
+    for odd in (b"[" * 100_000, b'{"token":"\xff"}', b"[]"):
+        assert pane.ask("/login", odd)[0] == 400
     assert pane.ask("/login", {"token": "guess"})[0] == 401
     assert pane.ask("/", headers={"host": "evil.example"})[0] == 421
     assert pane.ask("/agents", {"prompt": "x"}, headers={"x-zot": "0"})[0] == 403
@@ -110,6 +112,8 @@ def test_who_comes_back_with_the_id_of_the_last_event_goes_on_there(pane, place)
     name, _, facts = next(pane.events("/agents/recorded/events", last=id))
     assert name == "facts"
     assert [fact["data"]["text"] for fact in facts] == ["more"]
+    for odd in ("%C2%B2", "9" * 5000, "-1"):
+        assert pane.ask(f"/agents/recorded/raw?from={odd}")[0] == 200
 
 
 def test_a_stream_that_is_shared_appears_and_is_lost_when_it_stops_in_a_run(pane, place):

@@ -342,7 +342,9 @@ class Screen:
         pass
 
 
-def test_the_bar_is_one_line_at_a_terminal_and_few_in_a_log() -> None:
+def test_the_bar_is_one_line_at_a_terminal_and_few_in_a_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for tty in (True, False):
         screen = Screen(tty)
         bar = Bar("m", screen)
@@ -353,4 +355,8 @@ def test_the_bar_is_one_line_at_a_terminal_and_few_in_a_log() -> None:
         assert "100%" in screen.text
         assert screen.text.count("\n") <= 3
         assert ("\r" in screen.text) is tty
+    monkeypatch.setenv("COLUMNS", "40")
+    screen = Screen(True)
+    Bar("qwen2.5-coder-1.5b", screen)(500_000_000, 1_000_000_000)
+    assert screen.text == "\r\x1b[Kqwen2.5-coder-1.5b 50%  500 MB of 1.0 G"
     assert "MB/s" in Bar("m", Screen(False))._text(5_000_000, 10_000_000, 2.0)

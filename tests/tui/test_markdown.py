@@ -233,8 +233,8 @@ def test_the_work_for_a_word_does_not_grow_with_the_block_it_stands_in(pattern):
 def characters_parsed(pattern, size):
     text = ("|a|b|\n|-|-|\n" * ("|" in pattern) + pattern * size)[:size]
     block = CountedBlock()
-    for start in range(0, size, 80):
-        block.add(text[start : start + 80])
+    for start in range(0, size, 160):
+        block.add(text[start : start + 160])
         block.settle(80)
         block.live(80, 14)
     return block.parsed

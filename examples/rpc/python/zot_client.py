@@ -70,4 +70,7 @@ def follow(frames) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # the terminal told zot as well, and it ends by itself
+        sys.exit(130)

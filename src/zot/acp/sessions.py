@@ -33,6 +33,7 @@ from zot.sessions.open import begin_session, in_use
 from zot.sessions.rows import rfc3339
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
+from zot.text import position_of
 
 MAX_SESSIONS = 64
 FREE_SECONDS = 5.0
@@ -251,9 +252,10 @@ def _wait_until_free(path: str, cancel: Cancel) -> None:
 
 def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsListed:
     """Raises CommandError: the cursor is none of ours."""
-    if cursor is not None and not cursor.isdecimal():
-        raise CommandError(f"there is no cursor {cursor!r}")
-    infos, place = library.page(cwd, home, int(cursor or 0), PAGE)
+    start = position_of(cursor or "0")
+    if start is None:
+        raise CommandError(f"there is no cursor {cursor!r:.80}")
+    infos, place = library.page(cwd, home, start, PAGE)
     sessions = (
         shapes.ListedSession(
             info.id,

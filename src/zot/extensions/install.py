@@ -168,7 +168,9 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
             _carry_over(target, fresh)
         _swap(fresh, target)
     except (OSError, shutil.Error) as error:
-        raise ExtensionError(f"{folder} could not be copied: {error}") from error
+        failures = error.args[0] if isinstance(error, shutil.Error) else ()
+        why = failures[0][2] if isinstance(failures, list) else error.strerror or error
+        raise ExtensionError(f"{str(folder)!r} could not be copied: {why}") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return read(target, "global")

@@ -42,37 +42,28 @@ BUILTIN_COMMANDS = frozenset(
 """Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
-class ExtensionOptions:
+class ExtensionOptions(Struct, frozen=True, kw_only=True):
     """Where extensions come from, in plain strings: this is made on every start."""
 
-    def __init__(
-        self,
-        cwd: str,
-        around: Surroundings,
-        *,
-        explicit: Sequence[str] = (),
-        search: bool = True,
-        trusted: Callable[[], bool] = lambda: False,
-        names: Sequence[str] | None = None,
-        secrets: frozenset[str] = frozenset(),
-        reserved: frozenset[str] = frozenset(),
-        warn: Callable[[str], None] | None = None,
-        hide: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`names`: the only tools they may bring; `reserved`: names of built-in tools;
-        `trusted`: whether those of the project may run; `hide` is called before the first program
-        is started."""
-        self.cwd = cwd
-        self.around = around
-        self.home = around.home
-        self.explicit = tuple(explicit)
-        self.search = search
-        self.trusted = trusted
-        self.names = names
-        self.secrets = secrets
-        self.reserved = reserved
-        self.warn = warn
-        self.hide = hide
+    cwd: str
+    around: Surroundings
+    explicit: Sequence[str]
+    """Folders that were named."""
+    search: bool
+    trusted: Callable[[], bool]
+    """Whether those of the project may run."""
+    names: Sequence[str] | None
+    """The only tools they may bring; None: all."""
+    secrets: frozenset[str]
+    reserved: frozenset[str]
+    """Names of built-in tools."""
+    warn: Callable[[str], None] | None
+    hide: Callable[[], None]
+    """Called before the first program is started."""
+
+    @property
+    def home(self) -> str:
+        return self.around.home
 
     def check(self) -> None:
         """What was asked for by name may be a guard: without it nothing must run.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+
+from zot.text import cookie_of
 
 Role = Literal["see", "answer", "drive"]
 ORDER: tuple[Role, ...] = ("see", "answer", "drive")
@@ -63,11 +64,7 @@ class Guard(Struct, frozen=True):
 
     def role(self, headers: Mapping[str, str]) -> Role | None:
         """What the browser with this cookie may do."""
-        try:
-            jar = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return None
-        return self.role_of(jar[self._name].value) if self._name in jar else None
+        return self.role_of(cookie_of(headers.get("cookie", ""), self._name))
 
     @property
     def _name(self) -> str:

@@ -19,9 +19,11 @@ from zot.errors import ZotError
 from zot.glasspane.board import Board
 from zot.glasspane.feed import encode_event, next_batch, start_of_last
 from zot.glasspane.guard import SAFE_HEADERS, Denied, Guard, Role
+from zot.lines import LINE_ERRORS
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import read_log
 from zot.swarm.task import NoSuchAgent, SwarmTask
+from zot.text import position_of
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -149,8 +151,9 @@ class Glasspane:
     async def _agent_events(self, request: Request) -> Response:
         log = self._board.log(request.path_params["id"])
         last = request.headers.get("last-event-id") or request.query_params.get("from") or ""
-        start = int(last) if last.isdigit() else start_of_last(log, FIRST_BYTES)
-        return EventStream(self._agent_stream(log, start, resumed=last.isdigit()))
+        seen = position_of(last)
+        start = start_of_last(log, FIRST_BYTES) if seen is None else seen
+        return EventStream(self._agent_stream(log, start, resumed=seen is not None))
 
     async def _agent_stream(
         self, log: Path, position: int, *, resumed: bool
@@ -177,8 +180,9 @@ class Glasspane:
     async def _raw(self, request: Request) -> Response:
         """Frames as they came, a page of them."""
         log = self._board.log(request.path_params["id"])
-        start = request.query_params.get("from", "")
-        position = int(start) if start.isdigit() else start_of_last(log, 64 * 1024)
+        position = position_of(request.query_params.get("from", ""))
+        if position is None:
+            position = start_of_last(log, 64 * 1024)
         rows = []
         for after, row in read_log(log, position):
             position = after
@@ -268,7 +272,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise Denied(413, "too much was sent")
     try:
         return msgspec.json.decode(data or b"{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except LINE_ERRORS as error:
         raise Denied(400, f"not a JSON object: {error}") from error
 
 

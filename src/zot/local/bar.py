@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TextIO
 
@@ -31,6 +32,9 @@ class Bar:
         self._shown = now
         text = self._text(have, total, now - self._began)
         if self._redraws:
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be redrawn
+            if len(text) > room:
+                text = f"{self.title} {text.partition('] ')[2].strip()}"[:room]
             self._out.write(f"\r\x1b[K{text}")
             self._line = True
         else:

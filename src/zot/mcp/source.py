@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from zot.cancel import Cancel
 from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
@@ -29,41 +31,27 @@ else:
     config, dialogs, store = later("zot.mcp", "config", "dialogs", "store")
 
 
-class McpOptions:
+class McpOptions(Struct, frozen=True, kw_only=True):
     """Where servers come from, and what they may use; made on every start."""
 
-    def __init__(
-        self,
-        cwd: str,
-        home: str,
-        environ: Mapping[str, str],
-        *,
-        given: Mapping[str, Json],
-        files: bool,
-        trusted: Callable[[], bool],
-        names: Sequence[str] | None,
-        keys: frozenset[str],
-        shorten: Callable[[str], str],
-        hide: Callable[[], None],
-        jailed: Callable[[], bool],
-        confine: Confine,
-    ) -> None:
-        """`given`: entries of a program that embeds zot; `files`: use those of the user and of the
-        project, if it is `trusted`; `names`: the only tools to offer; `keys`: variables that hold
-        keys; `hide` is called before a program is started; `confine` keeps it where the tools
-        work, which is a jail while `jailed`."""
-        self.cwd = cwd
-        self.home = home
-        self.environ = environ
-        self.given = given
-        self.files = files
-        self.trusted = trusted
-        self.names = names
-        self.keys = keys
-        self.shorten = shorten
-        self.hide = hide
-        self.jailed = jailed
-        self.confine = confine
+    cwd: str
+    home: str
+    environ: Mapping[str, str]
+    given: Mapping[str, Json]
+    """Entries of a program that embeds zot."""
+    files: bool
+    """Use those of the user and of the project, if it is `trusted`."""
+    trusted: Callable[[], bool]
+    names: Sequence[str] | None
+    """The only tools to offer; None: all."""
+    keys: frozenset[str]
+    """Variables that hold keys."""
+    shorten: Callable[[str], str]
+    hide: Callable[[], None]
+    """Called before a program is started."""
+    jailed: Callable[[], bool]
+    confine: Confine
+    """Keeps a program where the tools work, which is a jail while `jailed`."""
 
     def any(self) -> bool:
         """Whether there can be a server."""

@@ -20,7 +20,7 @@ from zot.home import may_have_extensions
 from zot.later import Later
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
-from zot.settings.plan import Plan
+from zot.settings.plan import BARE, Plan
 from zot.settings.resolve import Setup
 from zot.wire import commands, zot
 from zot.wire.commands import FEATURES
@@ -52,7 +52,7 @@ def serve(plan: Plan, token: str = "") -> int:
     """
     server = RpcServer(plan, token)
     setup = plan.setup
-    named = setup.options.session or setup.options.continue_ or plan.tape
+    named = setup.options.session or setup.options.continue_ or plan.wrapping is not BARE
     if named or setup.info.api == "scripted":
         # What is wrong with the files should be known before the first prompt.
         _ = server.unnamed.runtime

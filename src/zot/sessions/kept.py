@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
+from msgspec import Struct
+
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
@@ -20,36 +22,33 @@ MAX_LISTED = 100_000
 """More than anybody reads."""
 
 
-class KeptSessions:
+class KeptSessions(Struct, frozen=True):
     """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
 
-    def __init__(
-        self, cwd: str, home: str, *, keep: bool, provider: str = "", model: str = ""
-    ) -> None:
-        """`provider` and `model`: what a new session says it begins with."""
-        self._cwd = cwd
-        self._home = home
-        self._keep = keep
-        self._provider = provider
-        self._model = model
+    cwd: str
+    home: str
+    keep: bool
+    provider: str = ""
+    """With the model: what a new session says it begins with."""
+    model: str = ""
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = ()) -> Session:
         copied = list(entries)
-        if not self._keep:
-            return Session(entries=copied, model=(self._provider, self._model))
+        if not self.keep:
+            return Session(entries=copied, model=(self.provider, self.model))
         if not copied:
-            return begin_session(self._cwd, self._home, provider=self._provider, model=self._model)
+            return begin_session(self.cwd, self.home, provider=self.provider, model=self.model)
         loaded = Loaded(self._meta(""), {entry.id: entry for entry in copied}, ())
-        return open_session(self._written(loaded, None, parent), self._cwd)
+        return open_session(self._written(loaded, None, parent), self.cwd)
 
     def open(self, name: str, current: Session) -> Session:
-        path = library.find(name, self._cwd, self._home)
+        path = library.find(name, self.cwd, self.home)
         if _is_same(path, path_of(current)):
             return current  # the file that is open is locked, by us
-        return open_session(path, self._cwd)
+        return open_session(path, self.cwd)
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
-        summaries = library.summaries(None if everywhere else self._cwd, self._home)
+        summaries = library.summaries(None if everywhere else self.cwd, self.home)
         return list(islice(summaries, min(limit, MAX_LISTED)))
 
     def info(self, session: Session) -> SessionInfo:
@@ -60,7 +59,7 @@ class KeptSessions:
         copy = self._written(loaded, at, beside=path)
         if path:
             SessionContents(path).copy_to(copy)
-        return open_session(copy, self._cwd)
+        return open_session(copy, self.cwd)
 
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
         path, loaded = self._chosen(name, current)
@@ -71,15 +70,15 @@ class KeptSessions:
     def _written(
         self, loaded: Loaded, at: str | int | None, parent: str = "", *, beside: str = ""
     ) -> str:
-        usual = sessions_dir(self._cwd, self._home)
+        usual = sessions_dir(self.cwd, self.home)
         folder = os.path.dirname(os.path.abspath(beside)) if beside else usual
-        cwd = loaded.meta.cwd or self._cwd
+        cwd = loaded.meta.cwd or self.cwd
         return library.fork_into(folder, loaded, at, cwd=cwd, parent=parent)
 
     def _chosen(self, name: str, current: Session) -> tuple[str, Loaded]:
         """Path and content of the session that is meant; an empty path for one in memory."""
         if name:
-            path = library.find(name, self._cwd, self._home)
+            path = library.find(name, self.cwd, self.home)
             return path, load(path)
         store, entries = current.store, dict(current.entries)
         if isinstance(store, FileStore):
@@ -87,8 +86,8 @@ class KeptSessions:
         return "", Loaded(self._meta(current.id, current.last_model), entries, ())
 
     def _meta(self, id: str, model: tuple[str, str] | None = None) -> Meta:
-        provider, name = model or (self._provider, self._model)
-        return Meta(id, self._cwd, name, provider, rfc3339(time.time()), zot.__version__)
+        provider, name = model or (self.provider, self.model)
+        return Meta(id, self.cwd, name, provider, rfc3339(time.time()), zot.__version__)
 
 
 def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:

@@ -1,11 +1,12 @@
-"""What a runtime is started from: the setup, the session to go on with, perhaps a cassette.
+"""What a runtime is started from: the setup, the session to go on with, perhaps a wrapping.
 
 On the start-up path: loads little.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -27,24 +28,30 @@ HOLDER_SECONDS = 5.0
 """How long the start of a durable runtime waits for a process that still holds the session."""
 
 
-class Tape(Protocol):
-    """Writes down what models and tools answer, or answers in their place (testing/record.py)."""
+class Wrapping:
+    """What stands between an agent and its models and tools: nothing, unless somebody writes down
+    what they answer, or answers in their place (testing/record.py)."""
 
-    replays: bool
+    replays = False
     """It answers: no tool runs."""
+    listeners: tuple[Callable[[Event, object], None], ...] = ()
+    """They hear every event."""
 
-    def models(self, models: Models) -> Models: ...
+    def models(self, models: Models) -> Models:
+        return models
 
-    def tool(self, tool: Tool) -> Tool: ...
+    def tool(self, tool: Tool) -> Tool:
+        return tool
 
-    def listen(self, event: Event, run: object) -> None: ...
+
+BARE = Wrapping()
 
 
 class Plan(Struct, frozen=True):
     setup: Setup
     session: Session | None = None
     """The one to go on with; None: it begins anew."""
-    tape: Tape | None = None
+    wrapping: Wrapping = BARE
 
 
 def plan(options: Options, around: Surroundings) -> Plan:

@@ -20,7 +20,7 @@ import msgspec
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
 from zot.later import Later
-from zot.lines import encode_line
+from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
@@ -100,16 +100,16 @@ class SwarmSupervisor:
         try:
             command = msgspec.json.decode(line, type=commands.AnySwarmCommand)
             return commands.SwarmReply(ok=True, data=await self._do(command))
-        except msgspec.DecodeError as error:
+        except LINE_ERRORS as error:
             return commands.SwarmReply(
                 ok=False, error=f"not a command: {error}", code="parse_error"
             )
         except ZotError as error:
             return commands.SwarmReply(ok=False, error=str(error), code=error.code)
         except OSError as error:
-            return commands.SwarmReply(
-                ok=False, error=f"{error.filename}: {error.strerror}", code="files"
-            )
+            where = repr(error.filename) if error.filename else "the files of the swarm"
+            text = f"cannot use {where}: {error.strerror}"
+            return commands.SwarmReply(ok=False, error=text, code="files")
 
     async def _do(self, command: commands.AnySwarmCommand) -> Any:
         match command:

@@ -29,7 +29,7 @@ from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
 from zot.settings.flags import Options
 from zot.settings.known import Known
-from zot.settings.plan import Plan
+from zot.settings.plan import Plan, Wrapping
 from zot.settings.resolve import Setup, working_directory
 from zot.testing.cassette import (
     Packer,
@@ -57,12 +57,11 @@ class NotRecorded(ProviderError):
 # --- recording ---------------------------------------------------------------------------------
 
 
-class Recorder:
+class Recorder(Wrapping):
     """Writes the lines of one run as they happen."""
 
-    replays = False
-
     def __init__(self, path: str, setup: Setup) -> None:
+        self.listeners = (self.listen,)
         self.packer = Packer(setup.cwd)
         self._redactor = redactor_for(setup)
         self._path = os.path.abspath(path)  # noqa: PTH100  a file that others open by the same text
@@ -192,7 +191,7 @@ class RecordingModels:
 # --- replay ------------------------------------------------------------------------------------
 
 
-class Cassette:
+class Cassette(Wrapping):
     """What was recorded, and how much of it was used."""
 
     replays = True
@@ -241,9 +240,6 @@ class Cassette:
 
     def tool(self, tool: Tool) -> Tool:
         return ReplayTool(tool, self)
-
-    def listen(self, event: Event, run: object) -> None:
-        """What was recorded is not written again."""
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -332,7 +328,7 @@ def recorded(plan: Plan) -> Plan:
     Raises:
         ConfigError: the file cannot be written.
     """
-    return replace(plan, tape=Recorder(plan.setup.options.record, plan.setup))
+    return replace(plan, wrapping=Recorder(plan.setup.options.record, plan.setup))
 
 
 def replayed(options: Options, around: Surroundings) -> Plan:
@@ -348,7 +344,7 @@ def replayed(options: Options, around: Surroundings) -> Plan:
     info = ProviderInfo(name=str(cassette.head["provider"]), api=cassette.model.api, auth="none")
     known = Known(around.home)
     setup = Setup(options, info, cassette.model, "", "", cwd, known, around, flags=options)
-    return Plan(setup, tape=cassette)
+    return Plan(setup, wrapping=cassette)
 
 
 def _read(path: str) -> list[Line]:

@@ -196,7 +196,7 @@ def test_a_session_is_exported_forked_and_shown_as_a_tree(at_terminal, tmp_path)
 
 
 def test_an_answer_is_copied_as_its_source(at_terminal):
-    program = at_terminal([{"text": ANSWER}], "show me")
+    program = at_terminal([{"text": ANSWER}, *HELLO], "show me")
     program.until("that is all")
     send(program, "/copy code", "terminal's clipboard")
     copied = base64.b64encode(b"print('hi')\n")
@@ -206,6 +206,21 @@ def test_an_answer_is_copied_as_its_source(at_terminal):
     program.until(lambda shown: shown.text.count("clipboard") >= 2)
     assert base64.b64encode(ANSWER.encode()) in program.written
     send(program, "/copy diff", "nothing to copy")
+    send(program, "and now?", "Hello there")
+    send(program, "/copy code", lambda shown: shown.text.count("sent the last code block") >= 2)
+
+
+def test_commands_of_an_empty_session_say_what_there_is_once(at_terminal):
+    program = at_terminal(HELLO, "--yolo")
+    program.until("scripted")
+    program.type("/session")
+    program.until("  /sessions  ")
+    program.type("\r")  # the one that was typed, not the longer one
+    program.until("timeline")
+    leave(program, "timeline")
+    send(program, "/compact", "nothing to compact")
+    shown = send(program, "/approvals", "approvals are off: zot asks for nothing")
+    assert shown.text.count("nothing to compact") == 1
 
 
 def test_a_question_on_the_side_does_not_enter_the_conversation(at_terminal):

@@ -51,6 +51,8 @@ def test_a_permission_is_asked_in_words(at_terminal, tmp_path):
     assert "tool: running bash" in text(program)
     assert "did" in text(program)
     assert (tmp_path / "ran").exists()
+    program.type("/reasoning\n")
+    program.until("question: How much to think")
 
 
 def test_a_refusal_has_its_reason_on_the_same_line(at_terminal):

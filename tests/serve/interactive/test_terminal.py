@@ -83,6 +83,9 @@ def test_what_is_typed_while_it_works_waits_and_can_be_taken_back(at_terminal):
     program.until("❯ second")
     assert "next: first" in program.shown.text
     assert "next: second" not in program.shown.text
+    program.type("\x1b")  # what waits outlives the turn
+    shown = program.until("stopped")
+    assert "❯ first\n  second" in shown.text
 
 
 def test_a_tool_asks_runs_and_is_shown_folded(at_terminal):
@@ -405,6 +408,9 @@ def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(emulator, t
         program.until(lambda shown: "It needs a model" not in shown.text)
         assert "no model yet: /login, /llama" in program.shown.text
         program.type("what is this?\r")
+        program.until("It needs a model")
+        program.type("\x1b[B\r")
+        program.until("no server answered: start one")
         program.until("It needs a model")
         program.type("\x1b")
         program.until("❯ what is this?")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from zot.errors import AuthError
+from zot.text import cookie_of
 
 MAX_BODY = 64 * 1024
 SECONDS = 30.0
@@ -133,11 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             return {}
 
     def cookie(self) -> str:
-        try:
-            morsel = SimpleCookie(self.headers.get("cookie", "")).get("zot_login")
-        except CookieError:
-            return ""
-        return morsel.value if morsel else ""
+        return cookie_of(self.headers.get("cookie", ""), "zot_login")
 
     def _reply(self) -> None:
         try:

@@ -21,6 +21,7 @@ from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts, status_line
+from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
@@ -75,6 +76,8 @@ class App(RuntimeClient):
     """Nothing is drawn: what there is to see is read out."""
     agent_words: tuple[str, ...] = ()
     """Further words for the `zot rpc` of an agent of the swarm."""
+    seeks_server = False
+    """The person asked for one on this machine, and hears when there is none."""
     answers: AnswerWatch | None = None
     """Brings back what such agents answer; None: there are none."""
 
@@ -106,11 +109,8 @@ class App(RuntimeClient):
         self._events: deque[Event] = deque()
         self._room = threading.Event()
         self._room.set()
-        self._unsent: list[str] = []
-        """Sent before there was a runtime."""
+        self.waiting = MessageQueue(self.editor, self._images)
         self._early: list[tuple[str, Level]] = []
-        self._steering: tuple[str, ...] = ()
-        self._follow_up: tuple[str, ...] = ()
         self.images: dict[str, Image] = {}
         """What was put into texts, by the chip that stands for it."""
         self.approvals = ""
@@ -140,7 +140,7 @@ class App(RuntimeClient):
         """What keys do beside editing, by the name in the keymap."""
         return {
             "complete": self.completion.reopen,
-            "take-back": self._take_back,
+            "take-back": lambda: self.waiting.take_back(self.built),
             "stop": self._stop,
             "interrupt": self._interrupt,
             "end-of-input": self._end_of_input,
@@ -262,7 +262,7 @@ class App(RuntimeClient):
         runtime = self.built
         if runtime is None:
             if self.loading:
-                self._unsent.append(text)
+                self.waiting.unsent.append(text)
             else:  # it stays where it was
                 self.editor.set(text)
                 self._find_model()
@@ -320,8 +320,7 @@ class App(RuntimeClient):
         self._early.clear()
         self.refresh_status()
         watch_agents(self)
-        unsent, self._unsent = self._unsent, []
-        for text in unsent:
+        for text in self.waiting.take_unsent():
             self._dispatch(text)
 
     def failed(self, view: View, error: ZotError) -> None:
@@ -330,12 +329,15 @@ class App(RuntimeClient):
         self.view, self.loading = view, False
         if not isinstance(error, NoModelError):  # the menu below says as much
             self._early.append((str(error), "error"))
+        elif self.seeks_server:
+            self._early.append((_NO_SERVER, "warning"))
+        self.seeks_server = False
         for text, level in self._early:
             view.note(text, level)
         self._early.clear()
-        if self._unsent and not self.editor.text:
-            self.editor.set("\n".join(self._unsent))
-        self._unsent.clear()
+        unsent = self.waiting.take_unsent()
+        if unsent and not self.editor.text:
+            self.editor.set("\n".join(unsent))
         if isinstance(error, AuthError):
             self._find_model()
 
@@ -346,7 +348,7 @@ class App(RuntimeClient):
         self.exit(128 + number)
 
     def stop_work(self) -> None:
-        self.written.close("\n".join([*self._unsent, self.editor.full_text]).strip())
+        self.written.close("\n".join([*self.waiting.unsent, self.editor.full_text]).strip())
         self.ending.set()
         self._room.set()
 
@@ -390,8 +392,7 @@ class App(RuntimeClient):
 
     def _noticed(self, event: Event, kind: str) -> None:
         if kind == "QueueUpdate":
-            self._steering = event.steering  # type: ignore[union-attr]
-            self._follow_up = event.follow_up  # type: ignore[union-attr]
+            self.waiting.update(event)  # type: ignore[arg-type]
         if kind == "UserMessage":
             self._unheard = ""
         elif kind == "ErrorRaised" and event.code == "session":  # type: ignore[union-attr]
@@ -405,7 +406,7 @@ class App(RuntimeClient):
     def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below = waiting_lines(view, (*self._steering, *self._follow_up, *self._unsent), columns)
+        below = waiting_lines(view, self.waiting.texts, columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
         fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
@@ -525,7 +526,7 @@ class App(RuntimeClient):
                 pass  # a key of a later version's file
 
     def _stop(self) -> bool:
-        return self.built is not None and self.built.abort()
+        return self.built is not None and self.waiting.stop(self.built)
 
     def _interrupt(self) -> None:
         if self._stop():
@@ -547,7 +548,7 @@ class App(RuntimeClient):
             self.vi.sent()
         self.written.sent(text)
         if self.loading:
-            self._unsent.append(text)
+            self.waiting.unsent.append(text)
         else:
             self._dispatch(text, steer=steer)
 
@@ -572,23 +573,7 @@ class App(RuntimeClient):
     def _shell(self, text: str) -> None:
         self.guarded(lambda: slash_table.run_shell(self, text))
 
-    def _take_back(self) -> None:
-        """The last message that waits comes back into the editor."""
-        if self._unsent:
-            self.editor.set(self._unsent.pop())
-            return
-        if self.built is None:
-            return
-        steering, follow_up = self.built.clear_queue()
-        waiting = [*((text, True) for text in steering), *((text, False) for text in follow_up)]
-        if not waiting:
-            return
-        last, _ = waiting.pop()
-        for text, is_steering in waiting:
-            add = self.built.steer if is_steering else self.built.follow
-            add(text, self._images(text), keep=True)
-        self.editor.set(last)
 
-
+_NO_SERVER = "no server answered: start one (ollama serve, llama-server), or choose another way"
 _PLENTY = frozenset(("TextDelta", "ReasoningDelta", "ToolCallArgs", "ToolProgress"))
 """Events that concern the view alone."""

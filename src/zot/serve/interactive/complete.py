@@ -116,6 +116,7 @@ class Completion:
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
+        begins.sort(key=lambda item: item.label.casefold() != word)  # /session, then /sessions
         return begins or _meant(typed.casefold(), items)
 
     def _ask_others(self) -> None:

@@ -163,8 +163,9 @@ class LinearApp(App):
             show_typing(not self.hidden)
         if overlay is not None:
             if overlay is not self._announced:
+                label = "permission" if getattr(overlay, "id", "") else "question"
                 for index, line in enumerate(overlay.spoken()):
-                    self._line(f"permission: {line}" if index == 0 else line)
+                    self._line(f"{label}: {line}" if index == 0 else line)
             self._announced = overlay
             return
         self._announced = None

@@ -139,7 +139,8 @@ class View:
             case events.TurnEnd(stop, error):
                 self._turn_ended(stop, error)
             case events.ErrorRaised(message):
-                self.note(message, "error")
+                if not self.record or not self.record[-1].source.endswith(f": {message}"):
+                    self.note(message, "error")  # else a compaction has said why it failed
             case events.Done():
                 self._end_everything()
                 self.activity = ""

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from zot.errors import ZotError
+from zot.lines import LINE_ERRORS
 from zot.swarm.task import NoSuchAgent, SwarmError
 from zot.swarm.temporal.config import TemporalConfig
 from zot.swarm.temporal.remote import OrderReply, RemoteAgent, Superseded
@@ -117,7 +118,7 @@ class Hub:
                 return _json({"error": str(error), "code": "superseded"}, 410)
             except HubRefusal as error:
                 return _json({"error": str(error), "code": "refused"}, error.status)
-            except msgspec.DecodeError as error:
+            except LINE_ERRORS as error:
                 return _json({"error": str(error), "code": "invalid_params"}, 400)
             except ZotError as error:
                 return _json({"error": str(error), "code": error.code}, 409)

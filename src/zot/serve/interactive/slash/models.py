@@ -291,6 +291,7 @@ def first_run(app: App) -> None:
 
 def _find_server(app: App) -> None:
     app.note("looking for a server on this machine")
+    app.seeks_server = True
     start.load_behind(app, provider="", model="")
 
 

@@ -355,10 +355,8 @@ def timeline(app: App) -> None:
     rows: list[Line] = [(("heading", "Timeline"),)]
     for moment in moments:
         when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
-        files = f"  {len(moment.files)} files" if moment.files else ""
-        rows.append(
-            (("dim", f"  {when}  "), ("", clean(_shown(moment.text))), ("accent", files)),
-        )
+        said = ("", clean(_shown(moment.text)))
+        rows.append((("dim", f"  {when}  "), said, ("accent", f"  {_files(moment)}")))
     app.show(LinesBlock(rows))
 
 
@@ -395,7 +393,12 @@ def _text(message: Message) -> str:
 
 def _moment(moment: Checkpoint) -> str:
     when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
-    return f"{when}, {len(moment.files)} files" if moment.files else when
+    return f"{when}, {_files(moment)}" if moment.files else when
+
+
+def _files(moment: Checkpoint) -> str:
+    count = len(moment.files)
+    return f"{count} file{'s' if count > 1 else ''}" if count else ""
 
 
 def _about(info: SessionInfo) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from zot.core.rule import Rule
@@ -16,6 +16,7 @@ from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
+    NEVER_ASKS,
     OFF,
     PARTS,
     RIGHT,
@@ -61,37 +62,37 @@ def code_blocks(answer: str) -> list[str]:
 
 def copy(app: App, args: str) -> None:
     """The source of an answer, a code block or the diff; not what the screen shows of it."""
-    answer = last_answer(app.runtime.session.messages())
-    blocks = code_blocks(answer)
+    answers = list(_latest_answers(app.runtime.session.messages()))
+    answer = answers[0] if answers else ""
     match args:
         case "answer" | "message":
             copy_text(app, answer, "the answer")
         case "code":
-            copy_text(app, blocks[-1] if blocks else "", "the last code block")
+            blocks = next(filter(None, map(code_blocks, answers)), [""])
+            copy_text(app, blocks[-1], "the last code block")
         case "diff":
             app.work(lambda: _diff_text(app), lambda text: copy_text(app, text, "the diff"))
         case "":
             items = [MenuItem("the answer", _first_line(answer), answer)]
             items += [
                 MenuItem(f"code block {number}", _first_line(block), block)
-                for number, block in enumerate(blocks, 1)
+                for number, block in enumerate(code_blocks(answer), 1)
             ]
             app.choose("Copy", items, lambda text: copy_text(app, str(text), "it"))
         case _:
             raise CommandError("/copy, /copy answer, /copy code, /copy diff")
 
 
-def last_answer(messages: Sequence[Message]) -> str:
+def _latest_answers(messages: Sequence[Message]) -> Iterator[str]:
     for message in reversed(messages):
         texts = texts_in(message.content)
         if message.role == "assistant" and any(texts):
-            return "\n".join(texts)
-    return ""
+            yield "\n".join(texts)
 
 
 def copy_text(app: App, text: str, what: str) -> None:
     if not text:
-        raise CommandError(f"there is nothing to copy: {what} is empty")
+        raise CommandError(f"there is nothing to copy: {what} would be empty")
     environ = app.around.environ
     sequence = terminal_copy(text, environ)
     if sequence:
@@ -235,7 +236,9 @@ def approvals(app: App, args: str) -> None:
         app.note(f"zot asks again before {value.tool} {value.pattern}")
 
     if not items():
-        app.note("nothing is allowed for good here: zot asks before it writes or runs commands")
+        never = "approvals are off: zot asks for nothing"
+        asks = "nothing is allowed for good here: zot asks before it writes or runs commands"
+        app.note(never if app.approvals == NEVER_ASKS else asks)
         return
     menu = Menu(
         "Allowed without a question",

@@ -412,10 +412,10 @@ class Pi(Door):
         self.pi.send("abort")
 
     def steer(self, text: str) -> None:
-        self.pi.send("steer", message=text)
+        self.pi.data("steer", message=text)  # heard before the tool ends
 
     def follow(self, text: str) -> None:
-        self.pi.send("follow_up", message=text)
+        self.pi.data("follow_up", message=text)
 
     def compact(self) -> str:
         return self.pi.data("compact")["summary"]

@@ -54,6 +54,8 @@ class Server:
         self.options = options
         self.era = options.get("era", "legacy")
         self.tools = options.get("tools", TOOLS)
+        if "tools_file" in options:  # another list without another configuration
+            self.tools = json.loads(Path(options["tools_file"]).read_text())
         self.cancelled: list = []
         self.answers: dict[object, dict] = {}
         self.asked = 0

@@ -14,7 +14,7 @@ import msgspec
 
 from zot.bugs import complain
 from zot.cli.output import say, say_json
-from zot.errors import ConfigError, UsageError, ZotError
+from zot.errors import ConfigError, UsageError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
 from zot.mcp.examine import ConfiguredServers
@@ -22,7 +22,6 @@ from zot.mcp.protocol import first_line
 from zot.provider.types import Json
 from zot.settings.known import Known
 from zot.settings.trust import is_trusted
-from zot.text import for_terminal
 
 
 def main(argv: Sequence[str]) -> int:
@@ -32,16 +31,9 @@ def main(argv: Sequence[str]) -> int:
     if "--" in words:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
-    try:
-        arguments = _parser().parse_args(words)
-    except SystemExit as done:  # argparse has said why
-        return int(done.code or 0)
+    arguments = _parser().parse_args(words)
     arguments.program = program
-    try:
-        return int(arguments.run(arguments))
-    except ZotError as error:
-        sys.stderr.write(f"zot mcp: {for_terminal(str(error), 2)}\n")
-        return 2 if isinstance(error, UsageError) else 1
+    return int(arguments.run(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -161,7 +153,7 @@ def _list(arguments: argparse.Namespace) -> int:
         complain("no MCP servers; add one: zot mcp add NAME -- COMMAND ARGS...")
     for text in (*servers.problems, servers.hint):
         if text:
-            sys.stderr.write(f"zot mcp: {for_terminal(text, 2)}\n")
+            complain(text)
     return 1 if servers.problems else 0
 
 

@@ -361,16 +361,21 @@ class McpServer:
     # --- calls -------------------------------------------------------------------------------
 
     def call(
-        self, work: Callable[[McpConnection, Patience], dict[str, Json]], cancel: Cancel
+        self,
+        work: Callable[[McpConnection, Patience], dict[str, Json]],
+        cancel: Cancel,
+        tool: str = "",
     ) -> dict[str, Json]:
-        """Do something with the open connection. Nothing is asked twice: a server that ended in
-        the middle may have done what it was asked for.
+        """Do something with the open connection; `tool` is what it is about to use. Nothing is
+        asked twice: a server that ended in the middle may have done what it was asked for.
 
         Raises:
             McpError: it failed, or cannot be had.
             Cancelled: the turn was aborted meanwhile.
         """
         connection = self.connection(cancel)
+        if tool:
+            self._check_agreed(tool, cancel)
         try:
             return work(connection, self._patience())
         except McpGone as error:
@@ -379,6 +384,15 @@ class McpServer:
             raise McpError(f"the MCP server {self.name!r} has ended: {error}") from error
         except McpError as error:
             raise McpError(f"the MCP server {self.name!r}: {error}") from error
+
+    def _check_agreed(self, tool: str, cancel: Cancel) -> None:
+        """Its list was remembered, and the program that was just started may have another one."""
+        self.wait_done(time.monotonic() + self.config.startup_timeout, cancel)
+        if any(changed.name == tool for changed in self.changed()):
+            raise McpError(
+                f"the MCP server {self.name!r} changed its tool {tool!r}, which is off until the "
+                f"user agrees: zot mcp test {self.name} shows it, zot mcp trust {self.name} agrees"
+            )
 
     def _drop(self, connection: McpConnection | None) -> None:
         """Let go of a connection that is of no use any more."""

@@ -52,6 +52,7 @@ class ServerTool(Struct, frozen=True):
                     self.info, args, patience, context
                 ),
                 context.cancel,
+                self.info.name,
             )
         except McpError as error:
             raise ToolError(str(error)) from error

@@ -148,8 +148,8 @@ def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package
     loaded = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
     assert "zot.provider.http" in loaded
     assert loaded & NOT_FOR_PLAIN_HTTP == set()
-    if sys.version_info >= (3, 12):
-        return  # they load inspect, and much with it, to see whether an object fits a protocol
+    if sys.version_info >= (3, 14):
+        return  # nobody has looked at it there
     assert loaded & NOT_FOR_THE_COMMAND == set()
     # The first text that Python compiles costs milliseconds: the type of a field, written as text.
     assert not {name for name in loaded if name.startswith("compiled:")}
@@ -186,4 +186,4 @@ def test_the_modules_before_the_first_answer_and_the_first_delta_are_counted(tmp
     first_answer = done.stderr.decode().split()
     assert sum(name.startswith("zot.") for name in first_answer) <= 35
     assert sum(name.startswith("zot.") for name in first_delta) <= 97
-    assert len(first_delta) <= 190 or sys.version_info >= (3, 12)  # as above
+    assert len(first_delta) <= 190 or sys.version_info >= (3, 14)  # as above

@@ -201,7 +201,7 @@ def _shortened(text: str) -> str:
 
 def estimate(messages: Iterable[types.Message]) -> int:
     """Tokens, as bytes / 4, where no provider has counted them."""
-    return sum(_tokens(block) for message in messages for block in message.content)
+    return sum([_tokens(block) for message in messages for block in message.content])
 
 
 def _tokens(block: types.Block) -> int:

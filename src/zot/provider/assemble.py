@@ -183,10 +183,9 @@ class Assembler:
 
     def finished(self, stop: StopWord) -> types.Finished:
         """The whole answer. Calls make it a tool turn, whatever the server called its end."""
-        blocks = tuple(self._block(part) for part in self._parts if has_said(part))
-        calls = any(part.kind == "call" for part in self._parts)
+        blocks = tuple([self._block(part) for part in self._parts if has_said(part)])
         if stop != "length":
-            stop = "tool_use" if calls else "end"
+            stop = "tool_use" if "call" in [part.kind for part in self._parts] else "end"
         return types.Finished(blocks, stop, self.usage)
 
     def cut(self) -> BadResponse:

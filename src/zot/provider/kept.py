@@ -84,7 +84,7 @@ class Kept:
         for turn in conversation[count:-1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
             items.append(raw)
-            weight = sum(len(bytes(item)) for item in raw)
+            weight = sum(map(len, map(bytes, raw)))
             size += weight
             if size <= MAX_KEPT:
                 self._encoded.append(turn)

@@ -10,7 +10,8 @@ that keeper the next one if nothing was left of the first: a fork saved. Both ar
 process that leaves its parent (setsid, double fork, nohup) becomes a child of its keeper, or of
 the helper when a command kills its keeper. The keeper ends the command when the shell exits, when
 zot asks, when the time is over, and when zot is gone, which it sees by the end of its socket; then
-it stops and kills its children until it has none, and reports.
+it stops and kills its children until it has none, and reports. Only then does it let go of the
+command's pipe: the end of that is what wakes zot, once.
 
 It runs as `python -I -S` with an empty environment and few imports, because a command can read
 `/proc/$PPID/environ`, and because its start is on the way to the first result.

@@ -66,7 +66,7 @@ class LinearLoop(Loop):
                 wait = app.tick()
                 app.say_news()
                 if self.ended:
-                    break
+                    continue
                 ready = dict(poll.poll(None if wait is None else max(0.0, wait) * 1000))
                 if self._wake_read in ready:
                     self._hear(app)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.glasspane.feed import encode_event, next_batch, start_of_last
+from zot.glasspane.feed import encode_event, next_batch
 from zot.glasspane.guard import Denied, Guard, names_of, new_token
-from zot.swarm.log import LogWriter
+from zot.swarm.log import LogWriter, start_of_last
 
 FRAMES = st.one_of(
     st.builds(lambda text: {"type": "text_delta", "delta": text}, st.text(max_size=5)),

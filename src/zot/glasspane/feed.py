@@ -48,17 +48,6 @@ def next_batch(log: Path, start: int) -> FeedBatch:
     return FeedBatch(position, tuple(items), more=position < _size(log) and position > start)
 
 
-def start_of_last(log: Path, most: int) -> int:
-    """A position at the beginning of a row, so that about the last `most` bytes follow."""
-    size = _size(log)
-    if size <= most:
-        return 0
-    with log.open("rb") as file:
-        file.seek(size - most)
-        file.readline()
-        return file.tell()
-
-
 def _size(log: Path) -> int:
     try:
         return log.stat().st_size

@@ -17,11 +17,11 @@ from starlette.types import Message, Send
 
 from zot.errors import ZotError
 from zot.glasspane.board import Board
-from zot.glasspane.feed import encode_event, next_batch, start_of_last
+from zot.glasspane.feed import encode_event, next_batch
 from zot.glasspane.guard import SAFE_HEADERS, Denied, Guard, Role
 from zot.lines import LINE_ERRORS
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import read_log
+from zot.swarm.log import read_log, start_of_last
 from zot.swarm.task import NoSuchAgent, SwarmTask
 from zot.text import position_of
 

@@ -200,6 +200,20 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
     return ""
 
 
+def dialog(fields: dict[str, Any], id: str, limit: str) -> Facts:
+    """A question of an extension; `id` and `limit` are the fields with its id and its time."""
+    question = Asked(
+        id=text_of(fields, id),
+        kind="answer",
+        title=text_of(fields, "title") or "an answer of the user",
+        preview=text_of(fields, "message"),
+        options=tuple(str(option) for option in list_of(fields, "options")[:100]),
+        method=text_of(fields, "method"),
+        timeout_seconds=number_of(fields, limit) / 1000 or None,
+    )
+    return (question,)
+
+
 def main_argument(args: dict[str, Any]) -> str:
     """What a call is about, in one line: its command, its path."""
     named = ("command", "path", "file_path", "pattern", "query", "url", "prompt", "action")

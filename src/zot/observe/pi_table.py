@@ -95,16 +95,7 @@ def _ui_request(fields: dict[str, Any]) -> facts.Facts:
     method = facts.text_of(fields, "method")
     if method and method not in DIALOGS:
         return ()
-    question = facts.Asked(
-        id=facts.text_of(fields, "id"),
-        kind="answer",
-        title=facts.text_of(fields, "title") or "an answer of the user",
-        preview=facts.text_of(fields, "message"),
-        options=tuple(str(option) for option in facts.list_of(fields, "options")[:100]),
-        method=method,
-        timeout_seconds=facts.number_of(fields, "timeout") / 1000 or None,
-    )
-    return (question,)
+    return facts.dialog(fields, "id", "timeout")
 
 
 def _retry_ended(fields: dict[str, Any]) -> facts.Facts:

@@ -49,19 +49,6 @@ def _approval_request(fields: dict[str, Any]) -> facts.Facts:
     return (question,)
 
 
-def _ext_ask(fields: dict[str, Any]) -> facts.Facts:
-    question = facts.Asked(
-        id=facts.text_of(fields, "request_id"),
-        kind="answer",
-        title=facts.text_of(fields, "title") or "an answer of the user",
-        preview=facts.text_of(fields, "message"),
-        options=tuple(str(option) for option in facts.list_of(fields, "options")[:100]),
-        method=facts.text_of(fields, "method"),
-        timeout_seconds=_timeout(fields),
-    )
-    return (question,)
-
-
 def _timeout(fields: dict[str, Any]) -> float | None:
     return facts.number_of(fields, "timeout_ms") / 1000 or None
 
@@ -129,7 +116,7 @@ ZOT_TABLE: dict[str, Callable[[dict[str, Any]], facts.Facts]] = {
     "approval_resolved": _one(
         lambda f: facts.Answered(facts.text_of(f, "request_id"), f.get("decision") != "deny")
     ),
-    "ext_ask": _ext_ask,
+    "ext_ask": lambda f: facts.dialog(f, "request_id", "timeout_ms"),
     "ext_notify": _one(lambda f: facts.Noted(facts.text_of(f, "message"))),
     "ext_display": _one(lambda f: facts.Noted(facts.text_of(f, "text"))),
 }

@@ -114,6 +114,19 @@ class LogWriter:
             os.close(fd)
 
 
+def start_of_last(log: Path, most: int) -> int:
+    """A position at the beginning of a row, so that about the last `most` bytes follow."""
+    try:
+        with log.open("rb") as file:
+            if file.seek(0, os.SEEK_END) <= most:
+                return 0
+            file.seek(-most, os.SEEK_END)
+            file.readline()
+            return file.tell()
+    except FileNotFoundError:
+        return 0
+
+
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
     """Rows from a position on, each with the position after it. A row that is not whole yet, or
     was cut, is not given out."""

@@ -13,7 +13,7 @@ from zot.errors import Cancelled, ZotError
 from zot.swarm.agent import AgentSummary
 from zot.swarm.follow import AgentAnswer, Roster, collect
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import agent_folders, read_log
+from zot.swarm.log import agent_folders, read_log, start_of_last
 from zot.swarm.task import LogRow
 from zot.tui.markdown import MarkdownBlock
 
@@ -80,7 +80,7 @@ class SwarmFeed:
             if self._chosen != chosen:
                 chosen, position = self._chosen, 0
                 if chosen in roster.tails:
-                    position = _near_end(roster.tails[chosen].watched.log)
+                    position = start_of_last(roster.tails[chosen].watched.log, FIRST_BYTES)
             if chosen in roster.tails:
                 position = self._tell_rows(chosen, roster.tails[chosen].watched.log, position)
             self._look.wait(LOOK_SECONDS)
@@ -95,20 +95,6 @@ class SwarmFeed:
         if rows:
             self._app.loop.post(partial(self._take, id, rows))
         return position
-
-
-def _near_end(log: Path) -> int:
-    """Where to begin reading a log that may be long: at the beginning of a row."""
-    try:
-        size = log.stat().st_size
-        if size <= FIRST_BYTES:
-            return 0
-        with log.open("rb") as file:
-            file.seek(size - FIRST_BYTES)
-            file.readline()
-            return file.tell()
-    except FileNotFoundError:
-        return 0
 
 
 class AnswerWatch:

@@ -11,6 +11,7 @@ from support.terminal import environment
 
 from zot.swarm.local import LocalSwarm
 
+pytestmark = pytest.mark.slow
 ANSWER = [{"text": "The answer is **42**.", "repeat": True}]
 
 
@@ -101,12 +102,8 @@ def test_the_dashboard_shows_asks_answers_and_merges(at_terminal, swarm, tmp_pat
     program.until("a task for a new agent")
     program.type("\x1b")
     program.until("enter writes to it")
-
-    def removed(shown):
-        program.type("r")  # what was answered a moment ago may not have ended yet
-        return "n begins an agent" in shown.text or "not merged" in shown.text
-
-    program.until(removed)
+    program.type("r")
+    program.until(lambda shown: "n begins an agent" in shown.text or "not merged" in shown.text)
     program.type("q")
     program.until(lambda shown: not shown.is_alternate)
     assert len(swarm.agents()) <= 1

@@ -171,6 +171,13 @@ def test_the_first_response_does_not_wait_for_extensions(tmp_path, rpc):
     assert "extension slow: said no hello" in zot.close()
 
 
+def test_extensions_start_with_zot_and_not_with_the_first_line(tmp_path, rpc):
+    folder = write_extension(tmp_path, "early", 'open("started", "w").close()' + SAY)
+    # The flags that come last count: a server is not asked before the first prompt.
+    rpc("--ext", str(folder), "--provider", "ollama", "--model", "m", turns=[BYE])
+    wait_for((folder / "started").exists)
+
+
 def test_no_ext_starts_nothing_but_what_is_named(tmp_path, rpc):
     write_extension(tmp_path / "home" / "extensions", "say", SAY)
     zot = rpc("--no-ext", turns=[BYE])

@@ -1,5 +1,6 @@
 """Start, end and the pipes between: auth, end of input, signals, readers that stop or leave."""
 
+import json
 import os
 import shutil
 import signal
@@ -490,6 +491,33 @@ def test_a_client_that_leaves_while_all_is_quiet_is_noticed(tmp_path, mode, stdi
         zot.process.wait(PATIENCE)
         assert eventually(lambda: marked(zot.mark) == [])
         assert time.monotonic() - started < 5
+        assert "Traceback" not in zot.stderr()
+
+
+@pytest.mark.parametrize("mode", ["acp", "mcp-server"])
+def test_an_editor_or_agent_that_leaves_while_all_is_quiet_is_noticed(tmp_path, mode):
+    with Zot(tmp_path, [QUIET], prefix=[mode], args=["--yolo"], read=False) as zot:
+
+        def ask(id, method, **params):
+            frame = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+            zot.write(json.dumps(frame).encode() + b"\n")
+
+        info = {"name": "test", "version": "1"}
+        if mode == "acp":
+            ask(1, "initialize", protocolVersion=1)
+            ask(2, "session/new", cwd=str(zot.cwd), mcpServers=[])
+            answers = (json.loads(line) for line in zot.process.stdout)
+            session = next(answer for answer in answers if answer.get("id") == 2)["result"]
+            prompt = [{"type": "text", "text": "x"}]
+            ask(3, "session/prompt", sessionId=session["sessionId"], prompt=prompt)
+        else:
+            version = "2025-06-18"
+            ask(1, "initialize", protocolVersion=version, capabilities={}, clientInfo=info)
+            ask(2, "tools/call", name="zot", arguments={"prompt": "x"})
+        assert eventually((zot.cwd / "on").exists, PATIENCE)
+        zot.process.stdout.close()
+        zot.process.wait(PATIENCE)
+        assert eventually(lambda: marked(zot.mark) == [])
         assert "Traceback" not in zot.stderr()
 
 

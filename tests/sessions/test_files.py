@@ -207,6 +207,23 @@ def test_a_second_process_is_refused_and_told_who_has_the_session(tmp_path):
         child.communicate()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_one_who_waited_for_a_session_that_then_was_removed_begins_it_anew(tmp_path):
+    path = str(tmp_path / "s.jsonl")
+    first = open_session(path, "/w")
+    opened = []
+    waiter = threading.Thread(target=lambda: opened.append(open_session(path, "/w", wait=60)))
+    waiter.start()
+    links = Path("/proc/self/fd")
+    while sum(os.path.realpath(link) == path for link in links.iterdir()) < 2:
+        time.sleep(0.01)  # until it waits for the lock
+    first.close()  # nothing was said: the file goes
+    waiter.join()
+    opened[0].append(Message("user", (Text("hello"),), 1.0))
+    opened[0].close()
+    assert "hello" in Path(path).read_text()
+
+
 def test_a_child_process_does_not_inherit_the_lock(tmp_path):
     path = tmp_path / "s.jsonl"
     session = open_session(str(path), "/w")

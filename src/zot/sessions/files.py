@@ -104,9 +104,8 @@ class FileStore:
         Raises:
             SessionError: another process has it, or it cannot be written.
         """
-        fd = open_checked(path, os.O_RDWR | os.O_APPEND)
+        fd = _open_taken(path, wait)
         try:
-            take(fd, path, wait)
             if os.fstat(fd).st_size:
                 os.close(fd)
                 return None
@@ -330,9 +329,8 @@ def open_to_append(
     Raises:
         SessionError: another process has it open, it cannot be read, or is no session file.
     """
-    fd = open_checked(path, os.O_RDWR | os.O_APPEND)
+    fd = _open_taken(path, wait)
     try:
-        take(fd, path, wait)
         loaded, torn, reader = _read(fd, path)
         if why := reader.sealed():
             raise SessionError(
@@ -463,6 +461,26 @@ def take(fd: int, path: str, wait: float = 0.0) -> None:
         raise SessionError(
             f"the session {path!r} is in use by {who}; close it there, or fork the session"
         )
+
+
+def _open_taken(path: str, wait: float) -> int:
+    """Open and take it. The process that had it may have removed it as it ended, because nothing
+    was ever said in it: what would be written to that file nobody would find.
+
+    Raises:
+        SessionError: another process has it, or it is not there (any more).
+    """
+    fd = open_checked(path, os.O_RDWR | os.O_APPEND)
+    try:
+        take(fd, path, wait)
+        if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(fd)):
+            return fd
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    raise cannot("open", path, gone) from gone
 
 
 def holder(fd: int) -> int | None:

@@ -41,12 +41,20 @@ def open_session(
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
     """
+    meta = Meta(new_session_id(), cwd, model, provider, rfc3339(time.time()), zot.__version__)
+    try:
+        return _open_or_create(path, meta, warn, wait)
+    except SessionError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return _open_or_create(path, meta, warn, wait)  # the process that had it removed it
+
+
+def _open_or_create(path: str, meta: Meta, warn: Warn, wait: float) -> Session:
     if os.path.lexists(path) and not _is_empty(path):
         return _reopen(path, warn, wait)
-    id = new_session_id()
-    meta = Meta(id, cwd, model, provider, rfc3339(time.time()), zot.__version__)
     store = _created(path, meta, wait)
-    return _reopen(path, warn, wait) if store is None else _session(store, id)
+    return _reopen(path, warn, wait) if store is None else _session(store, meta.id)
 
 
 def begin_session(

@@ -175,6 +175,11 @@ def test_a_task_is_begun_watched_approved_and_merged_from_the_page(pane, place):
     [
         (["--host", "0.0.0.0"], 2, "--tls-cert"),
         (["--tls-cert", "x"], 2, "belong together"),
+        (
+            ["--tls-cert", "x", "--tls-key", "y"],
+            1,
+            "cannot use certificate 'x' with key 'y': No such",
+        ),
         (["--port", "70000"], 2, "from 0 to 65535"),
         (["/no/such/file", "--port", "0"], 1, "is not a file"),
     ],

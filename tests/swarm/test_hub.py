@@ -16,7 +16,13 @@ from zot.errors import ConfigError
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner
 from zot.swarm.task import NoSuchAgent, SwarmError, SwarmTask
-from zot.swarm.temporal.config import TemporalConfig, WorkerPlace, hub_token, save_config
+from zot.swarm.temporal.config import (
+    TemporalConfig,
+    WorkerPlace,
+    hub_token,
+    load_config,
+    save_config,
+)
 from zot.swarm.temporal.hubclient import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, RemoteAgent, Superseded
 from zot.testing.fakeserver import FakeServer
@@ -190,6 +196,20 @@ def test_workers_elsewhere_come_by_tls(place, tmp_path):
             stranger.port = client._address.port
             with pytest.raises(SwarmError, match="certificate cannot be trusted"):
                 await HubClient(stranger, "a", 1, "w").post("claim")
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_that_is_not_there_is_named_with_its_whole_path(place):
+    kept = place.zot("temporal", "config", "--hub-cert", "c.pem", "--hub-key", "k.pem", "--json")
+    cert = json.loads(kept.stdout)["tls_cert"]
+    assert cert == str(place.repository / "c.pem")
+
+    async def scenario():
+        from zot.swarm.temporal.hub import Hub
+
+        with pytest.raises(SwarmError, match=f"cannot use certificate '{cert}'.*: No such file"):
+            await Hub(load_config(place.home / "swarm"), "token", lambda id: None).start()
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import ssl
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -96,8 +97,18 @@ def _check(arguments: argparse.Namespace) -> None:
             f"{arguments.host!r} can be reached from other machines: give --tls-cert and --tls-key,"
             " or listen on 127.0.0.1 and use a tunnel (ssh -L)"
         )
+    if arguments.tls_cert:
+        _check_certificate(arguments.tls_cert, arguments.tls_key)
     if not 0 <= arguments.port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {arguments.port}")
+
+
+def _check_certificate(cert: str, key: str) -> None:
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"cannot use certificate {cert!r} with key {key!r}: {why}") from error
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -23,7 +23,7 @@ zot: a coding agent that other programs embed, and a place to work.
   zot swarm new "fix the flaky test"      an agent in a worktree of its own; zot glasspane shows all
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
-Subcommands (each has --help; without a word they list):
+Subcommands (each has --help):
 """
 
 _TAIL = """

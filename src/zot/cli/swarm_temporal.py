@@ -77,8 +77,8 @@ def _temporal(swarm: object, arguments: argparse.Namespace) -> int:
         hub_host=arguments.hub_host,
         hub_port=arguments.hub_port,
         hub_name=arguments.hub_name,
-        tls_cert=arguments.hub_cert,
-        tls_key=arguments.hub_key,
+        tls_cert=arguments.hub_cert and str(Path(arguments.hub_cert).absolute()),
+        tls_key=arguments.hub_key and str(Path(arguments.hub_key).absolute()),
     )
     if arguments.json:
         say_json(config)

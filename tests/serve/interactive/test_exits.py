@@ -23,6 +23,20 @@ def given_back(program):
 
 # --- exits -----------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("flags", [(), ("--linear",)])
+def test_a_file_that_is_no_session_is_told_and_ends_it(flags, emulator, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a session")
+    words = ("--provider", "scripted", "--session", "notes.txt", "--no-ext", *flags)
+    program = AtTerminal(emulator, zot(*words), environment(tmp_path), tmp_path)
+    try:
+        assert program.end() == 1
+        assert "zot: 'notes.txt' is not a session file" in program.shown.text
+        assert program.is_restored()
+    finally:
+        program.close()
+
+
 BROKEN = """
 import sys
 from zot.serve.interactive.app import App

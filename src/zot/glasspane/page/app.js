@@ -2,7 +2,7 @@
 import { AgentView } from "./agent.js";
 import { BoardView, ORDER, stageOf } from "./board.js";
 import { openBoard } from "./stream.js";
-import { attempt, count, el, money, note, post, replace, setText } from "./dom.js";
+import { count, el, money, note, post, replace, setText } from "./dom.js";
 
 const main = document.getElementById("main");
 const agents = new Map();
@@ -93,22 +93,26 @@ function newTask() {
   if (document.querySelector("dialog")) return;
   const field = (label, name, props = {}) => el("label", {}, label, el("input", { name, ...props }));
   const prompt = el("textarea", { name: "prompt", rows: "5", required: true, placeholder: "What is to be done?" });
+  const refused = el("p", { class: "refused", role: "alert" });
   const form = el("form", { method: "dialog" }, el("h2", {}, "New task"), prompt,
     field("Directory", "directory", { value: directory }), field("Provider", "provider", { placeholder: "as configured" }), field("Model", "model", { placeholder: "as configured" }), field("Begin with", "base", { placeholder: "what is checked out" }),
-    field("At most, USD", "max_cost", { type: "number", step: "0.01", min: "0.01" }), field("At most, min", "minutes", { type: "number", step: "1", min: "1" }),
+    field("At most, USD", "max_cost", { type: "number", step: "0.01", min: "0.01", placeholder: "no limit" }), field("At most, min", "minutes", { type: "number", step: "1", min: "1", placeholder: "no limit" }),
     field("Ask before", "approve", { placeholder: "bash,write,edit or all" }), el("label", {}, "Jail", el("input", { name: "jail", type: "checkbox", title: "Keep its tools in its directory, offline" })),
-    el("div", { class: "buttons" }, el("button", { class: "main", value: "go" }, "Begin"), el("button", { value: "no", formnovalidate: true }, "Cancel")));
-  const dialog = el("dialog", {}, form);
-  dialog.addEventListener("close", async () => {
-    dialog.remove();
-    if (dialog.returnValue !== "go") return;
+    refused, el("div", { class: "buttons" }, el("button", { class: "main", value: "go" }, "Begin"), el("button", { value: "no", formnovalidate: true }, "Cancel")));
+  const dialog = el("dialog", { onclose: () => dialog.remove() }, form);
+  form.addEventListener("submit", async (event) => {
+    if (event.submitter?.value === "no") return;
+    event.preventDefault(); // it stays open until the task is taken: what was written is not lost
     const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
     if (fields.max_cost) fields.max_cost = Number(fields.max_cost);
     if (fields.minutes) fields.max_seconds = 60 * Number(fields.minutes);
     if (fields.jail) fields.jail = true;
     if (fields.approve) fields.approve = fields.approve.split(",").map((word) => word.trim()).filter(Boolean);
-    const answer = await attempt(() => post("agents", fields));
-    if (answer) location.hash = `#/agent/${encodeURIComponent(answer.id)}`;
+    try {
+      const answer = await post("agents", fields);
+      dialog.close();
+      location.hash = `#/agent/${encodeURIComponent(answer.id)}`;
+    } catch (error) { setText(refused, error.message); }
   });
   document.body.append(dialog);
   dialog.showModal();

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import AuthError, NoModelError, ZotError
+from zot.errors import AuthError, NoModelError, SessionError, ZotError
 from zot.later import Later, later
 from zot.runtime.client import RuntimeClient
 from zot.serve.interactive.beside import watch_agents
@@ -103,6 +103,8 @@ class App(RuntimeClient):
         self.loading = True
         self.focused = True
         self.failure = ""
+        self.fatal: ZotError | None = None
+        """Why it ended before it began."""
         """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
@@ -324,7 +326,12 @@ class App(RuntimeClient):
             self._dispatch(text)
 
     def failed(self, view: View, error: ZotError) -> None:
-        """There is no agent: say why, keep what was written."""
+        """There is no agent: say why, keep what was written. Without its session there is nothing
+        to begin with."""
+        if self.view is None and isinstance(error, SessionError):
+            self.fatal = error
+            self.exit(1)
+            return
         view.follow(self.view)
         self.view, self.loading = view, False
         if not isinstance(error, NoModelError):  # the menu below says as much

@@ -65,6 +65,8 @@ class LinearLoop(Loop):
                     self._posted.popleft()()
                 wait = app.tick()
                 app.say_news()
+                if self.ended:
+                    continue
                 ready = dict(poll.poll(None if wait is None else max(0.0, wait) * 1000))
                 if self._wake_read in ready:
                     self._hear(app)

@@ -96,6 +96,11 @@ class Loop:
     def end(self, code: int) -> None:
         self._code = code
 
+    @property
+    def ended(self) -> bool:
+        """What was posted may have ended it, just before it waits again."""
+        return self._code is not None
+
     def run(self, shown: LoopUser) -> int:
         """Until `end` is called; the exit code."""
         self._listen_to_signals()
@@ -105,7 +110,8 @@ class Loop:
         try:
             while self._code is None:
                 wait = self._draw(shown)
-                self._take(shown, self._wait(wait))
+                if not self.ended:
+                    self._take(shown, self._wait(wait))
         finally:
             signal.set_wakeup_fd(-1)
         return self._code

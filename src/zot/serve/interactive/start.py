@@ -63,13 +63,20 @@ def run(
             if prompt:
                 app.send(prompt)
             loop.post(lambda: load_behind(app))
-            return loop.run(app)
+            code = loop.run(app)
         except Exception as error:
             raise crash.crashed(error, around.home) from error
         finally:
             sys.stdout, sys.stderr = outputs
             loop.release()
             _wind_up(app)
+    return _ended(app, code)
+
+
+def _ended(app: App, code: int) -> int:
+    if app.fatal is not None:
+        raise app.fatal
+    return code
 
 
 def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
@@ -83,9 +90,10 @@ def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surrounding
         if prompt:
             app.send(prompt)
         load_behind(app)
-        return loop.run_lines(app)
+        code = loop.run_lines(app)
     finally:
         _wind_up(app)
+    return _ended(app, code)
 
 
 def load_behind(app: App, **changes: str) -> None:

@@ -50,8 +50,32 @@ class Hub:
         self._serving: asyncio.Task[None] | None = None
         self._server: uvicorn.Server | None = None
 
+    def _served_with(self) -> uvicorn.Config:
+        """Raises SwarmError for a certificate that cannot be used."""
+        cert, key = self._config.tls_cert, self._config.tls_key
+        served_with = uvicorn.Config(
+            self.app(),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ssl_certfile=cert or None,
+            ssl_keyfile=key or None,
+            timeout_graceful_shutdown=1,
+            lifespan="off",
+            ws="none",
+        )
+        try:
+            served_with.load()
+        except OSError as error:
+            raise SwarmError(
+                f"the hub cannot use certificate {cert!r} with key {key!r}: "
+                f"{error.strerror or error}; see zot swarm temporal config"
+            ) from error
+        return served_with
+
     async def start(self) -> None:
         config = self._config
+        self._server = uvicorn.Server(self._served_with())
         family = socket.AF_INET6 if ":" in config.hub_host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,19 +88,6 @@ class Hub:
                 f"{error.strerror}; choose another with zot swarm temporal config --hub-port"
             ) from error
         listening.listen(1024)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self.app(),
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                ssl_certfile=config.tls_cert or None,
-                ssl_keyfile=config.tls_key or None,
-                timeout_graceful_shutdown=1,
-                lifespan="off",
-                ws="none",
-            )
-        )
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
 
     async def stop(self) -> None:

@@ -276,7 +276,7 @@ def test_what_is_missing_is_said_in_one_sentence(place, tmp_path):
     done = place.zot("--engine", "temporal", "new", "x")
     assert done.returncode == 1
     needs = "zot: the Temporal engine needs temporalio: install it with pip install"
-    assert done.stderr == f"{needs} temporalio uvicorn starlette\n"
+    assert done.stderr == f"{needs} 'zot-agent[temporal]'\n"
     assert place.zot("worker").stderr == done.stderr
     place.swarm.stop()
     assert place.zot("list").returncode == 0  # nothing of it was kept

@@ -192,6 +192,15 @@ def test_errors(grep: Grep, args: dict[str, object], said: str) -> None:
         call(grep, **args)
 
 
+def test_a_search_that_fell_over_does_not_say_that_nothing_is_there(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_rg(monkeypatch)
+    monkeypatch.setattr(grep_module, "LAUNCH", "raise ModuleNotFoundError('no search here')")
+    with pytest.raises(ToolError, match="^the search failed: ModuleNotFoundError: no search here;"):
+        call(Grep(place_at(str(tree)), supervisor), pattern="def")
+
+
 def test_an_expression_that_never_ends_is_stopped(
     tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         from zot.glasspane.server import Glasspane
     except ImportError as error:
         raise ConfigError(
-            f"the page needs {error.name}: install it with pip install uvicorn starlette"
+            f"the page needs {error.name}: install it with pip install 'zot-agent[web]'"
         ) from error
     hide_keys(home_dir(os.environ), os.environ)
     listening = _listen(arguments.host, arguments.port)

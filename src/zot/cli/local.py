@@ -127,7 +127,7 @@ def _pull(options: argparse.Namespace) -> int:
         bar.close()
     say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
-        sys.stderr.write("to run it: pip install xllamacpp\n")
+        sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
     return 0
 
 

@@ -171,7 +171,7 @@ class LocalServer:
     def _orders(self) -> Orders:
         if importlib.util.find_spec("xllamacpp") is None:
             raise ConfigError(
-                "the local model needs the package xllamacpp: run `pip install xllamacpp`"
+                "the local model needs the package xllamacpp: run `pip install 'zot-agent[local]'`"
             )
         header = read_header(self.weights.path)
         if not header.chat_template and not self.template:

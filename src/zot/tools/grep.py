@@ -82,9 +82,12 @@ class Grep:
                 return matches.report(result)
         # Also where rg does not know the syntax: looking around, back references.
         matches, result = self._search(self._python(wanted), wanted, context.cancel)
+        said = matches.errors.strip()
         if result.exit_code == 2:
-            said = matches.errors.strip()
             raise ToolError(f"invalid regular expression {wanted.pattern!r}: {said}")
+        if result.exit_code:  # it fell over; only rg says by its code that nothing was there
+            why = said.rpartition("\n")[2] or f"exit code {result.exit_code}"
+            raise ToolError(f"the search failed: {why}; use grep in bash")
         return matches.report(result)
 
     def _arguments(self, args: dict[str, Json]) -> Arguments:

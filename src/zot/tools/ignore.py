@@ -1,6 +1,7 @@
 """What .gitignore files say. Reads those files, and nothing else; git itself is not asked.
 
-Not by the library `pathspec`: it needs four times the time for the same rules.
+Not by the library `pathspec`: it needs four times the time for the same rules. No struct of msgspec
+either: the process that searches loads the standard library only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-
-from msgspec import Struct
 
 from zot.tools.disk import Disk
 from zot.tools.wildcard import DEEP, BadPattern, Segments, compile_segments, matches, name_regex
@@ -79,14 +78,15 @@ class Names:
         return self._others is not None and self._others.match(name) is not None
 
 
-class IgnoreRule(Struct, frozen=True):
-    segments: Segments
-    negated: bool
-    only_dirs: bool
-    name: str
-    """The pattern for the name alone, when the place does not matter; else empty."""
-    depth: int
-    """Of the paths that can match; 0 for any."""
+class IgnoreRule:
+    def __init__(self, segments: Segments, negated: bool, only_dirs: bool, name: str) -> None:
+        self.segments = segments
+        self.negated = negated
+        self.only_dirs = only_dirs
+        self.name = name
+        """The pattern for the name alone, when the place does not matter; else empty."""
+        self.depth = 0 if DEEP in segments else len(segments)
+        """Of the paths that can match; 0 for any."""
 
 
 def _parse(line: str) -> IgnoreRule | None:
@@ -106,9 +106,7 @@ def _parse(line: str) -> IgnoreRule | None:
         name = "" if anchored or line == "**" else line
     except BadPattern:
         return None  # as git does: a line without meaning matches nothing
-    segments = segments if anchored else (DEEP, *segments)
-    depth = 0 if DEEP in segments else len(segments)
-    return IgnoreRule(segments, negated, only_dirs, name, depth)
+    return IgnoreRule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
 
 
 def _without_trailing_spaces(line: str) -> str:

@@ -10,6 +10,8 @@ _NAME = re.compile(r'"((?:[^"\\]|\\.){0,200})"\s*:\s*"')
 _VALUE = re.compile(r'(?:[^"\\]|\\u(?![dD][89abAB])\w{4}|\\u\w{4}\\u\w{4}|\\[^u])*')
 """Up to its end, or to an escape that is cut in the middle."""
 _LONGEST_ESCAPE = 12
+_LONGEST_NAME = 500
+"""Characters of a name, all of them escapes, with its quotes and the colon."""
 _MAX = 20_000
 """Characters of a text that are kept: its last ones are what is shown."""
 
@@ -33,7 +35,7 @@ class PartialFields:
     def _begin(self) -> bool:
         match = _NAME.search(self._rest)
         if match is None:
-            self._rest = self._rest[-_MAX:]
+            self._rest = self._rest[-_LONGEST_NAME:]  # the rest cannot be the beginning of one
             return False
         self._name, self._value = _text(match[1]), ""
         self._rest = self._rest[match.end() :]

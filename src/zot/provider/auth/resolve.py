@@ -172,7 +172,7 @@ def _keyring(action: str, *words: str) -> object:
     try:
         import keyring.errors  # optional
     except ImportError:
-        raise AuthError("the keyring needs a package: pip install keyring") from None
+        raise AuthError("the keyring needs a package: pip install 'zot-agent[keyring]'") from None
     try:
         return getattr(keyring, action)("zot", *words)
     except keyring.errors.PasswordDeleteError:

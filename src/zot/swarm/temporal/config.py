@@ -12,7 +12,7 @@ from zot.errors import ConfigError
 from zot.files import ensure_dir, read_bytes, write_atomic
 
 PORT = 7749
-INSTALL = "pip install temporalio uvicorn starlette"
+INSTALL = "pip install 'zot-agent[temporal]'"
 
 
 class TemporalConfig(Struct, frozen=True, omit_defaults=True):

@@ -5,13 +5,14 @@ import signal
 import stat
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from support.bwrap import needs_bwrap
 
 from swarm.support import Place, bash, says
-from zot.swarm.local import socket_path
+from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.task import NoSuchAgent, SwarmError
 from zot.testing.fakeserver import FakeServer
 
@@ -177,6 +178,25 @@ def test_one_that_asks_needs_you_until_it_is_answered(place):
     results = [json.dumps(row) for row in place.rows(id, "tool_result")]
     assert "not on a Friday" in results[1]
     assert "asks nothing" in place.zot("answer", id, "--allow").stderr
+
+
+def test_one_that_is_removed_by_several_at_once_goes_once(place):
+    id = place.submit("Talk", says("Done."))
+    place.wait(id)
+
+    def remove(_):
+        swarm = LocalSwarm(place.home, place.environment)
+        try:
+            swarm.remove(id)
+        except SwarmError as error:  # the others hear that it goes, or that it is gone
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(4) as clients:
+        said = list(clients.map(remove, range(4)))
+    assert said.count("") == 1
+    assert all(id in text for text in said if text)
+    assert place.swarm.agents() == []
 
 
 def test_one_that_works_can_be_steered_and_cancelled(place):

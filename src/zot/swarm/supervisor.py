@@ -46,6 +46,8 @@ class SwarmSupervisor:
         self._runner = runner
         self._writers: set[asyncio.StreamWriter] = set()
         """One for each client."""
+        self._leaving: set[str] = set()
+        """Agents that are being removed."""
         self._stopping = asyncio.Event()
 
     async def run(self, socket: Path) -> None:
@@ -166,7 +168,10 @@ class SwarmSupervisor:
         assert_never(command)
 
     def _pick(self, beginning: str) -> Supervised:
-        return self._runner.agents[pick(list(self._runner.agents), beginning)]
+        id = pick(list(self._runner.agents), beginning)
+        if id in self._leaving:
+            raise SwarmError(f"{id} is being removed")
+        return self._runner.agents[id]
 
     async def _start_engine(self) -> RemoteAgents:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
@@ -266,18 +271,22 @@ class SwarmSupervisor:
         agent = supervised.agent
         if agent.alive or agent.waiting:
             raise SwarmError(f"{supervised.folder.id} has not ended: cancel it first")
-        if agent.tree is not None:
-            await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
-        supervised.log.close()
-        del self._runner.agents[supervised.folder.id]
-        for folder in _folders(supervised):
-            await asyncio.to_thread(shutil.rmtree, folder)
+        self._leaving.add(supervised.folder.id)
+        try:
+            if agent.tree is not None:
+                await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+            supervised.log.close()
+            del self._runner.agents[supervised.folder.id]
+            for folder in _folders(supervised):
+                await asyncio.to_thread(shutil.rmtree, folder)
+        finally:
+            self._leaving.discard(supervised.folder.id)
 
     async def _collect(self, *, try_only: bool) -> list[commands.FreedAgent]:
         freed = []
         for supervised in list(self._runner.agents.values()):
             agent = supervised.agent
-            if agent.alive or agent.waiting:
+            if agent.alive or agent.waiting or supervised.folder.id in self._leaving:
                 continue
             try:
                 if agent.tree is None or not await asyncio.to_thread(

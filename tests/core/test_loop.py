@@ -3,6 +3,7 @@
 import random
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from support.session import (
     valid,
 )
 
-from zot.core import events
+from zot.core import events, toolbox
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
 from zot.core.session import Session
@@ -300,6 +301,25 @@ def test_an_abort_in_the_stream_keeps_the_text_and_drops_the_calls():
         assert message.content == (Text(said(it.events)),)
         assert message.origin.stop == "aborted"
         usable(it)
+
+
+def test_the_time_of_a_tool_is_its_own_and_not_the_guards(monkeypatch):
+    clock = [0.0]
+    fake = SimpleNamespace(monotonic=lambda: clock[0], time=lambda: 0.0)
+    monkeypatch.setattr(toolbox, "time", fake)
+
+    class TakesLong(Hook):
+        def before_tool(self, call, context):
+            clock[0] += 100
+            return ALLOW
+
+    def work(args, context):
+        clock[0] += 3
+        return "done"
+
+    with Recorder([calls("t"), OK], tools=[SmallTool("t", work)], hooks=[TakesLong()]) as it:
+        (returned,) = of(it.prompt()[0], events.ToolReturned)
+        assert returned.seconds == 3
 
 
 def test_an_abort_in_a_guard_that_asks_runs_no_tool():

@@ -105,6 +105,7 @@ class _Attempt:
 
     def _run(self) -> None:
         assert self.work is not None
+        self.started = time.monotonic()  # not when a guard began to ask somebody
         try:
             self.outcome = _supervised(self.work)
         except BaseException as error:

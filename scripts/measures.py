@@ -120,13 +120,18 @@ class _Nameless(ast.NodeTransformer):
 
 def repeated_functions(trees: dict[str, ast.Module]) -> list[str]:
     """Functions that do the same as another one, whatever their variables are called."""
-    places: dict[str, list[str]] = defaultdict(list)
+    candidates: dict[tuple[type, ...], list[tuple[str, list[ast.stmt]]]] = defaultdict(list)
     for name, tree in trees.items():
         for function in functions(tree):
             body = [node for node in function.body if not is_text(node)]
-            if function.name != "__init__" and sum(1 for b in body for _ in ast.walk(b)) >= 16:
-                shape = "".join(ast.dump(_Nameless().visit(deepcopy(node))) for node in body)
-                places[shape].append(f"{name}.{function.name}")
+            kinds = tuple(type(inner) for node in body for inner in ast.walk(node))
+            if function.name != "__init__" and len(kinds) >= 16:
+                candidates[kinds].append((f"{name}.{function.name}", body))
+    places: dict[str, list[str]] = defaultdict(list)
+    for alike in candidates.values():
+        for where, body in alike if len(alike) > 1 else ():
+            shape = "".join(ast.dump(_Nameless().visit(deepcopy(node))) for node in body)
+            places[shape].append(where)
     return [" ~ ".join(where) for where in places.values() if len(where) > 1]
 
 

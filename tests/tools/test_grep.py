@@ -192,15 +192,6 @@ def test_errors(grep: Grep, args: dict[str, object], said: str) -> None:
         call(grep, **args)
 
 
-def test_a_search_that_fell_over_does_not_say_that_nothing_is_there(
-    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_rg(monkeypatch)
-    monkeypatch.setattr(grep_module, "LAUNCH", "raise ModuleNotFoundError('no search here')")
-    with pytest.raises(ToolError, match="^the search failed: ModuleNotFoundError: no search here;"):
-        call(Grep(place_at(str(tree)), supervisor), pattern="def")
-
-
 def test_an_expression_that_never_ends_is_stopped(
     tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,12 +301,22 @@ def test_the_searching_program_answers_like_rg(
     assert '"match"' in capsys.readouterr().out
 
 
-def test_a_search_that_is_killed_is_an_error(
-    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "the search was killed"),
+        (
+            "raise ModuleNotFoundError('no search here')",
+            "^the search failed: ModuleNotFoundError: no search here;",
+        ),
+    ],
+)
+def test_a_search_that_fell_over_does_not_say_that_nothing_is_there(
+    tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
     without_rg(monkeypatch)
-    monkeypatch.setattr(grep_module, "LAUNCH", "import os; os.kill(os.getpid(), 9)")
-    with pytest.raises(ToolError, match="the search was killed"):
+    monkeypatch.setattr(grep_module, "LAUNCH", program)
+    with pytest.raises(ToolError, match=said):
         call(Grep(place_at(str(tree)), supervisor), pattern="def")
 
 

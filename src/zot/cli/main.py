@@ -112,7 +112,7 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         return EXIT_OK
     except OSError as error:
         _drop_output()
-        if not error.filename and error.errno == errno.ENOENT:
+        if not error.filename and not of_process().cwd:
             complain("the working directory is gone: change to one that exists")
             return EXIT_FAILED
         lost = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)

@@ -16,7 +16,7 @@ import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import CommandError
-from zot.text import ENCODE, UNENCODABLE, encode_json, escaped, whole_escapes
+from zot.text import encode_json, escaped, whole_escapes
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -154,10 +154,7 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    try:
-        data = ENCODE(value)
-    except UNENCODABLE:
-        data = encode_json(value)
+    data = encode_json(value)
     return (data if data.isascii() else escaped(data)) + b"\n"
 
 

@@ -24,9 +24,7 @@ _LONE_HALF = (
     rb"\\u[dD](?:" + _HIGH + rb"(?!\\u[dD]" + _LOW + rb")"
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
 )
-ENCODE = msgspec.json.Encoder().encode
-UNENCODABLE = (ValueError, OverflowError)
-"""What it raises for half a pair and for a number that is too long."""
+_encode = msgspec.json.Encoder().encode
 
 
 def whole_characters(text: str) -> str:
@@ -68,9 +66,9 @@ def prepared(*types: Any) -> None:
 def encode_json(value: Any) -> bytes:
     """The value as JSON, whatever its texts and numbers are."""
     try:
-        return ENCODE(value)
-    except UNENCODABLE:
-        return ENCODE(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
+        return _encode(value)
+    except (ValueError, OverflowError):  # half a pair, or a number that is too long
+        return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
 def escaped(data: bytes) -> bytes:

@@ -590,7 +590,6 @@ class Acp(Door):
             self._process.kill()
 
 
-
 class Terminal(Door):
     """A person: keys, and what stands on the screen."""
 

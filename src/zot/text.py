@@ -71,6 +71,11 @@ def encode_json(value: Any) -> bytes:
         return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
+def indented_json(value: Any) -> bytes:
+    """The value as JSON that people read and change: a file of ours."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
 def escaped(data: bytes) -> bytes:
     """JSON without the characters that some readers take for the end of a line."""
     for mark, escape in _LINE_ENDS:

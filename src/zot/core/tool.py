@@ -94,6 +94,14 @@ class Tool(Protocol):
         ...
 
 
+class WrappedTool:
+    """Stands before a tool, under its name."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self.name, self.description, self.schema = tool.name, tool.description, tool.schema
+
+
 class ReconcilingTool(Protocol):
     """A tool whose `replay` is `reconcile`."""
 

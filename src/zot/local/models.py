@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.text import size_text
 
 DEFAULT = "qwen2.5-coder-1.5b"
 SMALL = "smollm2-135m"
@@ -116,9 +117,8 @@ def find_weights(name: str, home: str) -> Weights:
         return Weights(path.stem, path, path.stat().st_size)
     model = known_model(name)
     if not is_pulled(model, home):
-        size = f"{model.bytes / 1e9:.1f} GB" if model.bytes > 1e9 else f"{model.bytes // 10**6} MB"
         raise ConfigError(
             f"the local model {name!r} is not on this machine yet: "
-            f"run `zot local pull {name}` ({size})"
+            f"run `zot local pull {name}` ({size_text(model.bytes)})"
         )
     return Weights(model.name, pulled_path(model, home), model.bytes, model)

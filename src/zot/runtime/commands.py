@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.cost import add
-from zot.core.source import CommandInfo, CommandResult, ExtensionState
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, PanelSource
 from zot.errors import CommandError
 from zot.later import Later
 from zot.provider.models import Models
@@ -104,20 +104,19 @@ class CommandedRuns(Workplace):
         """Stop all extensions and start those that are there now. Raises BusyError."""
         self._check_idle("reload_ext")
         self.start()
-        return self._sources.reload()
+        return [state for source in self._sources.panels() for state in source.reload()]
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
         """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
-        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
+        self._to_panel(extension, lambda to: to.panel_key(extension, panel_id, key, text))
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
         """Say how many columns and rows a panel has now."""
-        _check_sent(extension, self._sources.panel_resize(extension, panel_id, width, height))
+        self._to_panel(extension, lambda to: to.panel_resize(extension, panel_id, width, height))
 
     def panel_close(self, extension: str, panel_id: str) -> None:
-        _check_sent(extension, self._sources.panel_close(extension, panel_id))
+        self._to_panel(extension, lambda to: to.panel_close(extension, panel_id))
 
-
-def _check_sent(extension: str, sent: bool) -> None:
-    if not sent:
-        raise CommandError(f"extension {extension!r} is not running", code="not_found")
+    def _to_panel(self, extension: str, send: Callable[[PanelSource], bool]) -> None:
+        if not any(map(send, self._sources.panels())):
+            raise CommandError(f"extension {extension!r} is not running", code="not_found")

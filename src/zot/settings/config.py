@@ -17,7 +17,7 @@ from zot.provider.types import Json
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
 from zot.settings.trust import is_trusted
-from zot.text import nearest
+from zot.text import indented_json, nearest
 
 MAX_BYTES = 1024 * 1024
 """Of a project's file."""
@@ -175,8 +175,7 @@ def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | Non
         with locked(path):
             values = read_file(path, inside)
             edit(values)
-            data = msgspec.json.format(msgspec.json.encode(values), indent=2)
-            write_atomic(path, data + b"\n")
+            write_atomic(path, indented_json(values))
     except OSError as error:
         raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error
 

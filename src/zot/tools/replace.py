@@ -64,12 +64,6 @@ def _bytes(value: str) -> bytes:
     return whole_characters(value.removeprefix("\ufeff").replace("\r\n", "\n")).encode()
 
 
-def text(data: bytes) -> str:
-    """Content for showing: one kind of line ending, no byte-order mark."""
-    shown = data.replace(b"\r\n", b"\n").decode("utf-8", "replace")
-    return shown.removeprefix("\ufeff")
-
-
 class Applied(Struct, frozen=True):
     """The content after all edits, and what had to be overlooked for that."""
 

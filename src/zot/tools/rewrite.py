@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from zot.tools.gaps import Gaps, Opcode, Unclear, opcodes
+from zot.tools.gaps import Gaps, Unclear
 from zot.tools.lenient import (
     FAMILIES,
     PLAIN,
@@ -27,6 +27,7 @@ from zot.tools.lenient import (
     parts,
     plain,
 )
+from zot.tools.textdiff import Opcode, opcodes
 
 TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 UNITS = ("\t", "  ", "    ", "        ", "   ")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from zot.errors import AuthError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import indented_json, prepared
 
 DEDICATED = ("anthropic", "openai", "kimi", "google", "deepseek")
 """Providers with a key of their own at the top of the file."""
@@ -131,8 +131,7 @@ class AuthFile:
         """Change the file; the caller holds `locked(self.path)`."""
         content = self._read()
         edit(content)
-        data = msgspec.json.format(msgspec.json.encode(content), indent=2)
-        write_atomic(self.path, data + b"\n")
+        write_atomic(self.path, indented_json(content))
 
     def _read(self) -> dict[str, Json]:
         try:

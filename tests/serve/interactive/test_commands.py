@@ -568,3 +568,16 @@ def test_a_key_that_is_typed_line_by_line_is_not_shown(wide, tmp_path, server):
     program.type("\x04")
     assert program.end() == 0
     assert program.is_restored()
+
+
+# --- commands of others ------------------------------------------------------------------------
+
+
+def test_a_command_that_is_not_known_yet_is_run_and_not_replaced_by_a_guess(at_terminal, tmp_path):
+    folder = tmp_path / "zot" / "prompts"
+    folder.mkdir(parents=True)
+    (folder / "show.md").write_text("---\ndescription: d\n---\nwhat $1 says\n")
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    send(program, "/show", "Hello")  # /jump shows something, too
+    assert "❯ what" in everything(program)

@@ -111,45 +111,24 @@ def read_message(line: bytes) -> RpcMessage:
 # --- writing ---------------------------------------------------------------------------------
 
 
-class _RequestLine(Struct):
-    id: RpcId
-    method: str
-    params: Any
-    jsonrpc: str = "2.0"
-
-
-class _NotificationLine(Struct):
-    method: str
-    params: Any
-    jsonrpc: str = "2.0"
-
-
-class _ResultLine(Struct):
-    id: RpcId
-    result: Any
-    jsonrpc: str = "2.0"
-
-
-class _FaultLine(Struct):
-    id: RpcId
-    error: RpcFault
-    jsonrpc: str = "2.0"
-
-
 def request_line(id: RpcId, method: str, params: Any) -> bytes:
-    return encode_line(_RequestLine(id, method, params))
+    return _line(id=id, method=method, params=params)
 
 
 def notification_line(method: str, params: Any) -> bytes:
-    return encode_line(_NotificationLine(method, params))
+    return _line(method=method, params=params)
 
 
 def result_line(id: RpcId, result: Any) -> bytes:
-    return encode_line(_ResultLine(id, result))
+    return _line(id=id, result=result)
 
 
 def fault_line(id: RpcId, fault: RpcFault) -> bytes:
-    return encode_line(_FaultLine(id, fault))
+    return _line(id=id, error=fault)
+
+
+def _line(**fields: Any) -> bytes:
+    return encode_line({**fields, "jsonrpc": "2.0"})
 
 
 # --- our own requests ------------------------------------------------------------------------

@@ -309,31 +309,24 @@ class HostedExtension:
 
     def wait_live(self, deadline: float, cancel: Cancel) -> bool:
         """Wait for a start or a restart under way; False if there is none, or it takes too long."""
-        with cancel.waking(self._changed), self._changed:
-            while self.state in ("starting", "restarting"):
-                cancel.check()
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
-        return self.state == "ready"
+        under_way = ("starting", "restarting")
+        cancel.wait_for(self._changed, lambda: self.state not in under_way, deadline)
+        return self.live
 
     def wait_guard(self, event: str, deadline: float, cancel: Cancel) -> bool:
         """Wait until it guards the event, or says that it is ready without; False if it does not
         even run by then. One that runs and stays quiet does not guard any more."""
-        with cancel.waking(self._changed), self._changed:
-            while self.state != "stopped":
-                cancel.check()
-                # Before it is ready it cannot be asked, even if it has said what it guards.
-                if self.live and (self.said_ready or event in self.registered.intercepts):
-                    break
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
+
+        def known() -> bool:
+            # Before it is ready it cannot be asked, even if it has said what it guards.
+            said = self.said_ready or event in self.registered.intercepts
+            return self.state == "stopped" or (self.live and said)
+
+        cancel.wait_for(self._changed, known, deadline)
+        with self._changed:
             if self.live:
                 self.expected -= {event}
-        return self.live
+            return self.live
 
     @property
     def undecided(self) -> bool:
@@ -345,14 +338,8 @@ class HostedExtension:
 
     def wait_decided(self, cancel: Cancel) -> None:
         """Wait until it has said what it guards, for the time that is left for that."""
-        with cancel.waking(self._changed), self._changed:
-            while self.undecided:
-                cancel.check()
-                seconds = (self._decides_by or 0.0) - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
-            self._decided = True
+        cancel.wait_for(self._changed, lambda: not self.undecided, self._decides_by or 0.0)
+        self._decided = True
         if self.live:
             self._owner.changed(self)
         elif self.state != "stopped":

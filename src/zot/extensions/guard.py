@@ -133,7 +133,7 @@ class ExtensionHook(Hook):
             return self._missing(extension, event, extension.unavailable())
         if event not in extension.registered.intercepts:
             return proto.EventInterceptResponse("")  # it runs, and does not care for this event
-        with extension.question(self._guest) as question, question.woken_by(context.cancel):
+        with extension.question(self._guest) as question:
             frame = self._host.intercept_frame(question.id, event, fields, self._guest)
             if not extension.send(frame):
                 return self._missing(extension, event, "it could not be asked")

@@ -117,15 +117,10 @@ class ExtensionHost:
         Raises:
             Cancelled: the turn was aborted meanwhile.
         """
-        cancel = cancel or Cancel()
         deadline = time.monotonic() + self.settings.limits.grace + 2
-        with cancel.waking(self._settling), self._settling:
-            while self._starter is not None and not self._settled and not cancel.is_set():
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._settling.wait(seconds)
-        cancel.check()
+        (cancel or Cancel()).wait_for(
+            self._settling, lambda: self._starter is None or self._settled, deadline
+        )
 
     def _set_settled(self, settled: bool) -> None:
         with self._settling:
@@ -286,7 +281,7 @@ class ExtensionHost:
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit
-        with extension.question(guest) as question, question.woken_by(cancel):
+        with extension.question(guest) as question:
             if not (extension.wait_live(time.monotonic() + 5, cancel)) or not extension.send(
                 proto.CommandInvoked(
                     question.id, command.name, args.strip(), guest.session_id or UNSET

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from contextlib import AbstractContextManager
 
 from msgspec import Struct
 
@@ -58,15 +56,8 @@ class Question:
         Raises:
             Cancelled: the turn was aborted meanwhile.
         """
+        if not cancel.wait_for(self._arrived, lambda: bool(self._answers), deadline):
+            return TimedOut()
+        cancel.check()
         with self._arrived:
-            while not self._answers:
-                cancel.check()
-                seconds = None if deadline is None else deadline - time.monotonic()
-                if seconds is not None and seconds <= 0:
-                    return TimedOut()
-                self._arrived.wait(seconds)
-            cancel.check()
             return self._answers.popleft()
-
-    def woken_by(self, cancel: Cancel) -> AbstractContextManager[None]:
-        return cancel.waking(self._arrived)

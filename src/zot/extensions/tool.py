@@ -74,7 +74,7 @@ class ExtensionTool:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
             raise self._failed(self._extension.unavailable())
-        with self._extension.question(self._guest) as question, question.woken_by(context.cancel):
+        with self._extension.question(self._guest) as question:
             line = proto.encode(frame(question.id))
             if not self._extension.send_line(line):
                 raise self._failed(self._not_sent(len(line)))

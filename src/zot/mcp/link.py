@@ -189,22 +189,18 @@ class Replies:
 
     def wait(self, ask: LinkRequest) -> Raw:
         """See Link.request."""
-        with ask.cancel.waking(self._arrived):
-            while True:
-                message = self._next(ask)
-                if isinstance(message, jsonrpc.RpcAnswer):
-                    return result_of(message)
-                ask.patience.extend()
-                ask.progress(message)
-
-    def _next(self, ask: LinkRequest) -> jsonrpc.RpcAnswer | Raw:
-        with self._arrived:
-            while not self._messages:
-                ask.cancel.check()
-                if not (left := ask.patience.left):
-                    raise ask.timed_out()
-                self._arrived.wait(left)
-            return self._messages.popleft()
+        while True:
+            arrived = ask.cancel.wait_for(
+                self._arrived, lambda: bool(self._messages), ask.patience.deadline
+            )
+            if not arrived:
+                raise ask.timed_out()
+            with self._arrived:
+                message = self._messages.popleft()
+            if isinstance(message, jsonrpc.RpcAnswer):
+                return result_of(message)
+            ask.patience.extend()
+            ask.progress(message)
 
 
 def result_of(answer: jsonrpc.RpcAnswer) -> Raw:

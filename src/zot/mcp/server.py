@@ -243,12 +243,7 @@ class McpServer:
         return self.error or f"it did not start within {self.config.startup_timeout:g} s"
 
     def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
-        with cancel.waking(self._news), self._news:
-            while pends() and not self._closed.is_set() and not cancel.is_set():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._news.wait(left)
+        cancel.wait_for(self._news, lambda: self._closed.is_set() or not pends(), deadline)
         cancel.check()
 
     def _spawn(self, job: str, work: Callable[[], None]) -> None:

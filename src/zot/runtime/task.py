@@ -127,9 +127,8 @@ class TaskTool:
     @contextmanager
     def _a_place(self, cancel: Cancel) -> Iterator[None]:
         """One of those that run side by side. Raises Cancelled."""
-        with cancel.waking(self._changed), self._changed:
-            while self._running >= AT_ONCE and not cancel.is_set():
-                self._changed.wait()
+        with self._changed:
+            cancel.wait_for(self._changed, lambda: self._running < AT_ONCE)
             cancel.check()
             self._running += 1
         try:

@@ -106,6 +106,8 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
             client.nothing_runs()
             return EXIT_OK
         prompt = result.text
+    else:
+        runtime.check_typed(prompt)
     run = runtime.prompt(prompt)
     finish(run, runtime, is_over, client.wire)
     if stopped_by:

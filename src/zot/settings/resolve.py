@@ -195,8 +195,9 @@ def local_model(name: str, home: str) -> Model:
 def missing_key(info: ProviderInfo) -> str:
     variable = info.env[0] if info.env else "the provider's variable"
     return (
-        f"no credential for {info.name}; set {variable}, pass --api-key, or run `zot login "
-        f"{info.name}`. Without a key: --provider local runs a model on this machine"
+        f"no credential for {info.name}; set {variable}, run `zot login {info.name}`, or give the "
+        "key itself (--api-key; api_key=... in Python). Without a key: the provider local runs a "
+        "model on this machine"
     )
 
 

@@ -45,14 +45,19 @@ class Hello(Command, frozen=True, tag="hello"):
     features: tuple[str, ...] | None = None
 
 
-class Prompt(Command, frozen=True, tag="prompt"):
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
+class LimitsData(Struct, frozen=True):
+    """What each prompt may use up, where it does not say itself."""
+
     max_steps: Whole | None = None
     max_cost: Amount | None = None
-    """US dollars; like the other limits for this prompt only, instead of the flag's."""
+    """US dollars."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+
+
+class Prompt(Command, LimitsData, frozen=True, tag="prompt"):
+    message: str = ""
+    images: tuple[ImageData, ...] | None = None
     run: str = ""
     """With --durable: the client's own name for the run. The same one again is not run twice."""
 
@@ -76,18 +81,17 @@ class Events(Command, frozen=True, tag="events"):
     limit: Whole = 1000
 
 
-class Steer(Command, frozen=True, tag="steer"):
+class AddedMessage(Command, frozen=True):
+    message: str = ""
+    images: tuple[ImageData, ...] | None = None
+
+
+class Steer(AddedMessage, frozen=True, tag="steer"):
     """Put a message into the running turn, after the current tool."""
 
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
 
-
-class FollowUp(Command, frozen=True, tag="follow_up"):
+class FollowUp(AddedMessage, frozen=True, tag="follow_up"):
     """Put a message into the running prompt, for when the model would stop."""
-
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
 
 
 class Abort(Command, frozen=True, tag="abort"):
@@ -151,27 +155,27 @@ class ReloadExt(Command, frozen=True, tag="reload_ext"):
     """Stop all extensions and start those that are there now; the conversation goes on."""
 
 
-class PanelKey(Command, frozen=True, tag="panel_key"):
-    """A key for a panel of an extension, told by `ext_panel`."""
-
+class OfPanel(Command, frozen=True):
     extension: str
     panel_id: str
+
+
+class PanelKey(OfPanel, frozen=True, tag="panel_key"):
+    """A key for a panel of an extension, told by `ext_panel`."""
+
     key: str
     text: str = ""
 
 
-class PanelResize(Command, frozen=True, tag="panel_resize"):
+class PanelResize(OfPanel, frozen=True, tag="panel_resize"):
     """How many columns and rows a panel of an extension has now."""
 
-    extension: str
-    panel_id: str
     width: Whole
     height: Whole
 
 
-class PanelClose(Command, frozen=True, tag="panel_close"):
-    extension: str
-    panel_id: str
+class PanelClose(OfPanel, frozen=True, tag="panel_close"):
+    pass
 
 
 class RunShell(Command, frozen=True, tag="run_shell"):
@@ -249,10 +253,8 @@ class TextData(Struct, frozen=True, tag_field="type", tag="text"):
     text: str
 
 
-class ImageBlockData(Struct, frozen=True, tag_field="type", tag="image"):
-    mime_type: str
-    data: bytes
-    """Base64 on the wire; here the picture itself is needed, not its size."""
+class ImageBlockData(ImageData, frozen=True, tag_field="type", tag="image"):
+    """Here the picture itself is needed, not its size."""
 
 
 class ToolCallData(Struct, frozen=True, tag_field="type", tag="tool_call"):
@@ -287,16 +289,6 @@ class Answer(Command, frozen=True, tag="answer"):
     value: str | None = None
     confirmed: bool = False
     cancelled: bool = False
-
-
-class LimitsData(Struct, frozen=True):
-    """What each prompt may use up, where it does not say itself."""
-
-    max_steps: Whole | None = None
-    max_cost: Amount | None = None
-    """US dollars."""
-    max_tokens: Whole | None = None
-    max_seconds: Amount | None = None
 
 
 class OpenAgent(Command, frozen=True, tag="open_agent"):

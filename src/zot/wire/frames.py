@@ -9,10 +9,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from zot.core import events
+from zot.core.rule import Rule
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
+from zot.wire.commands import LimitsData
 
 # --- content blocks and messages ---------------------------------------------------------------
 
@@ -172,37 +175,21 @@ class Done(Frame, frozen=True, tag="done"):
     """With --durable: the name of the run."""
 
 
-class OpenCall(Struct, frozen=True):
-    """A tool call that a crash cut off."""
-
-    id: str
-    name: str
-    started: bool
-    """It had begun: it may have taken effect."""
-    replay: Literal["never", "reconcile", "idempotent", "safe"]
-
-
 class RunResumed(Frame, frozen=True, tag="run_resumed"):
     """A durable run that another process began goes on. A turn that was open is void."""
 
     run: str
     attempt: int
     away_ms: int
-    open: tuple[OpenCall, ...]
+    open: tuple[events.OpenCall, ...]
 
 
-class RunHeld(Frame, frozen=True, tag="run_held"):
+class RunHeld(Frame, events.RunHeld, frozen=True, tag="run_held"):
     """A durable run that was cut off waits for a `resume_run` command."""
 
-    run: str
-    attempt: int
-    reason: str
 
-
-class RunSuspended(Frame, frozen=True, tag="run_suspended"):
+class RunSuspended(Frame, events.RunSuspended, frozen=True, tag="run_suspended"):
     """The process ends and the run does not: it goes on with the next start. No `done` follows."""
-
-    run: str
 
 
 class CompactStart(Frame, frozen=True, tag="compact_start"):
@@ -238,7 +225,7 @@ class QueueUpdate(Frame, frozen=True, tag="queue_update"):
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_request"):
+class ApprovalRequest(Frame, frozen=True, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
     request_id: str
@@ -264,24 +251,19 @@ class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
     source: Literal["client", "remembered", "timeout", "abort"]
 
 
-class ExtNotify(Frame, frozen=True, tag="ext_notify"):
-    extension: str
-    level: str
-    message: str
+class ExtNotify(Frame, events.ExtensionNotify, frozen=True, tag="ext_notify"):
+    pass
 
 
-class ExtDisplay(Frame, frozen=True, tag="ext_display"):
-    extension: str
-    text: str
+class ExtDisplay(Frame, events.ExtensionDisplay, frozen=True, tag="ext_display"):
+    pass
 
 
-class ExtPanel(Frame, frozen=True, tag="ext_panel"):
-    extension: str
-    action: Literal["open", "render", "close"]
-    panel: dict[str, Json]
+class ExtPanel(Frame, events.ExtensionPanel, frozen=True, tag="ext_panel"):
+    pass
 
 
-class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
+class ExtAsk(Frame, frozen=True, tag="ext_ask"):
     """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
 
     request_id: str
@@ -295,13 +277,8 @@ class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
     prefill: str = ""
 
 
-class McpServer(Frame, frozen=True, omit_defaults=True, tag="mcp_server"):
+class McpServer(Frame, events.ServerChanged, frozen=True, tag="mcp_server"):
     """Feature `mcp`: a server is in another state than before."""
-
-    name: str
-    state: str
-    tools: int = 0
-    error: str = ""
 
 
 EventFrame = (
@@ -338,18 +315,24 @@ EventFrame = (
     | ExtAsk
     | McpServer
 )
+FEATURES: dict[type[Frame], str] = {
+    ThinkingDelta: "thinking",
+    ToolStart: "tools",
+    Retry: "retries",
+    QueueUpdate: "queue",
+    ApprovalRequest: "approvals",
+    ApprovalResolved: "approvals",
+    ExtAsk: "dialogs",
+    McpServer: "mcp",
+}
+"""Frames for a client that asked for them in its `hello`; the log of a session has them all."""
 
 
 # --- what responses carry ------------------------------------------------------------------------
 
 
-class LimitsShape(Struct, frozen=True):
+class LimitsShape(LimitsData, frozen=True):
     """What one prompt may use up; null: no limit."""
-
-    max_steps: int | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    max_seconds: float | None = None
 
 
 class McpServerShape(Struct, frozen=True, omit_defaults=True):
@@ -400,12 +383,8 @@ class SessionExported(Struct, frozen=True):
     """Where no path was given."""
 
 
-class ApprovalShape(Struct, frozen=True):
+class ApprovalShape(Rule, frozen=True):
     """What runs without a question."""
-
-    tool: str
-    """`write` covers `edit` too."""
-    pattern: str
 
 
 class Approvals(Struct, frozen=True):

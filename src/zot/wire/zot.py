@@ -10,15 +10,8 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.lines import (
-    LINE_ERRORS,
-    LONGEST_NUMBER,
-    check_numbers,
-    encode_line,
-    line_error,
-    readable,
-)
 from zot.text import escaped
 from zot.wire.commands import AnyCommand
 
@@ -127,20 +120,20 @@ def decode(line: bytes) -> Incoming:
     id: Raw | UnsetType = UNSET
     agent = Raw()
     try:
-        whole = readable(line)
+        whole = lines.readable(line)
         envelope = _envelope(whole)
         agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
-        if len(whole) >= LONGEST_NUMBER:
-            check_numbers(whole)
+        if len(whole) >= lines.LONGEST_NUMBER:
+            lines.check_numbers(whole)
         return Incoming(name, id, _decoder(name)(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)
-    except LINE_ERRORS as error:
-        return Incoming(name, id, None, _explained(line_error(error), name), agent)
+    except lines.LINE_ERRORS as error:
+        return Incoming(name, id, None, _explained(lines.line_error(error), name), agent)
 
 
 def agent_of(incoming: Incoming) -> str:
@@ -226,7 +219,7 @@ def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Sent
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
-encode = encode_line
+encode = lines.encode_line
 """A frame as its line."""
 
 

@@ -107,6 +107,8 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
             client.nothing_runs()
             return EXIT_OK
         prompt, call = result.text, result.call
+    else:
+        runtime.check_typed(prompt)
     run = runtime.prompt(prompt, call=call)
     finish(run, runtime, is_over, client.wire)
     if stopped_by:

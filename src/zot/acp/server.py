@@ -177,7 +177,7 @@ class AcpServer(JsonRpcServer):
         except RuntimeError:
             pass  # no thread is left; the next request loads it
 
-    # --- what sessions use (AcpWire) ---------------------------------------------------------
+    # --- what sessions use -------------------------------------------------------------------
 
     def ask(self, method: str, params: Any, take: Callable[[jsonrpc.RpcAnswer], None]) -> int:
         id = self.questions.add(take)
@@ -185,6 +185,7 @@ class AcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
+        """Give up on a question, and tell the client so."""
         if self.questions.drop(id):
             self.put(jsonrpc.notification_line("$/cancel_request", shapes.CancelParams(id)))
 

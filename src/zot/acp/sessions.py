@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec.structs import replace
 
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, JsonObject, SlowRequest
 from zot.acp.content import prompt_content
-from zot.acp.session import AcpPrompt, AcpSession, AcpWire
+from zot.acp.session import AcpPrompt, AcpSession
 from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
@@ -35,6 +35,9 @@ from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 from zot.text import position_of
 
+if TYPE_CHECKING:
+    from zot.acp.server import AcpServer
+
 MAX_SESSIONS = 64
 FREE_SECONDS = 5.0
 """How long another process may take to let go of a session."""
@@ -45,7 +48,7 @@ PAGE = 50
 class AcpSessions:
     """Safe to use from any thread."""
 
-    def __init__(self, wire: AcpWire, options: Options, around: Surroundings) -> None:
+    def __init__(self, wire: AcpServer, options: Options, around: Surroundings) -> None:
         self._wire = wire
         self._options = options
         self._around = around

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Literal, Protocol, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from zot.cancel import Cancel
 from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
-from zot.core.events import Event, ExtensionNotify, ExtensionPanel
+from zot.core.events import ExtensionNotify, ExtensionPanel
 from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
@@ -31,6 +31,9 @@ from zot.extensions.peer import ExtensionProcess
 from zot.extensions.question import NoAnswer, Question
 from zot.lines import LineTooLong
 from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.extensions.host import ExtensionHost
 
 State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
@@ -65,26 +68,11 @@ class Registered:
         self.subscribed = False
 
 
-class Owner(Protocol):
-    """What an extension needs of the host around it."""
-
-    def emit(self, extension: HostedExtension, event: Event) -> None: ...
-    def problem(self, name: str, message: str) -> None: ...
-    def changed(self, extension: HostedExtension) -> None: ...
-    def hello_ack(self, extension: HostedExtension) -> proto.HelloAck: ...
-    def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None: ...
-    def cancel_tool(self, extension: HostedExtension, id: str) -> None: ...
-    def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None: ...
-    def tools_changed(self, extension: HostedExtension) -> None: ...
-    def ask(self, extension: HostedExtension, ask: proto.Ask) -> None: ...
-    def ended(self, extension: HostedExtension) -> None: ...
-
-
 class HostedExtension:
     def __init__(
         self,
         installed: Installed,
-        owner: Owner,
+        owner: ExtensionHost,
         *,
         log: LogFile,
         limits: ExtensionLimits,

@@ -446,7 +446,7 @@ class ExtensionHost:
                 **fields,
             )
 
-    # --- what extensions ask of the host (Owner) ---------------------------------------------
+    # --- what extensions ask of the host -----------------------------------------------------
 
     def emit(self, extension: HostedExtension, event: Event) -> None:
         """To the one it works for; a window stays with the one who saw it open."""

@@ -352,8 +352,8 @@ class LoginFile:
 
 
 class McpAuth:
-    """The login of one server (http.HttpAuth). Without `show` nobody can log in here: whoever
-    must is told how."""
+    """The login of one server: who it is told we are. Without `show` nobody can log in here:
+    whoever must is told how."""
 
     def __init__(
         self, name: str, url: str, own: OAuthConfig, home: str, show: ShowPage | None = None
@@ -366,7 +366,8 @@ class McpAuth:
         self._logins = 0
         self._renewed = False
 
-    def header(self, cancel: Cancel) -> str:
+    def header(self) -> str:
+        """What to send as `Authorization`; empty: nothing."""
         login, token = self._file.get(self._url)
         if token is None:
             return ""
@@ -376,6 +377,8 @@ class McpAuth:
         return f"Bearer {token.access_token}"
 
     def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+        """The server refused; True: something changed, and it should be asked again. Raises
+        McpLogin when the user has to log in, Cancelled."""
         said = read_challenge(challenge)
         if status == 403 and said.error != "insufficient_scope":
             return False

@@ -19,7 +19,7 @@ from zot.errors import Cancelled, McpError, ZotError
 from zot.later import Later, later
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
-from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
+from zot.mcp.link import Link, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
@@ -299,7 +299,7 @@ class McpServer:
             raise
         return connection
 
-    def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
+    def _link(self, config: ServerConfig, handler: McpConnection) -> Link:
         parts = self._parts
         log = logfile.LogFile(self.log_path, LOG_BYTES)
         if config.url:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -35,37 +34,20 @@ from zot.sessions.files import load
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 
+if TYPE_CHECKING:
+    from zot.mcpserver.server import ZotMcpServer
+
 CLOSE_SECONDS = 3.0
 ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 KEY = "approval"
 """What the one question of an `input_required` is called."""
 
 
-class McpWire(Protocol):
-    """The connection, as a job uses it."""
-
-    def wait(self, cancel: Cancel) -> None: ...
-
-    def overfull(self) -> bool: ...
-
-    def progress(self, token: int | str, number: int, message: str) -> None: ...
-
-    def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int: ...
-
-    def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
-        ...
-
-    def asked(self, job: McpJob, question: JsonObject) -> None:
-        """Answer the call that the job works for with a question."""
-        ...
-
-
 class McpJob(RuntimeClient):
     """Knows nothing of the request that waits for it: the server does."""
 
     def __init__(
-        self, wire: McpWire, peer: McpPeer, arguments: TaskArguments, token: int | str | None
+        self, wire: ZotMcpServer, peer: McpPeer, arguments: TaskArguments, token: int | str | None
     ) -> None:
         self._wire = wire
         self.peer = peer

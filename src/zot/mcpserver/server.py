@@ -160,7 +160,7 @@ class ZotMcpServer(JsonRpcServer):
         for id in waiting:
             self.put(jsonrpc.result_line(id, result))
 
-    # --- what jobs use (McpWire) -------------------------------------------------------------
+    # --- what jobs use -----------------------------------------------------------------------
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
@@ -178,11 +178,13 @@ class ZotMcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
+        """Give up on a question, and tell the client so."""
         if self.questions.drop(id):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
             self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
     def asked(self, job: McpJob, question: JsonObject) -> None:
+        """Answer the call that the job works for with a question."""
         state = os.urandom(16).hex()
         with self.lock:
             waiting = [id for id, other in self._calls.items() if other is job]

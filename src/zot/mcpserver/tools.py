@@ -5,17 +5,15 @@ On the way to the answer to `tools/list`: loads little.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
 from zot.errors import CommandError
+from zot.mcpserver.protocol import JsonObject
 from zot.provider.types import LEVELS, Level
 from zot.text import prepared
 
 START, REPLY = "zot", "zot_reply"
-JsonObject = dict[str, Any]
 
 
 class Limited(Struct, frozen=True, forbid_unknown_fields=True):

@@ -149,7 +149,7 @@ class HostedExtension:
             self._peer = peer
         peer.start()
         if self._closing.is_set():
-            peer.kill()
+            process.kill()
 
     def settle(self) -> None:
         """Wait until it is ready, quiet after its hello, dead, or out of time."""
@@ -229,10 +229,9 @@ class HostedExtension:
         peer = self._peer
         if peer is not None:
             if not peer.ended.wait(max(0.0, deadline - time.monotonic())):
-                peer.terminate()
+                peer.process.terminate()
                 if not peer.ended.wait(self.limits.terminate):
                     self.log.note("ignored shutdown and SIGTERM: killed")
-                    peer.kill()
             peer.close()
         self._set_state("stopped", "zot stopped it")
         self.log.close()

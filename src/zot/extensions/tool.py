@@ -25,26 +25,11 @@ class ExtensionTool:
         self._extension = extension
         self._guest = guest
         self._info = info
-
-    @property
-    def name(self) -> str:
-        return self._info.name
-
-    @property
-    def description(self) -> str:
-        return self._info.description
-
-    @property
-    def schema(self) -> dict[str, Json]:
-        return self._info.schema
-
-    @property
-    def replay(self) -> Replay:
-        return self._info.replay
-
-    @property
-    def extension(self) -> str:
-        return self._extension.name
+        self.extension = extension.name
+        self.name = info.name
+        self.description = info.description
+        self.schema = info.schema
+        self.replay: Replay = info.replay
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         if self._info.interactive and not self._guest.can_answer():

@@ -147,7 +147,7 @@ class StdioLink:
         self._open.close(gone("the server was stopped"))
         self._peer.ask_to_stop()
         if not self._peer.ended.wait(CLOSE_SECONDS):
-            self._peer.terminate()
+            self._peer.process.terminate()
             if not self._peer.ended.wait(LIMITS.terminate):
                 self._log.note("ignored the end of its stdin and SIGTERM: killed")
         self._peer.close()

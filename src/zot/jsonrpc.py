@@ -19,6 +19,8 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+REQUEST_CANCELLED = -32800
+"""Not of JSON-RPC itself, but of protocols that let a request be cancelled."""
 
 RpcId = int | float | str | None
 """What whoever asked called the request; null is one, too."""

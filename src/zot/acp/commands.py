@@ -81,16 +81,21 @@ class NewSession(_Lenient, frozen=True):
     """As the client wrote them; the MCP client reads them."""
 
 
-class LoadSession(_Lenient, frozen=True):
+class OfSession(_Lenient, frozen=True):
     session_id: str
+
+
+class KeptSession(OfSession, frozen=True):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
 
 
-class ResumeSession(_Lenient, frozen=True):
-    session_id: str
-    cwd: str
-    mcp_servers: tuple[JsonObject, ...] = ()
+class LoadSession(KeptSession, frozen=True):
+    pass
+
+
+class ResumeSession(KeptSession, frozen=True):
+    pass
 
 
 class ListSessions(_Lenient, frozen=True):
@@ -98,27 +103,24 @@ class ListSessions(_Lenient, frozen=True):
     cursor: str | None = None
 
 
-class CloseSession(_Lenient, frozen=True):
-    session_id: str
+class CloseSession(OfSession, frozen=True):
+    pass
 
 
-class DeleteSession(_Lenient, frozen=True):
-    session_id: str
+class DeleteSession(OfSession, frozen=True):
+    pass
 
 
-class Prompt(_Lenient, frozen=True):
-    session_id: str
+class Prompt(OfSession, frozen=True):
     prompt: list[Any]
     """Content blocks; content.py reads them."""
 
 
-class SetMode(_Lenient, frozen=True):
-    session_id: str
+class SetMode(OfSession, frozen=True):
     mode_id: str
 
 
-class SetConfigOption(_Lenient, frozen=True):
-    session_id: str
+class SetConfigOption(OfSession, frozen=True):
     config_id: str
     value: str | bool
 
@@ -126,8 +128,8 @@ class SetConfigOption(_Lenient, frozen=True):
 # --- notifications ---------------------------------------------------------------------------
 
 
-class Cancel(_Lenient, frozen=True):
-    session_id: str
+class Cancel(OfSession, frozen=True):
+    pass
 
 
 class CancelRequest(_Lenient, frozen=True):

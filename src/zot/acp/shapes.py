@@ -11,7 +11,6 @@ from msgspec import Struct, field
 # Error codes that the protocol adds to those of JSON-RPC.
 AUTH_REQUIRED = -32000
 NOT_FOUND = -32002
-REQUEST_CANCELLED = -32800
 
 ToolKind = Literal["read", "edit", "search", "execute", "other"]
 CallStatus = Literal["pending", "in_progress", "completed", "failed"]
@@ -61,22 +60,28 @@ class Location(Shape, frozen=True):
 # --- updates ---------------------------------------------------------------------------------
 
 
-class UserChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="user_message_chunk"):
+class UpdateShape(Shape, frozen=True, tag_field="sessionUpdate"):
+    """Base of all updates of a session."""
+
+
+class MessageChunk(UpdateShape, frozen=True):
     content: AcpContent
     message_id: str
 
 
-class AgentChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_message_chunk"):
-    content: AcpContent
-    message_id: str
+class UserChunk(MessageChunk, frozen=True, tag="user_message_chunk"):
+    pass
 
 
-class ThoughtChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_thought_chunk"):
-    content: AcpContent
-    message_id: str
+class AgentChunk(MessageChunk, frozen=True, tag="agent_message_chunk"):
+    pass
 
 
-class CallShown(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+class ThoughtChunk(MessageChunk, frozen=True, tag="agent_thought_chunk"):
+    pass
+
+
+class CallShown(UpdateShape, frozen=True, tag="tool_call"):
     """A call is seen for the first time."""
 
     tool_call_id: str
@@ -90,7 +95,7 @@ class CallShown(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
     raw_output: Any = None
 
 
-class CallChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"):
+class CallChanged(UpdateShape, frozen=True, tag="tool_call_update"):
     """More about a call; what is left out stays as it was."""
 
     tool_call_id: str
@@ -110,7 +115,7 @@ class PlanEntry(Shape, frozen=True):
     status: Literal["pending", "in_progress", "completed"]
 
 
-class PlanShown(Shape, frozen=True, tag_field="sessionUpdate", tag="plan"):
+class PlanShown(UpdateShape, frozen=True, tag="plan"):
     entries: tuple[PlanEntry, ...]
 
 
@@ -124,11 +129,11 @@ class AvailableCommand(Shape, frozen=True):
     input: CommandHint | None = None
 
 
-class CommandsShown(Shape, frozen=True, tag_field="sessionUpdate", tag="available_commands_update"):
+class CommandsShown(UpdateShape, frozen=True, tag="available_commands_update"):
     available_commands: tuple[AvailableCommand, ...]
 
 
-class ModeChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="current_mode_update"):
+class ModeChanged(UpdateShape, frozen=True, tag="current_mode_update"):
     current_mode_id: str
 
 
@@ -164,11 +169,11 @@ class SwitchConfig(Shape, frozen=True, tag_field="type", tag="boolean"):
 AcpConfig = SelectConfig | SwitchConfig
 
 
-class ConfigChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="config_option_update"):
+class ConfigChanged(UpdateShape, frozen=True, tag="config_option_update"):
     config_options: tuple[AcpConfig, ...]
 
 
-class InfoChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="session_info_update"):
+class InfoChanged(UpdateShape, frozen=True, tag="session_info_update"):
     title: str | None = None
     updated_at: str | None = None
 
@@ -178,19 +183,19 @@ class AcpCost(Shape, frozen=True):
     currency: str
 
 
-class UsageShown(Shape, frozen=True, tag_field="sessionUpdate", tag="usage_update"):
+class UsageShown(UpdateShape, frozen=True, tag="usage_update"):
     used: int
     size: int
     cost: AcpCost | None = None
 
 
-class NoticeShown(Shape, frozen=True, tag_field="sessionUpdate", tag="notice"):
+class NoticeShown(UpdateShape, frozen=True, tag="notice"):
     severity: Literal["info", "warning", "error"]
     title: str
     description: str | None = None
 
 
-class CompactionShown(Shape, frozen=True, tag_field="sessionUpdate", tag="compaction_update"):
+class CompactionShown(UpdateShape, frozen=True, tag="compaction_update"):
     compaction_id: str
     status: Literal["in_progress", "completed", "failed", "cancelled"]
     summary: tuple[AcpContent, ...] | None = None

@@ -71,8 +71,7 @@ class Authenticate(_Lenient, frozen=True):
     method_id: str
 
 
-class Logout(_Lenient, frozen=True):
-    pass
+class Logout(_Lenient, frozen=True): ...
 
 
 class NewSession(_Lenient, frozen=True):
@@ -90,12 +89,10 @@ class KeptSession(OfSession, frozen=True):
     mcp_servers: tuple[JsonObject, ...] = ()
 
 
-class LoadSession(KeptSession, frozen=True):
-    pass
+class LoadSession(KeptSession, frozen=True): ...
 
 
-class ResumeSession(KeptSession, frozen=True):
-    pass
+class ResumeSession(KeptSession, frozen=True): ...
 
 
 class ListSessions(_Lenient, frozen=True):
@@ -103,12 +100,10 @@ class ListSessions(_Lenient, frozen=True):
     cursor: str | None = None
 
 
-class CloseSession(OfSession, frozen=True):
-    pass
+class CloseSession(OfSession, frozen=True): ...
 
 
-class DeleteSession(OfSession, frozen=True):
-    pass
+class DeleteSession(OfSession, frozen=True): ...
 
 
 class Prompt(OfSession, frozen=True):
@@ -128,8 +123,7 @@ class SetConfigOption(OfSession, frozen=True):
 # --- notifications ---------------------------------------------------------------------------
 
 
-class Cancel(OfSession, frozen=True):
-    pass
+class Cancel(OfSession, frozen=True): ...
 
 
 class CancelRequest(_Lenient, frozen=True):

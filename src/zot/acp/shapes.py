@@ -69,16 +69,13 @@ class MessageChunk(UpdateShape, frozen=True):
     message_id: str
 
 
-class UserChunk(MessageChunk, frozen=True, tag="user_message_chunk"):
-    pass
+class UserChunk(MessageChunk, frozen=True, tag="user_message_chunk"): ...
 
 
-class AgentChunk(MessageChunk, frozen=True, tag="agent_message_chunk"):
-    pass
+class AgentChunk(MessageChunk, frozen=True, tag="agent_message_chunk"): ...
 
 
-class ThoughtChunk(MessageChunk, frozen=True, tag="agent_thought_chunk"):
-    pass
+class ThoughtChunk(MessageChunk, frozen=True, tag="agent_thought_chunk"): ...
 
 
 class CallShown(UpdateShape, frozen=True, tag="tool_call"):

@@ -39,6 +39,9 @@ State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
+NOTES_PER_SECOND, NOTES_AT_ONCE = 20, 50
+TOOL_SECONDS = 60.0
+"""For a tool that says nothing else."""
 MAX_DESCRIPTION = 16 * 1024
 """Characters; a tool's description is sent with every request to the model."""
 _ids = count(1)
@@ -477,7 +480,7 @@ class HostedExtension:
         except ExtensionError as error:
             self._report(f"tool {frame.name!r} was refused: {error}")
             return
-        wanted = frame.timeout if frame.timeout > 0 else self.limits.tool
+        wanted = frame.timeout if frame.timeout > 0 else TOOL_SECONDS
         timeout = min(wanted, threading.TIMEOUT_MAX)
         description = frame.description[:MAX_DESCRIPTION]
         coming.tools[frame.name] = ToolInfo(
@@ -510,7 +513,8 @@ class HostedExtension:
         if self._notes.take() > 0:
             self._dropped_notes += 1
             if self._dropped_notes == 1:
-                self._report("sends notifications faster than 20 a second; some are dropped")
+                rate = f"{NOTES_PER_SECOND} a second"
+                self._report(f"sends notifications faster than {rate}; some are dropped")
             if self._dropped_notes > self.limits.notes_dropped and self._peer is not None:
                 self._peer.fail("flooded zot with notifications")
             return
@@ -544,7 +548,7 @@ class HostedExtension:
                 return
 
     def _new_buckets(self) -> None:
-        self._notes = Bucket(self.limits.notes_per_second, self.limits.notes_burst)
+        self._notes = Bucket(NOTES_PER_SECOND, NOTES_AT_ONCE)
         self._draws = Bucket(self.limits.draws_per_second, self.limits.draws_per_second)
         self._dropped_notes = 0
 

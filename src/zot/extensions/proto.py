@@ -77,10 +77,14 @@ def panel_dict(panel: Panel) -> dict[str, Json]:
     }
 
 
+class ExtensionFrame(Struct, frozen=True, tag_field="type"):
+    """Base of all frames, in both directions."""
+
+
 # --- extension to zot ------------------------------------------------------------------------
 
 
-class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
+class Hello(ExtensionFrame, frozen=True, tag="hello"):
     """The first frame: who is there."""
 
     name: str
@@ -88,14 +92,15 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
     capabilities: tuple[str, ...] = ()
 
 
-class RegisterCommand(Struct, frozen=True, tag_field="type", tag="register_command"):
+class Registration(ExtensionFrame, frozen=True):
     name: str
     description: str = ""
 
 
-class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
-    name: str
-    description: str = ""
+class RegisterCommand(Registration, frozen=True, tag="register_command"): ...
+
+
+class RegisterTool(Registration, frozen=True, tag="register_tool"):
     schema: Json = None
     """JSON Schema of the arguments; none means a tool without arguments."""
     timeout: float = 60.0
@@ -111,18 +116,18 @@ class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
     again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
 
 
-class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
+class Ready(ExtensionFrame, frozen=True, tag="ready"):
     """All first registrations were sent."""
 
 
-class Subscribe(Struct, frozen=True, tag_field="type", tag="subscribe"):
+class Subscribe(ExtensionFrame, frozen=True, tag="subscribe"):
     events: tuple[str, ...] = ()
     intercept: tuple[str, ...] = ()
     fail_closed: bool = False
     """No answer (too late, crashed, stopped) means blocked instead of allowed."""
 
 
-class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_intercept_response"):
+class EventInterceptResponse(ExtensionFrame, frozen=True, tag="event_intercept_response"):
     id: str
     block: bool = False
     reason: str = ""
@@ -131,7 +136,7 @@ class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_i
     system_prompt: str | None = None
 
 
-class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResult(ExtensionFrame, frozen=True, tag="tool_result"):
     """The answer to `tool_call` and `tool_reconcile`."""
 
     id: str
@@ -145,14 +150,14 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
-class ToolProgress(Struct, frozen=True, tag_field="type", tag="tool_progress"):
+class ToolProgress(ExtensionFrame, frozen=True, tag="tool_progress"):
     """A piece of output while a call is running."""
 
     id: str
     text: str
 
 
-class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_response"):
+class CommandResponse(ExtensionFrame, frozen=True, tag="command_response"):
     """The answer to `command_invoked`; the field named like the action holds its text."""
 
     id: str
@@ -167,31 +172,31 @@ class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_respon
     error: str = ""
 
 
-class PanelRender(Struct, frozen=True, tag_field="type", tag="panel_render"):
+class PanelRender(ExtensionFrame, frozen=True, tag="panel_render"):
     panel_id: str
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
 
 
-class PanelClose(Struct, frozen=True, tag_field="type", tag="panel_close"):
+class PanelClose(ExtensionFrame, frozen=True, tag="panel_close"):
     """Goes both ways: whoever closes the panel tells the other."""
 
     panel_id: str
 
 
-class OpenPanel(Struct, frozen=True, tag_field="type", tag="open_panel"):
+class OpenPanel(ExtensionFrame, frozen=True, tag="open_panel"):
     """A panel nobody asked for with a command."""
 
     panel: Panel
 
 
-class Notify(Struct, frozen=True, tag_field="type", tag="notify"):
+class Notify(ExtensionFrame, frozen=True, tag="notify"):
     message: str
     level: str = "info"
 
 
-class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
+class Ask(ExtensionFrame, frozen=True, tag="ask"):
     """A question to the person in front of zot; answered by `answer`."""
 
     id: str
@@ -210,23 +215,23 @@ class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
     person in front of that one is asked."""
 
 
-class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
+class Submit(ExtensionFrame, frozen=True, tag="submit"):
     """Start a run with this text, where the host allows it."""
 
     text: str
 
 
-class SubmitSlash(Struct, frozen=True, tag_field="type", tag="submit_slash"):
+class SubmitSlash(ExtensionFrame, frozen=True, tag="submit_slash"):
     """Run this slash command as if the person had typed it, where the host allows it."""
 
     text: str
 
 
-class ClearNotes(Struct, frozen=True, tag_field="type", tag="clear_notes"):
+class ClearNotes(ExtensionFrame, frozen=True, tag="clear_notes"):
     """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
 
 
-class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
+class CallTool(ExtensionFrame, frozen=True, tag="call_tool"):
     """Run one of zot's tools; answered by `tool_result`."""
 
     id: str
@@ -236,12 +241,11 @@ class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
     """The `tool_call` in whose course this one is made."""
 
 
-class CallToolCancel(Struct, frozen=True, tag_field="type", tag="call_tool_cancel"):
+class CallToolCancel(ExtensionFrame, frozen=True, tag="call_tool_cancel"):
     id: str
 
 
-class ShutdownAck(Struct, frozen=True, tag_field="type", tag="shutdown_ack"):
-    pass
+class ShutdownAck(ExtensionFrame, frozen=True, tag="shutdown_ack"): ...
 
 
 FromExtension = (
@@ -277,7 +281,7 @@ class Unknown(Struct, frozen=True):
 # --- zot to extension ------------------------------------------------------------------------
 
 
-class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
+class HelloAck(ExtensionFrame, frozen=True, tag="hello_ack"):
     zot_version: str
     provider: str
     model: str
@@ -289,7 +293,7 @@ class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
     capabilities: tuple[str, ...] = CAPABILITIES
 
 
-class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked"):
+class CommandInvoked(ExtensionFrame, frozen=True, tag="command_invoked"):
     id: str
     name: str
     args: str = ""
@@ -297,7 +301,7 @@ class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked
     """The conversation in which it was typed."""
 
 
-class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
+class ToolCall(ExtensionFrame, frozen=True, tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] = {}
@@ -307,7 +311,7 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     """The conversation whose call it is: agents of one directory share their extensions."""
 
 
-class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):
+class ToolReconcile(ExtensionFrame, frozen=True, tag="tool_reconcile"):
     """What became of a call that a crash cut off? Nothing is to be done."""
 
     id: str
@@ -316,7 +320,7 @@ class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile")
     key: str
 
 
-class ToolCancel(Struct, frozen=True, tag_field="type", tag="tool_cancel"):
+class ToolCancel(ExtensionFrame, frozen=True, tag="tool_cancel"):
     """The call was given up; its answer will be ignored."""
 
     id: str
@@ -338,7 +342,7 @@ class OpenToolCall(Struct, frozen=True):
     replay: str
 
 
-class Payload(Struct, frozen=True, kw_only=True):
+class Payload(ExtensionFrame, frozen=True, kw_only=True):
     """What an event tells; which fields are there depends on the event."""
 
     event: str
@@ -394,17 +398,17 @@ class Payload(Struct, frozen=True, kw_only=True):
     system_prompt: str | UnsetType = UNSET
 
 
-class Event(Payload, frozen=True, kw_only=True, tag_field="type", tag="event"):
+class Event(Payload, frozen=True, kw_only=True, tag="event"):
     """Something happened; no answer is expected."""
 
 
-class EventIntercept(Payload, frozen=True, kw_only=True, tag_field="type", tag="event_intercept"):
+class EventIntercept(Payload, frozen=True, kw_only=True, tag="event_intercept"):
     """Something is about to happen; answered by `event_intercept_response` within 5 seconds."""
 
     id: str
 
 
-class PanelKey(Struct, frozen=True, tag_field="type", tag="panel_key"):
+class PanelKey(ExtensionFrame, frozen=True, tag="panel_key"):
     panel_id: str
     key: str
     """up down left right enter esc tab pageup pagedown home end backspace delete, or rune."""
@@ -412,13 +416,13 @@ class PanelKey(Struct, frozen=True, tag_field="type", tag="panel_key"):
     """The character, when the key is `rune`."""
 
 
-class PanelResize(Struct, frozen=True, tag_field="type", tag="panel_resize"):
+class PanelResize(ExtensionFrame, frozen=True, tag="panel_resize"):
     panel_id: str
     width: int
     height: int
 
 
-class Answer(Struct, frozen=True, tag_field="type", tag="answer"):
+class Answer(ExtensionFrame, frozen=True, tag="answer"):
     """The answer to `ask`."""
 
     id: str
@@ -429,7 +433,7 @@ class Answer(Struct, frozen=True, tag_field="type", tag="answer"):
     """Nobody was there, nobody answered in time, or the person did not want to."""
 
 
-class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class HostToolResult(ExtensionFrame, frozen=True, tag="tool_result"):
     """The answer to `call_tool`."""
 
     id: str
@@ -439,8 +443,7 @@ class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     truncated: bool = False
 
 
-class Shutdown(Struct, frozen=True, tag_field="type", tag="shutdown"):
-    pass
+class Shutdown(ExtensionFrame, frozen=True, tag="shutdown"): ...
 
 
 ToExtension = (

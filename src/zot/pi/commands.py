@@ -34,41 +34,36 @@ class Attachment(Struct, frozen=True):
     extractedText: str | None = None
 
 
-class Prompt(PiCommand, frozen=True, tag="prompt"):
+class Spoken(PiCommand, frozen=True):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
+
+
+class Prompt(Spoken, frozen=True, tag="prompt"):
     attachments: tuple[dict[str, Json], ...] | None = None
     streamingBehavior: Literal["steer", "followUp"] | None = None
 
 
-class Steer(PiCommand, frozen=True, tag="steer"):
-    message: str = ""
-    images: tuple[ImageContent, ...] | None = None
+class Steer(Spoken, frozen=True, tag="steer"): ...
 
 
-class FollowUp(PiCommand, frozen=True, tag="follow_up"):
-    message: str = ""
-    images: tuple[ImageContent, ...] | None = None
+class FollowUp(Spoken, frozen=True, tag="follow_up"): ...
 
 
-class Abort(PiCommand, frozen=True, tag="abort"):
-    pass
+class Abort(PiCommand, frozen=True, tag="abort"): ...
 
 
-class ClearQueue(PiCommand, frozen=True, tag="clear_queue"):
-    pass
+class ClearQueue(PiCommand, frozen=True, tag="clear_queue"): ...
 
 
 class NewSession(PiCommand, frozen=True, tag="new_session"):
     parentSession: str | None = None
 
 
-class GetState(PiCommand, frozen=True, tag="get_state"):
-    pass
+class GetState(PiCommand, frozen=True, tag="get_state"): ...
 
 
-class GetMessages(PiCommand, frozen=True, tag="get_messages"):
-    pass
+class GetMessages(PiCommand, frozen=True, tag="get_messages"): ...
 
 
 class SetModel(PiCommand, frozen=True, tag="set_model"):
@@ -76,24 +71,20 @@ class SetModel(PiCommand, frozen=True, tag="set_model"):
     modelId: str
 
 
-class CycleModel(PiCommand, frozen=True, tag="cycle_model"):
-    pass
+class CycleModel(PiCommand, frozen=True, tag="cycle_model"): ...
 
 
-class GetAvailableModels(PiCommand, frozen=True, tag="get_available_models"):
-    pass
+class GetAvailableModels(PiCommand, frozen=True, tag="get_available_models"): ...
 
 
 class SetThinkingLevel(PiCommand, frozen=True, tag="set_thinking_level"):
     level: str
 
 
-class CycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"):
-    pass
+class CycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"): ...
 
 
-class GetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"):
-    pass
+class GetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"): ...
 
 
 class SetSteeringMode(PiCommand, frozen=True, tag="set_steering_mode"):
@@ -116,8 +107,7 @@ class SetAutoRetry(PiCommand, frozen=True, tag="set_auto_retry"):
     enabled: bool
 
 
-class AbortRetry(PiCommand, frozen=True, tag="abort_retry"):
-    pass
+class AbortRetry(PiCommand, frozen=True, tag="abort_retry"): ...
 
 
 class Bash(PiCommand, frozen=True, tag="bash"):
@@ -125,12 +115,10 @@ class Bash(PiCommand, frozen=True, tag="bash"):
     excludeFromContext: bool = False
 
 
-class AbortBash(PiCommand, frozen=True, tag="abort_bash"):
-    pass
+class AbortBash(PiCommand, frozen=True, tag="abort_bash"): ...
 
 
-class GetSessionStats(PiCommand, frozen=True, tag="get_session_stats"):
-    pass
+class GetSessionStats(PiCommand, frozen=True, tag="get_session_stats"): ...
 
 
 class ExportHtml(PiCommand, frozen=True, tag="export_html"):
@@ -145,32 +133,27 @@ class Fork(PiCommand, frozen=True, tag="fork"):
     entryId: str
 
 
-class Clone(PiCommand, frozen=True, tag="clone"):
-    pass
+class Clone(PiCommand, frozen=True, tag="clone"): ...
 
 
-class GetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"):
-    pass
+class GetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"): ...
 
 
 class GetEntries(PiCommand, frozen=True, tag="get_entries"):
     since: str | None = None
 
 
-class GetTree(PiCommand, frozen=True, tag="get_tree"):
-    pass
+class GetTree(PiCommand, frozen=True, tag="get_tree"): ...
 
 
-class GetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"):
-    pass
+class GetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"): ...
 
 
 class SetSessionName(PiCommand, frozen=True, tag="set_session_name"):
     name: str
 
 
-class GetCommands(PiCommand, frozen=True, tag="get_commands"):
-    pass
+class GetCommands(PiCommand, frozen=True, tag="get_commands"): ...
 
 
 class GetProtocol(PiCommand, frozen=True, tag="get_protocol"):

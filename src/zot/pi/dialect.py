@@ -163,7 +163,7 @@ class PromptFiles(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: commands.Prompt) -> PromptFiles:
+def files(command: commands.Spoken) -> PromptFiles:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:
@@ -173,7 +173,8 @@ def files(command: commands.Prompt) -> PromptFiles:
         checked_image(image.mimeType, image.data, "images") for image in command.images or ()
     ]
     documents: list[Text] = []
-    for position, raw in enumerate(command.attachments or ()):
+    attached = command.attachments or () if isinstance(command, commands.Prompt) else ()
+    for position, raw in enumerate(attached):
         where = f"attachments[{position}]"
         attachment = _attachment(raw, where)
         if attachment.type == "image":
@@ -181,7 +182,7 @@ def files(command: commands.Prompt) -> PromptFiles:
             pictures.append(checked_image(attachment.mimeType, data, where))
         elif attachment.extractedText is not None:
             documents.append(document(attachment.fileName, attachment.extractedText))
-    return PromptFiles(tuple(pictures), tuple(documents), command.attachments or ())
+    return PromptFiles(tuple(pictures), tuple(documents), attached)
 
 
 def document(name: str, text: str) -> Text:

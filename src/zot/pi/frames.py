@@ -25,8 +25,7 @@ class SpecError(PiFrame, frozen=True, tag="error"):
 # --- a run -----------------------------------------------------------------------------------
 
 
-class AgentStart(PiFrame, frozen=True, tag="agent_start"):
-    pass
+class AgentStart(PiFrame, frozen=True, tag="agent_start"): ...
 
 
 class AgentEnd(PiFrame, frozen=True, tag="agent_end"):
@@ -38,8 +37,7 @@ class AgentSettled(PiFrame, frozen=True, tag="agent_settled"):
     aborted: bool
 
 
-class TurnStarted(PiFrame, frozen=True, tag="turn_start"):
-    pass
+class TurnStarted(PiFrame, frozen=True, tag="turn_start"): ...
 
 
 class TurnEnded(PiFrame, frozen=True, tag="turn_end"):

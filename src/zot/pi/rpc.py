@@ -182,13 +182,9 @@ class PiServer(LineServer):
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
-            case commands.Steer(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.steer(message, files.images, keep=True)
-                self.answer(incoming, {"disposition": "queued"})
-            case commands.FollowUp(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.follow(message, files.images, keep=True)
+            case commands.Steer(message) | commands.FollowUp(message):
+                offer = runtime.steer if isinstance(command, commands.Steer) else runtime.follow
+                offer(message, pi.files(command).images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)

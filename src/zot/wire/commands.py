@@ -103,8 +103,7 @@ class Compact(Command, frozen=True, tag="compact"):
     instructions: str = ""
 
 
-class GetState(Command, frozen=True, tag="get_state"):
-    pass
+class GetState(Command, frozen=True, tag="get_state"): ...
 
 
 class GetMessages(Command, frozen=True, tag="get_messages"):
@@ -112,8 +111,7 @@ class GetMessages(Command, frozen=True, tag="get_messages"):
     limit: Count | None = None
 
 
-class Clear(Command, frozen=True, tag="clear"):
-    pass
+class Clear(Command, frozen=True, tag="clear"): ...
 
 
 class SetModel(Command, frozen=True, tag="set_model"):
@@ -174,8 +172,7 @@ class PanelResize(OfPanel, frozen=True, tag="panel_resize"):
     height: Whole
 
 
-class PanelClose(OfPanel, frozen=True, tag="panel_close"):
-    pass
+class PanelClose(OfPanel, frozen=True, tag="panel_close"): ...
 
 
 class RunShell(Command, frozen=True, tag="run_shell"):
@@ -320,8 +317,7 @@ class ListAgents(Command, frozen=True, tag="list_agents"):
     """The named agents."""
 
 
-class Ping(Command, frozen=True, tag="ping"):
-    pass
+class Ping(Command, frozen=True, tag="ping"): ...
 
 
 class Approve(Command, frozen=True, tag="approve"):

@@ -67,7 +67,8 @@ class UsageShape(Struct, frozen=True, omit_defaults=True):
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """Base of all events. Fields with a default are left out when they have it."""
+    """Base of all events. Fields with a default are left out when they have it. A frame that says
+    just what an event of the core says has the fields of that one."""
 
     def to_wire(self) -> dict[str, Any]:
         """The frame as `zot rpc` would have sent it."""
@@ -80,12 +81,10 @@ class UserMessage(Frame, frozen=True, tag="user_message"):
     time: str
 
 
-class TurnStart(Frame, frozen=True, tag="turn_start"):
-    step: int
+class TurnStart(Frame, events.TurnStart, frozen=True, tag="turn_start"): ...
 
 
-class AssistantStart(Frame, frozen=True, tag="assistant_start"):
-    pass
+class AssistantStart(Frame, frozen=True, tag="assistant_start"): ...
 
 
 class TextDelta(Frame, frozen=True, tag="text_delta"):
@@ -98,18 +97,13 @@ class ThinkingDelta(Frame, frozen=True, tag="thinking_delta"):
     delta: str
 
 
-class ToolUseStart(Frame, frozen=True, tag="tool_use_start"):
-    id: str
-    name: str
+class ToolUseStart(Frame, events.ToolCallStart, frozen=True, tag="tool_use_start"): ...
 
 
-class ToolUseArgs(Frame, frozen=True, tag="tool_use_args"):
-    id: str
-    delta: str
+class ToolUseArgs(Frame, events.ToolCallArgs, frozen=True, tag="tool_use_args"): ...
 
 
-class ToolUseEnd(Frame, frozen=True, tag="tool_use_end"):
-    id: str
+class ToolUseEnd(Frame, events.ToolCallEnd, frozen=True, tag="tool_use_end"): ...
 
 
 class Usage(Frame, frozen=True, tag="usage"):
@@ -151,9 +145,7 @@ class ToolStart(Frame, frozen=True, tag="tool_start"):
     """What it runs with: a guard may have changed what the model asked for."""
 
 
-class ToolProgress(Frame, frozen=True, tag="tool_progress"):
-    id: str
-    text: str
+class ToolProgress(Frame, events.ToolProgress, frozen=True, tag="tool_progress"): ...
 
 
 class ToolResult(Frame, frozen=True, tag="tool_result"):
@@ -251,16 +243,13 @@ class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
     source: Literal["client", "remembered", "timeout", "abort"]
 
 
-class ExtNotify(Frame, events.ExtensionNotify, frozen=True, tag="ext_notify"):
-    pass
+class ExtNotify(Frame, events.ExtensionNotify, frozen=True, tag="ext_notify"): ...
 
 
-class ExtDisplay(Frame, events.ExtensionDisplay, frozen=True, tag="ext_display"):
-    pass
+class ExtDisplay(Frame, events.ExtensionDisplay, frozen=True, tag="ext_display"): ...
 
 
-class ExtPanel(Frame, events.ExtensionPanel, frozen=True, tag="ext_panel"):
-    pass
+class ExtPanel(Frame, events.ExtensionPanel, frozen=True, tag="ext_panel"): ...
 
 
 class ExtAsk(Frame, frozen=True, tag="ext_ask"):
@@ -552,8 +541,7 @@ class ShellRan(ShellOutput, frozen=True, omit_defaults=True):
     """A shell command of the user's, and what it printed."""
 
 
-class ExtensionShape(ExtensionState, frozen=True, omit_defaults=True):
-    pass
+class ExtensionShape(ExtensionState, frozen=True, omit_defaults=True): ...
 
 
 class Reloaded(Struct, frozen=True):

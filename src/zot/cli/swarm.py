@@ -41,6 +41,8 @@ SHOWN_RESULT = 400
 
 
 def main(argv: Sequence[str]) -> int:
+    if argv[1:2] == ["supervise"]:  # nobody types it: no help and no error may list it
+        return _supervise()
     arguments = _parser().parse_args(argv[1:])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
     if arguments.address or arguments.namespace:
@@ -104,9 +106,6 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     add_temporal_actions(action)
-    own = actions.add_parser("supervise")  # without a help it is not listed: nobody types it
-    own.set_defaults(run=_supervise, json=False)
-    own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
 
 
@@ -410,8 +409,8 @@ def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
 
 
 def _merge(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    tip = swarm.merge(arguments.agent, squash=arguments.squash)
-    _say(arguments, {"merged": tip}, f"merged {tip[:12]}")
+    commit = swarm.merge(arguments.agent, squash=arguments.squash)
+    _say(arguments, {"merged": commit}, f"merged {commit[:12]}")
     return 0
 
 
@@ -455,10 +454,11 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     return _done(arguments)
 
 
-def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _supervise() -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
     hide_keys(home_dir(os.environ), os.environ)
-    return supervise(folder, socket_path(folder), os.environ, arguments.slots)
+    slots = int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS)
+    return supervise(folder, socket_path(folder), os.environ, slots)
 
 
 # --- printing ----------------------------------------------------------------------------------

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zot.bugs import complain
 from zot.errors import ConfigError, UsageError
 from zot.files import ensure_dir
 from zot.home import home_dir
 from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
+from zot.observe.facts import fields_of
 
 if TYPE_CHECKING:
     from zot.swarm import log as swarm_log
@@ -100,13 +102,23 @@ def _watch(fd: int, follow: bool, log: LogWriter | None) -> int:
     live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
     observer = Observer()
+    frames = others = 0
     for line in _lines(fd, follow):
         if line is not None:
-            observer.feed(line)
+            fields = fields_of(line)
+            if "type" not in fields:  # says nothing of an agent, not even that it is idle
+                others += bool(line.strip())
+                continue
+            frames += 1
+            observer.feed(fields)
             if log is not None:
                 log.frame(line)
         screen.show(observer.status())
     observer.end()
+    if others and not frames:
+        screen.finish()
+        complain("no line is a frame of zot, pi, Claude Code or codex; see zot watch --help")
+        return 1
     screen.show(observer.status())
     screen.finish()
     return 1 if observer.status().state in ("failed", "gone") else 0

@@ -225,7 +225,7 @@ class Glasspane:
             case "retry":
                 self._swarm.retry(id)
             case "merge":
-                return {"tip": self._swarm.merge(id, squash=fields.get("squash") is True)}
+                return {"commit": self._swarm.merge(id, squash=fields.get("squash") is True)}
             case "remove":
                 self._swarm.remove(id)
             case "approve":

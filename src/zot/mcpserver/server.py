@@ -180,14 +180,15 @@ class ZotMcpServer(JsonRpcServer):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
             self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
-    def asked(self, job: McpJob, question: JsonObject) -> None:
-        """Answer the call that the job works for with a question."""
+    def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
+        """Answer the call that waits for the job, if one does, with its questions."""
         state = os.urandom(16).hex()
         with self.lock:
             waiting = self._taken(job)
-            self._asked[state] = job
+            if waiting:
+                self._asked[state] = job
         for id in waiting:
-            self.answer(id, protocol.input_required(mcp_jobs.KEY, question, state))
+            self.answer(id, protocol.input_required(forms, state))
 
     # --- the end -----------------------------------------------------------------------------
 

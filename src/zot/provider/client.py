@@ -83,7 +83,7 @@ class ModelClient:
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""
-        places = (*self._info.env[:1], "--api-key")
+        places = (*self._info.env[:1], "--api-key (api_key in Python)")
         return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
 
     def _told(self, error: ProviderError, answer: HttpAnswer) -> ProviderError:

@@ -4,7 +4,8 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
@@ -16,6 +17,7 @@ from zot.provider.models import Models
 from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
+from zot.text import compiled, nearest
 
 if TYPE_CHECKING:
     from zot.core import aside as side
@@ -25,6 +27,8 @@ else:
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
+_COMMAND = r"/([A-Za-z][\w:.-]*)(?=\s|\Z)"
+"""What can only be meant as one: a path has more slashes."""
 
 
 class CommandedRuns(Workplace):
@@ -99,6 +103,22 @@ class CommandedRuns(Workplace):
             return None
         self.start()
         return self._sources.run_typed(text, cancel)
+
+    def check_typed(self, text: str, more: Iterable[str] = ()) -> None:
+        """Before what was typed goes to the model: a misspelt command is not asked and paid for.
+        `more` are the names of a door's own commands.
+
+        Raises:
+            CommandError: it looks like a command and is none; says which is near.
+        """
+        typed = compiled(_COMMAND).match(text)
+        if typed is None or os.path.exists(typed[0]):  # noqa: PTH110  a text, not a Path
+            return  # /tmp is a directory, not a slip
+        names = [*more, *(info.name for info in self.commands())]
+        near = nearest(typed[1], names)
+        meant = f" (did you mean /{near[0]}?)" if near else ""
+        text = f"there is no command {typed[0]} here{meant}; to ask about it, put a word before it"
+        raise CommandError(text, code="not_found")
 
     def reload_extensions(self) -> list[ExtensionState]:
         """Stop all extensions and start those that are there now. Raises BusyError."""

@@ -215,6 +215,7 @@ class LocalSwarm:
         return self._ask(commands.DiffAgent(agent), str)
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
+        """Bring its work into the checkout; the commit that came of it."""
         return self._ask(commands.MergeAgent(agent, squash), str)
 
     def collected(self, agent: str, run: str) -> None:

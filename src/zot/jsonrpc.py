@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError
 from zot.lines import check_numbers, decode_line, encode_line
+from zot.text import Frozen
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -27,18 +28,18 @@ RpcId = int | float | str | None
 NO_PARAMS = Raw(b"{}")
 
 
-class RpcRequest(Struct, frozen=True):
+class RpcRequest(Frozen):
     id: RpcId
     method: str
     params: Raw = NO_PARAMS
 
 
-class RpcNotification(Struct, frozen=True):
+class RpcNotification(Frozen):
     method: str
     params: Raw = NO_PARAMS
 
 
-class RpcFault(Struct, frozen=True, omit_defaults=True):
+class RpcFault(Frozen, omit_defaults=True):
     """An error as the wire has it."""
 
     code: int
@@ -46,7 +47,7 @@ class RpcFault(Struct, frozen=True, omit_defaults=True):
     data: Any = None
 
 
-class RpcAnswer(Struct, frozen=True):
+class RpcAnswer(Frozen):
     """What the other side answers: a result, or a fault."""
 
     id: RpcId
@@ -54,7 +55,7 @@ class RpcAnswer(Struct, frozen=True):
     fault: RpcFault | None = None
 
 
-class RpcGarbage(Struct, frozen=True):
+class RpcGarbage(Frozen):
     """A line that is no message. `fault` says why; it is answered, with a null id."""
 
     fault: RpcFault

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
@@ -31,6 +29,7 @@ from zot.extensions.peer import ExtensionProcess
 from zot.extensions.question import NoAnswer, Question
 from zot.lines import LineTooLong
 from zot.provider.types import Json
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.extensions.host import ExtensionHost
@@ -47,7 +46,7 @@ MAX_DESCRIPTION = 16 * 1024
 _ids = count(1)
 
 
-class ToolInfo(Struct, frozen=True):
+class ToolInfo(Frozen):
     name: str
     description: str
     schema: dict[str, Json]

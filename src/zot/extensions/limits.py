@@ -5,7 +5,7 @@ from __future__ import annotations
 from zot.children.limits import LineLimits
 
 
-class ExtensionLimits(LineLimits, frozen=True):
+class ExtensionLimits(LineLimits):
     """Times in seconds, sizes in bytes. The defaults are the documented ones."""
 
     grace: float = 3.0

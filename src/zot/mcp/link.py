@@ -19,6 +19,7 @@ from zot import jsonrpc
 from zot.cancel import Cancel
 from zot.errors import McpError
 from zot.provider.types import Json
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.mcp.connection import McpConnection
@@ -70,7 +71,7 @@ class Patience:
         return max(0.0, self.deadline - time.monotonic())
 
 
-class LinkRequest(Struct, frozen=True):
+class LinkRequest(Frozen):
     """A request on its way to a server."""
 
     method: str

@@ -28,7 +28,7 @@ from zot.provider.auth.oauth import AuthServer
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MARGIN = 60.0
 """Seconds before its end at which a token is renewed."""
@@ -43,7 +43,7 @@ ShowPage = Callable[[str], None]
 """Lets the user see an address in a browser."""
 
 
-class Challenge(Struct, frozen=True):
+class Challenge(Frozen):
     """What a server says when it refuses."""
 
     metadata: str = ""
@@ -51,7 +51,7 @@ class Challenge(Struct, frozen=True):
     error: str = ""
 
 
-class Login(Struct, frozen=True, omit_defaults=True):
+class Login(Frozen, omit_defaults=True):
     """What is kept of a login, beside its token: enough to renew it."""
 
     server: AuthServer
@@ -155,7 +155,7 @@ def _fetched(addresses: Iterable[str], kind: type[Json]) -> Json:
     return None
 
 
-class Found(Struct, frozen=True):
+class Found(Frozen):
     """What is known about a login before it begins."""
 
     metadata: _Metadata

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from zot.bugs import internal_error
@@ -35,6 +34,7 @@ from zot.sessions import library
 from zot.sessions.files import load
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
+from zot.text import Frozen
 from zot.wire import forms
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ CLOSE_SECONDS = 3.0
 ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 
 
-class McpQuestion(Struct, frozen=True):
+class McpQuestion(Frozen):
     """What the client's user is asked, and who hears the answer."""
 
     form: JsonObject

@@ -15,7 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.core.session import JOURNAL, Custom, Entry, Replaced, Session, new_session_id
@@ -27,6 +26,7 @@ from zot.provider.types import Message
 from zot.sessions.contents import SessionContents
 from zot.sessions.format import Format, SessionReader
 from zot.sessions.rows import Meta, rfc3339
+from zot.text import Frozen
 
 Sync = Literal["event", "turn", "off"]
 
@@ -298,7 +298,7 @@ def _ask_witness(witness: str, path: str) -> None:
 # --- opening ---------------------------------------------------------------------------------
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Frozen):
     meta: Meta
     entries: Mapping[str, Entry]
     notes: tuple[str, ...]

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
-from msgspec import Struct
-
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
@@ -17,12 +15,13 @@ from zot.sessions.export import export, render
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
+from zot.text import Frozen
 
 MAX_LISTED = 100_000
 """More than anybody reads."""
 
 
-class KeptSessions(Struct, frozen=True):
+class KeptSessions(Frozen):
     """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
 
     cwd: str

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, Actions, say_either
+from zot.cli.output import A_LINE, Subcommands, say_either
 from zot.core.rule import Rule
 from zot.errors import ConfigError
 from zot.home import of_process
@@ -16,7 +16,7 @@ from zot.settings.approvals import ProjectRules, approvals_path, read_rules
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot approvals ...`; the exit code. `argv[0]` is `approvals`."""
-    actions = Actions("approvals", "What tools may do in a project without a question.")
+    actions = Subcommands("approvals", "What tools may do in a project without a question.")
     listed = actions.add("list", _list, "what is allowed here", json=A_LINE)
     listed.add_argument("--all", action="store_true", help="in all projects")
     removed = actions.add("remove", _remove, "ask again from now on")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import Actions, say, say_json
+from zot.cli.output import Subcommands, say, say_json
 from zot.errors import ConfigError
 from zot.home import home_dir
 from zot.provider.types import Json
@@ -20,7 +20,7 @@ from zot.settings.table import as_text, from_text
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
-    actions = Actions("config", "Look at settings, and change them.")
+    actions = Subcommands("config", "Look at settings, and change them.")
     actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
     actions.add("get", _get, "print the value of a setting").add_argument("name")
     put = actions.add("set", _set, "write a setting to the user's file")

@@ -18,7 +18,7 @@ import msgspec
 from zot import __version__
 from zot.bugs import complain
 from zot.cli.output import (
-    Actions,
+    Subcommands,
     agreed,
     coloured,
     say,
@@ -43,7 +43,7 @@ TAIL_LINES = 200
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
-    actions = Actions("ext", "Programs that add tools, commands and guards to zot.")
+    actions = Subcommands("ext", "Programs that add tools, commands and guards to zot.")
 
     def add(word: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
         return actions.add(word, run, help, *aliases, json="print JSON")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import Actions, say, say_json
+from zot.cli.output import Subcommands, say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
@@ -31,7 +31,7 @@ from zot.text import size_text
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot local ...`; the exit code. `argv[0]` is `local`."""
-    actions = Actions("local", "Models that run on this machine, with no key and no network.")
+    actions = Subcommands("local", "Models that run on this machine, with no key and no network.")
     actions.add("list", _list, "the models zot knows, and which are here", json="as one JSON array")
     command = actions.add("pull", _pull, "download a model, or go on with a cut download")
     command.add_argument("name", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")

@@ -11,7 +11,7 @@ from textwrap import indent
 import msgspec
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, Actions, open_in_browser, say, say_json
+from zot.cli.output import A_LINE, Subcommands, open_in_browser, say, say_json
 from zot.errors import ConfigError, UsageError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
@@ -34,8 +34,8 @@ def main(argv: Sequence[str]) -> int:
     return actions.run(words)
 
 
-def _actions() -> Actions:
-    actions = Actions("mcp", "MCP servers: programs and web services that bring tools.")
+def _actions() -> Subcommands:
+    actions = Subcommands("mcp", "MCP servers: programs and web services that bring tools.")
 
     def add(
         word: str, run: object, help: str, *aliases: str, named: bool = True, json: str = ""

@@ -23,7 +23,7 @@ else:
 A_LINE = "one JSON object a line"
 
 
-class Actions:
+class Subcommands:
     """The words that may follow `zot NAME`, each with the function that does it."""
 
     def __init__(self, name: str, description: str, **more: Any) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, Actions, agreed, say, say_either
+from zot.cli.output import A_LINE, Subcommands, agreed, say, say_either
 from zot.core.session import (
     Compaction,
     Entry,
@@ -38,7 +38,7 @@ WIDTH = 70
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
-    actions = Actions("sessions", "What was said before, and what to do with it.")
+    actions = Subcommands("sessions", "What was said before, and what to do with it.")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
     where.add_argument("--all", action="store_true", help="sessions of all directories")

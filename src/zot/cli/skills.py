@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from zot.cli.output import A_LINE, Actions, say, say_either
+from zot.cli.output import A_LINE, Subcommands, say, say_either
 from zot.errors import ConfigError
 from zot.home import of_process
 from zot.settings.skills import skills_here
@@ -15,7 +15,7 @@ from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot skills ...`; the exit code. `argv[0]` is `skills`."""
-    actions = Actions("skills", "What the agent can look up.")
+    actions = Subcommands("skills", "What the agent can look up.")
     actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
     actions.add("list", _list, "names, places and descriptions", json=A_LINE)
     actions.add("show", _show, "a skill as the model reads it").add_argument("name")

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from zot.bugs import complain
-from zot.cli.output import Actions, say, say_either, say_json
+from zot.cli.output import Subcommands, say, say_either, say_json
 from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    actions = Actions(
+    actions = Subcommands(
         "swarm",
         "Many agents at once, each in a tree of its own.",
         epilog=EPILOG,

@@ -23,6 +23,7 @@ EXTENSION = """
 hello()
 emit("register_command", name="greet", description="greets")
 emit("register_command", name="show", description="shows")
+emit("register_command", name="today", description="looks first")
 asks = {"description": "asks", "schema": {"type": "object"}, "interactive": True}
 emit("register_tool", name="favourite", **asks)
 emit("ready")
@@ -33,6 +34,9 @@ for frame in frames():
         emit("command_response", id=frame["id"], action="prompt", prompt=prompt)
     if frame["type"] == "command_invoked" and frame["name"] == "show":
         emit("command_response", id=frame["id"], action="display", display="shown")
+    if frame["type"] == "command_invoked" and frame["name"] == "today":
+        emit("command_response", id=frame["id"], action="tool_prompt", tool_name="bash",
+             tool_args={"command": "echo from-the-tool"}, prompt="say:no\\nthen\\nsay:heard it")
     if frame["type"] == "tool_call":
         waiting.append(frame["id"])
         emit("ask", id="q", method="input", title="which colour?", timeout=60)
@@ -118,6 +122,10 @@ def asked(server: FakeServer) -> list[Seen]:
 
 def has_messages(door: Door, count: int) -> bool:
     return "count" in door.LACKS or door.state()[2] == count
+
+
+def has_commands(door: Door, *names: str) -> bool:
+    return "commands" in door.LACKS or set(names) <= set(door.commands())
 
 
 def last_body(server: FakeServer) -> str:
@@ -271,6 +279,7 @@ def test_a_model_that_is_not_there_changes_nothing(open_door: Callable[..., Door
     for name, provider in absent:
         with pytest.raises(Exception, match=provider):
             door.set_model(name, provider)
+            door.ask("say:where a call brings its model it is the call that fails")
     assert door.state()[:2] == ("anthropic", "claude-sonnet-4-5")
     assert door.ask("say:still here") == "still here"
 
@@ -328,8 +337,9 @@ def test_a_session_goes_on_with_its_model_and_level(
     assert other.ask("say:elsewhere") == "elsewhere"
     assert other.state()[:2] == ("anthropic", "claude-sonnet-4-5")
     other.load(path)
-    assert other.state()[:2] == ("openai", "gpt-5")
+    assert "state" in other.LACKS or other.state()[:2] == ("openai", "gpt-5")
     assert other.ask("say:after") == "after"
+    assert other.state()[:2] == ("openai", "gpt-5")
     assert "before" in last_body(openai)
     assert asked(openai)[-1].body["reasoning_effort"] == "low"
 
@@ -383,10 +393,19 @@ def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
 
 def test_a_command_of_an_extension_runs(open_door: Callable[..., Door], extension: Path) -> None:
     door = open_door(ext=extension)
-    assert {"greet", "show"} <= set(door.commands())
+    assert has_commands(door, "greet", "show")
     assert door.type("greet", "Ada") == "hello Ada"
     assert door.type("GREET", "again") == "hello again"
     assert "shown" in door.type("show", "")
+
+
+def test_a_tool_that_a_command_wants_runs_before_the_model_is_asked(
+    open_door: Callable[..., Door], extension: Path, anthropic: FakeServer
+) -> None:
+    door = open_door("call", ext=extension)
+    assert door.type("today", "") == "heard it"
+    assert "from-the-tool" in last_body(anthropic)
+    assert len(asked(anthropic)) == 1
 
 
 def test_a_skill_is_a_command(
@@ -396,7 +415,7 @@ def test_a_skill_is_a_command(
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: careful\ndescription: d\n---\nBe careful.\n")
     door = open_door()
-    assert "skill:careful" in door.commands()
+    assert has_commands(door, "skill:careful")
     assert door.type("skill:careful", "say:done so").endswith("done so")
     assert "Be careful." in last_body(anthropic)
 
@@ -406,7 +425,7 @@ def test_a_prompt_file_is_a_command(open_door: Callable[..., Door], place: Place
     folder.mkdir()
     (folder / "Echo.md").write_text("---\ndescription: echoes\n---\nsay:$2 $1, all: $ARGUMENTS\n")
     door = open_door()
-    assert "Echo" in door.commands()
+    assert has_commands(door, "Echo")
     assert door.type("echo", "a b") == "b a, all: a b"
 
 

@@ -122,16 +122,16 @@ class Ledger:
             spending = self.read()
             self._write(spending, spent={**spending.spent, **spent})
 
-    def release(self, alive: frozenset[str], *, lost: bool = True) -> None:
-        """Reservations of processes that are gone: with `lost` they count as spent, since what a
-        call that was cut off did cost is not known."""
+    def release(self, alive: frozenset[str]) -> None:
+        """Reservations of processes that are gone count as spent: what a call that was cut off did
+        cost is not known."""
         with locked(self._path):
             spending = self.read()
             gone = {key: held for key, held in spending.reserved.items() if key not in alive}
             if not gone:
                 return
             now = time.time_ns()
-            cut_off = {f"cut off {key} {now}": held for key, held in gone.items()} if lost else {}
+            cut_off = {f"cut off {key} {now}": held for key, held in gone.items()}
             kept = {key: held for key, held in spending.reserved.items() if key in alive}
             self._write(spending, spent={**spending.spent, **cut_off}, reserved=kept)
 

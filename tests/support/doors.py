@@ -87,10 +87,10 @@ class Door:
         self.begin(text)
         return self.end()
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._texts, self._stop = [], ""
         self._ended.clear()
-        stream = self.runtime.prompt(text)
+        stream = self.runtime.prompt(text, **more)
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def end(self) -> str:
@@ -211,7 +211,10 @@ class Door:
     def type(self, name: str, args: str) -> str:
         """Run a command as a person would, and the prompt it makes, if any."""
         result = self.runtime.run_command(name, args)
-        return self.ask(result.text) if result.action == "prompt" else result.text
+        if result.action != "prompt":
+            return result.text
+        self.begin(result.text, call=result.call)
+        return self.end()
 
     def shell(self, command: str, *, hidden: bool = False) -> str:
         return self.runtime.run_shell(command, hidden=hidden).output
@@ -263,8 +266,8 @@ class Aio(Door):
         self._inner = AsyncRuntime(**settings_of(place, wishes))
         self.runtime = Waiting(self._inner, self._wait)
 
-    def begin(self, text: str) -> None:
-        self._read_in_loop(lambda: self._inner.prompt(text))
+    def begin(self, text: str, **more: Any) -> None:
+        self._read_in_loop(lambda: self._inner.prompt(text, **more))
 
     def retry(self) -> str:
         self._read_in_loop(self._inner.retry)
@@ -337,6 +340,10 @@ class Waiting:
 
 
 class Wire(Door):
+    LACKS: ClassVar = {
+        "call": "the client hands the prompt back; `submit` of the wire runs both: tests/serve",
+    }
+
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
         flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
@@ -396,7 +403,7 @@ class Pi(Door):
     def _model_flags(self) -> list[str]:
         return ["--provider", MODEL["provider"], "--model", MODEL["model"]]
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._texts, self._stop = [], ""
         self.pi.send("prompt", message=text, id="p")
 
@@ -531,7 +538,7 @@ class Acp(Door):
         option = self.DECISIONS[self.wishes.decide]
         return {"outcome": {"outcome": "selected", "optionId": option}}
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._from = len(self._process.frames)
         prompt = [{"type": "text", "text": text}]
         self._prompt = self._process.start("session/prompt", sessionId=self._session, prompt=prompt)
@@ -659,7 +666,7 @@ class Terminal(Door):
 
     # --- runs --------------------------------------------------------------------------------
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._send(text)
 
     def end(self) -> str:
@@ -811,4 +818,101 @@ class Terminal(Door):
             self._zot.close()
 
 
-DOORS = {"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp, "terminal": Terminal}
+class Mcp(Door):
+    """Another agent, which calls tools: each call has all that is to be said."""
+
+    LACKS: ClassVar = {
+        **dict.fromkeys(
+            ("agents", "approvals", "clear", "compact", "durable", "fork", "retry", "rewind"),
+            "a call is a task or a reply; it has no word for it",
+        ),
+        **dict.fromkeys(
+            ("commands", "count", "messages", "sessions"), "a result tells of its task alone"
+        ),
+        "provider": "what stands before a slash may be a part of the model's name",
+        "set_jail": "a flag of the server: a caller may not open it",
+        "shell": "callers have a shell of their own",
+        "state": "told with the result of a call",
+        "steer": "a call that runs can only be cancelled",
+    }
+    DECISIONS: ClassVar = {"allow": "Allow", "deny": "Deny"}
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags += ["--cwd", str(place.work)] + ([] if wishes.decide else ["--yolo"])
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        ours = {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
+        self._process = JsonRpcProcess(
+            place.home.parent, "mcp-server", (), args=flags, env={**ours}
+        )
+        self._process.on_request = self._take_request
+        who = {"clientInfo": {"name": "test", "version": "1"}}
+        can = {"elicitation": {"form": {}}}
+        self._process.ok("initialize", protocolVersion="2025-11-25", capabilities=can, **who)
+        self._session = ""
+        self._wanted: dict[str, str] = {}
+        """What the next call says beside its prompt."""
+        self._model = f"{MODEL['provider']}/{MODEL['model']}"
+
+    def _take_request(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """What the user of the other agent says to a question."""
+        name = next(iter(frame["params"]["requestedSchema"]["properties"]))
+        said = self.DECISIONS[self.wishes.decide] if name == "decision" else self.wishes.answer
+        return {"action": "accept", "content": {name: said}}
+
+    def begin(self, text: str, **more: Any) -> None:
+        arguments = {"prompt": text, **self._wanted}
+        if self._session:
+            arguments["session_id"] = self._session
+        tool = "zot_reply" if self._session else "zot"
+        self._call = self._process.start("tools/call", name=tool, arguments=arguments)
+        self._aborted = False
+
+    def end(self) -> str:
+        if self._aborted:
+            return "aborted"
+        result = self._process.answer(self._call)["result"]
+        facts = result["structuredContent"]
+        wanted, self._wanted = self._wanted, {}
+        if result["isError"] and wanted:
+            raise LookupError(facts["text"])
+        self._session, self._model = facts["session_id"], facts["model"]
+        assert self._model.endswith(wanted.get("model", ""))
+        return "error" if result["isError"] else facts["text"]
+
+    def abort(self) -> None:
+        self._process.unanswered.add(self._call)  # what was cancelled has no answer
+        self._process.notify("notifications/cancelled", requestId=self._call)
+        self._aborted = True
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        self._wanted["model"] = f"{provider}/{name}" if provider else name
+
+    def set_reasoning(self, level: str) -> None:
+        self._wanted["reasoning"] = level
+
+    def state(self) -> tuple[str, str, int, bool]:
+        provider, _, model = self._wanted.get("model", self._model).partition("/")
+        return provider, model, -1, False
+
+    def path(self) -> str:
+        return self._session
+
+    def load(self, session: str) -> None:
+        self._session = session
+
+    def type(self, name: str, args: str) -> str:
+        return self.ask(f"/{name} {args}".strip())
+
+    def close(self) -> None:
+        try:
+            self._process.close()
+        finally:
+            self._process.kill()
+
+
+DOORS = {
+    **{"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp},
+    **{"terminal": Terminal, "mcp": Mcp},
+}

@@ -28,12 +28,13 @@ from zot.core.events import Event
 from zot.core.source import CANCELLED, CommandResult, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
-from zot.provider.types import Json
+from zot.provider.types import Json, ToolCall
 from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
+from zot.wire import forms
 
 COMPACT = "compact"
 """The one command that is the door's own: the protocol has no method for it."""
@@ -215,9 +216,11 @@ class AcpSession(RuntimeClient):
             self._forget(prompt)
             raise
 
-    def _run(self, prompt: AcpPrompt, text: str) -> None:
+    def _run(self, prompt: AcpPrompt, text: str, call: ToolCall | None = None) -> None:
         content = prompt.content
-        self.runtime.prompt(text, content.images, tag=prompt, documents=content.documents)
+        self.runtime.prompt(
+            text, content.images, tag=prompt, documents=content.documents, call=call
+        )
         if prompt.cancel.is_set():  # it came while the prompt was on its way here
             self.runtime.abort(prompt)
 
@@ -259,7 +262,7 @@ class AcpSession(RuntimeClient):
             return
         result = self.runtime.run_typed(text, prompt.cancel)
         if result is None or result.action == "prompt":
-            self._run(prompt, text if result is None else result.text)
+            self._run(prompt, *((text,) if result is None else (result.text, result.call)))
             return
         self._show_result(result)
         self._end(prompt, RunOutcome())
@@ -381,7 +384,7 @@ class AcpSession(RuntimeClient):
         if params is None:
             self._answer_person(ask, CANCELLED)
         else:
-            method = questions.FORM if has_forms else questions.PERMISSION
+            method = forms.CREATE if has_forms else questions.PERMISSION
             self._wire.ask(method, params, take)
 
     def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:

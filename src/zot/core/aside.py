@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.cost import add, priced
 from zot.errors import BadResponse, ToolError
 from zot.provider import types
 from zot.provider.retry import stream_with_retry
+from zot.text import Frozen
 
 NOTE = (
     "[This is a question on the side. Answer it from what you know and from the conversation, "
@@ -28,7 +27,7 @@ MAX_CALLS = 8
 """Model calls for one question."""
 
 
-class Aside(Struct, frozen=True):
+class Aside(Frozen):
     """A question on the side, answered."""
 
     answer: str

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeGuard
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
 from zot.provider.types import Image, Json, Text, Usage
+from zot.text import Frozen
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
 """Told of a path, its content and what it will be, before the file is written."""
@@ -28,7 +27,7 @@ def _unkept(state: Json) -> None:
     """There is no process that could go on."""
 
 
-class ToolContext(Struct, frozen=True):
+class ToolContext(Frozen):
     """What a running tool may use of the turn around it."""
 
     call_id: str
@@ -48,7 +47,7 @@ class ToolContext(Struct, frozen=True):
     """What `pause` was given by the process before this one; None: the call begins."""
 
 
-class ToolOutput(Struct, frozen=True):
+class ToolOutput(Frozen):
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details: dict[str, Json] | None = None
@@ -60,7 +59,7 @@ REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
 """From the narrowest to the widest."""
 
 
-class Reconciled(Struct, frozen=True):
+class Reconciled(Frozen):
     """What a tool found out about a call that was cut off."""
 
     state: Literal["done", "not_done", "unknown"]

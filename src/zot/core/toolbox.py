@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
@@ -31,13 +30,14 @@ from zot.core.tool import (
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
+from zot.text import Frozen
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
 NOT_RUN_STEERED = "not run: the user sent a message first"
 
 
-class Begun(Struct, frozen=True):
+class Begun(Frozen):
     """A call that may run now, as ToolContext describes it."""
 
     key: str = ""
@@ -131,7 +131,7 @@ class _Attempt:
         return events.ToolReturned(self.call, result, seconds, status, self.executed, self.args)
 
 
-class _Alone(Struct, frozen=True):
+class _Alone(Frozen):
     """What a call needs around it when there is no turn."""
 
     cancel: Cancel

@@ -370,8 +370,7 @@ class McpAuth:
         login, token = self._file.get(self._url)
         if token is None:
             return ""
-        left = token.seconds_left(time.time())
-        if left is not None and left < MARGIN and login is not None:
+        if login is not None and token.seconds_left(time.time()) < MARGIN:
             token = self._renew() or token
         return f"Bearer {token.access_token}"
 

@@ -131,11 +131,13 @@ def refused(text: str, peer: McpPeer) -> JsonObject:
     return _complete(result) if peer.modern else result
 
 
-def input_required(key: str, question: JsonObject, state: str) -> JsonObject:
-    """In the place of a result: the client asks its user, and calls again with the answer."""
-    asked = {"method": "elicitation/create", "params": {"mode": "form", **question}}
+def input_required(forms: dict[str, JsonObject], state: str) -> JsonObject:
+    """In the place of a result: the client asks its user, and calls again with the answers."""
+    requests = {
+        key: {"method": "elicitation/create", "params": {"mode": "form", **form}}
+        for key, form in forms.items()
+    }
     meta = {f"{_META}serverInfo": _server_info()}
-    requests = {key: asked}
     return {
         "resultType": "input_required",
         "inputRequests": requests,

@@ -182,17 +182,16 @@ class ZotMcpServer(JsonRpcServer):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
             self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
-    def asked(self, job: McpJob, question: JsonObject) -> None:
+    def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
         state = os.urandom(16).hex()
         with self.lock:
             waiting = [id for id, other in self._calls.items() if other is job]
             for id in waiting:
                 del self._calls[id]
-            self._asked[state] = job
+            if waiting:
+                self._asked[state] = job
         for id in waiting:
-            self.put(
-                jsonrpc.result_line(id, protocol.input_required(mcp_jobs.KEY, question, state))
-            )
+            self.put(jsonrpc.result_line(id, protocol.input_required(forms, state)))
 
     # --- the end -----------------------------------------------------------------------------
 

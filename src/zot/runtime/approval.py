@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -22,6 +21,7 @@ from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Json, Model, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rules import covers, offered
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
@@ -43,7 +43,7 @@ Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Frozen):
     decision: Decision
     reason: str = ""
     """Of a denial; the model reads it."""
@@ -59,7 +59,7 @@ empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
-class OpenApproval(Struct, frozen=True):
+class OpenApproval(Frozen):
     request: ApprovalRequest
     answered: threading.Event
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
@@ -30,9 +29,10 @@ from zot.errors import ToolError
 from zot.provider.types import Message, Text, ToolCall, ToolResult
 from zot.runtime.agents import TASK
 from zot.runtime.journal import OpenRun, args_hash
+from zot.text import Frozen
 
 
-class OpenBatch(Struct, frozen=True):
+class OpenBatch(Frozen):
     """What of the transcript's end still has to be done."""
 
     calls: tuple[ToolCall, ...] = ()

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError, NoModelError, ProviderError
 from zot.lines import ready
@@ -17,6 +16,7 @@ from zot.provider.address import host_and_port, is_loopback
 from zot.provider.discover import live_models
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
+from zot.text import Frozen
 
 CONNECT_SECONDS = 0.05
 """A loopback port answers or refuses within a millisecond; this is for a machine under load."""
@@ -32,7 +32,7 @@ no model is set up. Three ways to get one:
                (1.1 GB; `zot local list` shows a smaller one)"""
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Frozen):
     """A server that may run on this machine."""
 
     provider: str

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
@@ -22,6 +21,7 @@ from zot.provider.types import Model, Provider
 from zot.settings.flags import Options
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.local import provider as on_this_machine
@@ -36,7 +36,7 @@ DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
 
 
-class Setup(Struct, frozen=True):
+class Setup(Frozen):
     """A provider that can be asked: everything is known, nothing was sent."""
 
     options: Options

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 
-from msgspec import Struct
-
+from zot.text import Frozen
 from zot.tools.gaps import Gaps, Unclear
 from zot.tools.lenient import (
     FAMILIES,
@@ -36,7 +35,7 @@ Change = tuple[int, int, str]
 """Start and end in the file's text, and what is written there."""
 
 
-class LinePair(Struct, frozen=True):
+class LinePair(Frozen):
     """A line of the old text with the line of the file that it stands for."""
 
     old: str

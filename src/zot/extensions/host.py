@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
@@ -32,11 +32,12 @@ from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
+from zot.text import Frozen
 
 EndReason = Literal["shutdown", "session_switch", "reload"]
 
 
-class HostSettings(Struct, frozen=True):
+class HostSettings(Frozen):
     cwd: Path
     home: Path
     environ: Mapping[str, str]
@@ -446,7 +447,7 @@ class ExtensionHost:
                 **fields,
             )
 
-    # --- what extensions ask of the host (Owner) ---------------------------------------------
+    # --- what extensions ask of the host -----------------------------------------------------
 
     def emit(self, extension: HostedExtension, event: Event) -> None:
         """To the one it works for; a window stays with the one who saw it open."""

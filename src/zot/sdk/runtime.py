@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
@@ -26,6 +25,7 @@ from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, p
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
+from zot.text import Frozen
 from zot.wire import frames, zot_replies
 from zot.wire.frames import EventsRead, McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.kept import events_read
@@ -36,7 +36,7 @@ Told = TypeVar("Told")
 Notify = Callable[[], None] | None
 
 
-class CompactResult(Struct, frozen=True):
+class CompactResult(Frozen):
     summary: str
     messages: tuple[MessageShape, ...]
 

@@ -18,6 +18,7 @@ from zot.errors import CommandError, McpError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
+from zot.mcp.dialogs import question_of
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -201,7 +202,8 @@ class McpServerSet:
             else:
                 server.accept()
 
-        return bool(self.dialogs.open(server.name, "confirm", title, message, take))
+        question = question_of(server.name, "confirm", title, message)
+        return bool(self.dialogs.open(question, take))
 
     # --- prompts of servers ------------------------------------------------------------------
 

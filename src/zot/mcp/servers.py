@@ -82,11 +82,8 @@ class McpServerSet:
     # --- before a run ------------------------------------------------------------------------
 
     def prepare(self, cancel: Cancel) -> None:
-        """Start what nobody knows yet, wait a little, and take what there is now.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Start what nobody knows yet, wait a little, and take what there is now. Raises Cancelled:
+        the run was aborted meanwhile."""
         unknown = [server for server in self.servers if self._should_start(server)]
         for server in unknown:
             server.start()

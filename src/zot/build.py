@@ -201,7 +201,7 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
         return ()
     around = setup.around
     return (
-        swarm_tool.swarm_source(
+        swarm_tool.SwarmSource(
             around.home, around.environ, options.swarm_budget, agent_words(setup)
         ),
     )

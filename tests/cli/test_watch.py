@@ -109,10 +109,10 @@ def test_following_a_file_shows_what_is_added(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--what"], 2, "cannot use '--what'"),
-        (["a", "b"], 2, "cannot use 'b'"),
+        (["--what"], 2, "unrecognized arguments: --what"),
+        (["a", "b"], 2, "unrecognized arguments: b"),
         (["/no/such/file"], 1, "cannot read '/no/such/file'"),
-        (["--share"], 2, "--share needs a name"),
+        (["--share"], 2, "--share: expected one argument"),
         (["--share", "../up"], 2, "not '../up'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeGuard
 from zot.cancel import Cancel
 from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
-from zot.provider.types import Image, Json, Text, Usage
+from zot.provider.types import Image, Json, Text, ToolCall, ToolResult, Usage
 from zot.text import Frozen
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
@@ -53,6 +53,17 @@ class ToolOutput(Frozen):
     details: dict[str, Json] | None = None
     status: ToolStatus | None = None
     """How it ended, where `is_error` does not say it all."""
+
+    def as_result(self, call: ToolCall) -> ToolResult:
+        return ToolResult(call.id, self.content, self.is_error, call.name, self.details)
+
+
+def as_output(said: ToolOutput | str) -> ToolOutput:
+    return ToolOutput((Text(said),)) if isinstance(said, str) else said
+
+
+def failed(text: str) -> ToolOutput:
+    return ToolOutput((Text(text),), is_error=True)
 
 
 REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")

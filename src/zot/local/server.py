@@ -61,12 +61,9 @@ class LocalServer:
         template: str = "",
         memory: Callable[[], int | None] = free_memory,
     ) -> None:
-        self.weights = weights
-        self.progress = progress
-        self.linger = linger
-        self.template = template
-        self._memory = memory
-        self._context = context
+        self.weights, self.progress = weights, progress
+        self.linger, self.template = linger, template
+        self._context, self._memory = context, memory
         self._lease: int | None = None
         self._lock = threading.Lock()
         self.directory = Path(around.home, "local", self._key())

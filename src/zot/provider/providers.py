@@ -14,7 +14,7 @@ import msgspec
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN
 from zot.later import later
-from zot.provider.types import Api, Json, Level, Model, Provider
+from zot.provider.types import LEVELS, Api, Json, Level, Model, Provider
 from zot.text import Frozen, nearest
 
 if TYPE_CHECKING:
@@ -196,17 +196,12 @@ def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str
     A level that `levels` does not mention is taken as it is, except those only few models have.
     """
     table: dict[str, str | None] = {
-        "minimum": "minimal",
-        "low": "low",
-        "medium": "medium",
-        "high": "high",
-        "xhigh": None,
-        "max": None,
+        **{"minimum": "minimal", "low": "low", "medium": "medium", "high": "high"},
         **(levels or {}),
     }
     if level == "off":
         return None
-    order = ("minimum", "low", "medium", "high", "xhigh", "max")
+    order = LEVELS[1:]
     at = order.index(level)
     for distance in range(len(order)):
         for index in (at + distance, at - distance):

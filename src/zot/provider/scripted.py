@@ -53,12 +53,8 @@ class ScriptedCall(Frozen, forbid_unknown_fields=True):
     raw_args: str | None = None
 
 
-class ScriptedUsage(Frozen, forbid_unknown_fields=True):
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    reasoning: int | None = None
+class ScriptedUsage(types.TokenCounts, forbid_unknown_fields=True):
+    """Of one turn."""
 
 
 class ScriptedError(Frozen, forbid_unknown_fields=True):
@@ -230,8 +226,7 @@ def ending(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[types.
             blocks.append(
                 types.ToolCall(call.id, call.name, as_object(call.raw_args), call.raw_args)
             )
-    said = turn.usage
-    usage = types.Usage(said.input, said.output, said.cache_read, said.cache_write, said.reasoning)
+    usage = types.Usage(*msgspec.structs.astuple(turn.usage))
     yield types.UsageSeen(usage)
     yield types.Finished(tuple(blocks), turn.stop or ("tool_use" if calls else "end"), usage)
 

@@ -95,15 +95,18 @@ class Cost(Plain):
         return self.input + self.output + self.cache_read + self.cache_write
 
 
-class Usage(Plain):
-    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
-
+class TokenCounts(Plain):
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int | None = None
     """Part of `output`, where the provider says so."""
+
+
+class Usage(TokenCounts):
+    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
+
     cost: Cost = Cost()
     """Filled by the core from the model's price, not by providers."""
     cost_known: bool = True

@@ -93,9 +93,7 @@ class TaskTool:
     side_by_side = True
 
     def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None) -> None:
-        self._agents = agents
-        self._depth = depth
-        self._names = names
+        self._agents, self._depth, self._names = agents, depth, names
         self._changed = threading.Condition()
         self._running = 0
         self.parent: Runtime | None = None

@@ -83,8 +83,7 @@ class Names:
 class IgnoreRule:
     def __init__(self, segments: Segments, negated: bool, only_dirs: bool, name: str) -> None:
         self.segments = segments
-        self.negated = negated
-        self.only_dirs = only_dirs
+        self.negated, self.only_dirs = negated, only_dirs
         self.name = name
         """The pattern for the name alone, when the place does not matter; else empty."""
         self.depth = 0 if DEEP in segments else len(segments)

@@ -20,7 +20,7 @@ from zot.children.logfile import LogFile
 from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
 from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import CommandError
+from zot.errors import NotFoundError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import refuse
 from zot.extensions.extension import HostedExtension
@@ -271,7 +271,7 @@ class ExtensionHost:
         self.wait_ready(cancel)
         registered = self._commands().get(name.removeprefix("/"))
         if registered is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit

@@ -16,7 +16,7 @@ from zot.core import hook
 from zot.core.events import Event
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import CommandError, ConfigError
+from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
 from zot.later import Later
@@ -174,7 +174,7 @@ class Extensions(hook.Hook):
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         """Run a command and wait for its answer. Raises CommandError: there is no such command."""
         if (served := self._served) is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         return served.host.run_command(name, args, served.guest, cancel)
 
     def open_questions(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
 from zot.core.source import CommandInfo, CommandResult, PersonAnswer, ServerState, SourceHost
 from zot.core.tool import Tool
-from zot.errors import CommandError, McpError
+from zot.errors import McpError, NotFoundError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
@@ -221,7 +221,7 @@ class McpServerSet:
                         return prompts.run(server, prompt, args, cancel)
                     except McpError as error:
                         return CommandResult(f"mcp:{server.name}", "error", str(error))
-        raise CommandError(f"unknown command {name!r} of an MCP server", code="not_found")
+        raise NotFoundError(f"unknown command {name!r} of an MCP server")
 
     # --- telling -----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.session import Body, Custom
 from zot.core.shell import Shell, ShellOutput, entry_of
-from zot.errors import CommandError, ConfigError
+from zot.errors import ConfigError, NotFoundError
 from zot.later import Later
 from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
@@ -91,7 +91,7 @@ class Workplace(Runs):
         """
         with self._idle("go_to"):
             if entry not in self.session.entries:
-                raise CommandError(f"the session has no entry {entry!r}", code="not_found")
+                raise NotFoundError(f"the session has no entry {entry!r}")
             self.session.move(entry)
             # The last row of a session file says where it goes on.
             self.session.append(Custom("moved", {"to": entry}))
@@ -120,7 +120,7 @@ class Workplace(Runs):
             ToolError: it could not be started.
         """
         if self._shell is None:
-            raise CommandError("this runtime has no shell", code="not_found")
+            raise NotFoundError("this runtime has no shell")
         cancel = cancel or Cancel()
         redactor = self._redactor
         stream = RedactedStream(redactor, show) if redactor is not None else None

@@ -113,11 +113,8 @@ class ExtensionHost:
         return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
-        """Wait until every extension is ready, or was given up: the grace, at most.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """Wait until every extension is ready, or was given up: the grace, at most. Raises
+        Cancelled: the turn was aborted meanwhile."""
         deadline = time.monotonic() + self.settings.limits.grace + 2
         (cancel or Cancel()).wait_for(
             self._settling, lambda: self._starter is None or self._settled, deadline
@@ -268,12 +265,8 @@ class ExtensionHost:
     def run_command(
         self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
     ) -> CommandResult:
-        """Run an extension's command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-            Cancelled: the caller gave up.
-        """
+        """Run an extension's command and wait for its answer. Raises CommandError: there is no such
+        command; Cancelled: the caller gave up."""
         cancel = cancel or Cancel()
         self.wait_ready(cancel)
         registered = self._commands().get(name.removeprefix("/"))

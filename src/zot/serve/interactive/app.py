@@ -89,7 +89,6 @@ class App(Asking):
         around: Surroundings,
         *,
         theme: Theme,
-        keymap: dict[str, str] | None = None,
     ) -> None:
         """`find_plan` says what to run with, perhaps with other options than at the start."""
         super().__init__()
@@ -98,7 +97,7 @@ class App(Asking):
         self.around = around
         self.theme = theme
         self.editor = Editor()
-        self.keymap = keymap or default_keymap()
+        self.keymap = default_keymap()
         self.built: Runtime | None = None
         """None until it is loaded, and when it could not be."""
         self.view: View | None = None

@@ -18,6 +18,7 @@ ZotError
 │   ├── ToolBlocked        a guard, a person or the jail did not allow it
 │   └── ToolTimedOut       it took longer than it may
 ├── CommandError           a client's command cannot be carried out
+│   ├── NotFoundError      what it names is not there
 │   ├── BusyError          a run is in flight
 │   └── ClosedError        the runtime was closed
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
@@ -50,8 +51,7 @@ class AuthError(ConfigError):
     code = "auth"
 
 
-class NoModelError(AuthError):
-    pass
+class NoModelError(AuthError): ...
 
 
 class ProviderError(ZotError):
@@ -115,12 +115,10 @@ class ToolError(ZotError):
     code = "tool"
 
 
-class ToolBlocked(ToolError):
-    pass
+class ToolBlocked(ToolError): ...
 
 
-class ToolTimedOut(ToolError):
-    pass
+class ToolTimedOut(ToolError): ...
 
 
 class CommandError(ZotError):
@@ -130,6 +128,10 @@ class CommandError(ZotError):
         super().__init__(message)
         if code is not None:
             self.code = code
+
+
+class NotFoundError(CommandError):
+    code = "not_found"
 
 
 class BusyError(CommandError):
@@ -165,8 +167,7 @@ class SessionError(ZotError):
     code = "session"
 
 
-class JournalError(SessionError):
-    pass
+class JournalError(SessionError): ...
 
 
 class SessionTaken(SessionError):

@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from zot.acp import options, questions, shapes
-from zot.acp.commands import ClientAbilities
 from zot.acp.content import PromptContent
 from zot.acp.history import call_ids, history
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
@@ -36,32 +35,13 @@ from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
 from zot.wire import forms
 
+if TYPE_CHECKING:
+    from zot.acp.server import AcpServer
+
 COMPACT = "compact"
 """The one command that is the door's own: the protocol has no method for it."""
 MAX_PROMPTS = 256
 CLOSE_SECONDS = 3.0
-
-
-class AcpWire(Protocol):
-    """The connection, as a session uses it."""
-
-    abilities: ClientAbilities
-
-    def put(self, line: bytes) -> None: ...
-
-    def wait(self, cancel: Cancel) -> None: ...
-
-    def overfull(self) -> bool: ...
-
-    def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int: ...
-
-    def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
-        ...
-
-    def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
-        """Answer a prompt."""
-        ...
 
 
 class AcpPrompt:
@@ -76,12 +56,8 @@ class AcpPrompt:
 
 
 class AcpSession(RuntimeClient):
-    def __init__(self, plan: Plan, wire: AcpWire, servers: Mapping[str, Json]) -> None:
-        """`servers` are MCP's, by name.
-
-        Raises:
-            ZotError: the runtime cannot be put together.
-        """
+    def __init__(self, plan: Plan, wire: AcpServer, servers: Mapping[str, Json]) -> None:
+        """`servers` are MCP's, by name. Raises ZotError: the runtime cannot be put together."""
         self._wire = wire
         self._lock = threading.Lock()
         """Held while updates are made and put, so that the encoder sees one order."""
@@ -190,11 +166,8 @@ class AcpSession(RuntimeClient):
     # --- prompts -----------------------------------------------------------------------------
 
     def prompt(self, prompt: AcpPrompt) -> None:
-        """Accept a prompt; the reader of lines does not wait.
-
-        Raises:
-            CommandError: it is empty, or too many wait.
-        """
+        """Accept a prompt; the reader of lines does not wait. Raises CommandError: it is empty, or
+        too many wait."""
         with self._prompts_lock:
             if len(self._prompts) >= MAX_PROMPTS:
                 raise CommandError(f"queue_full: {MAX_PROMPTS} prompts wait", code="queue_full")

@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
 from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
 from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import CommandError
+from zot.errors import NotFoundError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import refuse
 from zot.extensions.extension import HostedExtension
@@ -32,11 +32,12 @@ from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
+from zot.text import Frozen
 
 EndReason = Literal["shutdown", "session_switch", "reload"]
 
 
-class HostSettings(Struct, frozen=True):
+class HostSettings(Frozen):
     cwd: Path
     home: Path
     environ: Mapping[str, str]
@@ -112,11 +113,8 @@ class ExtensionHost:
         return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
-        """Wait until every extension is ready, or was given up: the grace, at most.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """Wait until every extension is ready, or was given up: the grace, at most. Raises
+        Cancelled: the turn was aborted meanwhile."""
         deadline = time.monotonic() + self.settings.limits.grace + 2
         (cancel or Cancel()).wait_for(
             self._settling, lambda: self._starter is None or self._settled, deadline
@@ -267,17 +265,13 @@ class ExtensionHost:
     def run_command(
         self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
     ) -> CommandResult:
-        """Run an extension's command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-            Cancelled: the caller gave up.
-        """
+        """Run an extension's command and wait for its answer. Raises CommandError: there is no such
+        command; Cancelled: the caller gave up."""
         cancel = cancel or Cancel()
         self.wait_ready(cancel)
         registered = self._commands().get(name.removeprefix("/"))
         if registered is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit
@@ -446,7 +440,7 @@ class ExtensionHost:
                 **fields,
             )
 
-    # --- what extensions ask of the host (Owner) ---------------------------------------------
+    # --- what extensions ask of the host -----------------------------------------------------
 
     def emit(self, extension: HostedExtension, event: Event) -> None:
         """To the one it works for; a window stays with the one who saw it open."""

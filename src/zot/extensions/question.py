@@ -5,23 +5,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.extensions.guest import Guest
 from zot.extensions.proto import CommandResponse, EventInterceptResponse, ToolProgress, ToolResult
+from zot.text import Frozen
 
 MAX_PROGRESS = 64 * 1024
 """Characters of progress that wait to be shown; of more, the end is kept."""
 
 
-class NoAnswer(Struct, frozen=True):
+class NoAnswer(Frozen):
     """There will be no answer."""
 
     reason: str
 
 
-class TimedOut(Struct, frozen=True):
+class TimedOut(Frozen):
     """The extension runs, but the time is over."""
 
     reason: str = "it did not answer in time"
@@ -51,11 +50,8 @@ class Question:
             self._arrived.notify_all()
 
     def wait(self, deadline: float | None, cancel: Cancel) -> Answer:
-        """The next answer; TimedOut when the deadline passed.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """The next answer; TimedOut when the deadline passed. Raises Cancelled: the turn was
+        aborted meanwhile."""
         if not cancel.wait_for(self._arrived, lambda: bool(self._answers), deadline):
             return TimedOut()
         cancel.check()

@@ -10,19 +10,18 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot import __version__
 from zot.cancel import Cancel
 from zot.core import hook
 from zot.core.events import Event
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import CommandError, ConfigError
+from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
 from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.extensions import guest as guests
@@ -42,7 +41,7 @@ BUILTIN_COMMANDS = frozenset(
 """Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
-class ExtensionOptions(Struct, frozen=True, kw_only=True):
+class ExtensionOptions(Frozen, kw_only=True):
     """Where extensions come from, in plain strings: this is made on every start."""
 
     cwd: str
@@ -66,11 +65,8 @@ class ExtensionOptions(Struct, frozen=True, kw_only=True):
         return self.around.home
 
     def check(self) -> None:
-        """What was asked for by name may be a guard: without it nothing must run.
-
-        Raises:
-            ConfigError: a folder of `explicit` holds no extension.
-        """
+        """What was asked for by name may be a guard: without it nothing must run. Raises
+        ConfigError: a folder of `explicit` holds no extension."""
         for folder in self.explicit:
             if not os.access(f"{folder}/extension.json", os.F_OK):
                 raise ConfigError(f"--ext {folder!r}: there is no extension.json in it")
@@ -80,7 +76,7 @@ class ExtensionOptions(Struct, frozen=True, kw_only=True):
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
-class ServedBy(Struct, frozen=True):
+class ServedBy(Frozen):
     """The host of a runtime's extensions, and who the runtime is there."""
 
     host: ExtensionHost
@@ -122,11 +118,8 @@ class Extensions(hook.Hook):
                 self._announce_session(self._served, host)
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until they are ready, and take the tools they bring.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Before a run: wait until they are ready, and take the tools they bring. Raises Cancelled:
+        the run was aborted meanwhile."""
         served, runtime = self._served, self._runtime
         if served is None or runtime is None:
             return
@@ -179,13 +172,9 @@ class Extensions(hook.Hook):
         return self._served.host.commands()
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Run a command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-        """
+        """Run a command and wait for its answer. Raises CommandError: there is no such command."""
         if (served := self._served) is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         return served.host.run_command(name, args, served.guest, cancel)
 
     def open_questions(self) -> Sequence[str]:

@@ -28,7 +28,7 @@ from zot.provider.auth.oauth import AuthServer
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MARGIN = 60.0
 """Seconds before its end at which a token is renewed."""
@@ -43,7 +43,7 @@ ShowPage = Callable[[str], None]
 """Lets the user see an address in a browser."""
 
 
-class Challenge(Struct, frozen=True):
+class Challenge(Frozen):
     """What a server says when it refuses."""
 
     metadata: str = ""
@@ -51,7 +51,7 @@ class Challenge(Struct, frozen=True):
     error: str = ""
 
 
-class Login(Struct, frozen=True, omit_defaults=True):
+class Login(Frozen, omit_defaults=True):
     """What is kept of a login, beside its token: enough to renew it."""
 
     server: AuthServer
@@ -155,7 +155,7 @@ def _fetched(addresses: Iterable[str], kind: type[Json]) -> Json:
     return None
 
 
-class Found(Struct, frozen=True):
+class Found(Frozen):
     """What is known about a login before it begins."""
 
     metadata: _Metadata
@@ -165,11 +165,8 @@ class Found(Struct, frozen=True):
 
 
 def discover(url: str, challenge: Challenge) -> Found:
-    """Find the authorization server of a server.
-
-    Raises:
-        AuthError: there is none, or what it says contradicts itself.
-    """
+    """Find the authorization server of a server. Raises AuthError: there is none, or what it says
+    contradicts itself."""
     resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource)
     if resource is None:
         return _discover_old(url)
@@ -262,12 +259,8 @@ def log_in(
     show: ShowPage,
     cancel: Cancel,
 ) -> tuple[Login, Token]:
-    """Let the user log in to a server. `scopes` are those of before, which stay.
-
-    Raises:
-        AuthError: it did not work out.
-        Cancelled: it was given up.
-    """
+    """Let the user log in to a server. `scopes` are those of before, which stay. Raises AuthError:
+    it did not work out; Cancelled: it was given up."""
     discovered = discover(url, challenge)
     server = _server_of(discovered, challenge, own, scopes)
     port = own.callback_port or _known_port(known)
@@ -352,8 +345,8 @@ class LoginFile:
 
 
 class McpAuth:
-    """The login of one server (http.HttpAuth). Without `show` nobody can log in here: whoever
-    must is told how."""
+    """The login of one server: who it is told we are. Without `show` nobody can log in here:
+    whoever must is told how."""
 
     def __init__(
         self, name: str, url: str, own: OAuthConfig, home: str, show: ShowPage | None = None
@@ -366,7 +359,8 @@ class McpAuth:
         self._logins = 0
         self._renewed = False
 
-    def header(self, cancel: Cancel) -> str:
+    def header(self) -> str:
+        """What to send as `Authorization`; empty: nothing."""
         login, token = self._file.get(self._url)
         if token is None:
             return ""
@@ -375,6 +369,8 @@ class McpAuth:
         return f"Bearer {token.access_token}"
 
     def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+        """The server refused; True: something changed, and it should be asked again. Raises
+        McpLogin when the user has to log in, Cancelled."""
         said = read_challenge(challenge)
         if status == 403 and said.error != "insufficient_scope":
             return False

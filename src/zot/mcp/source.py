@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
@@ -19,6 +17,7 @@ from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.later import later
 from zot.provider.types import Json, ToolCall
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
@@ -31,13 +30,13 @@ else:
     config, dialogs, store = later("zot.mcp", "config", "dialogs", "store")
 
 
-class McpOptions(Struct, frozen=True, kw_only=True):
+class McpOptions(Frozen, kw_only=True):
     """Where servers come from, and what they may use; made on every start."""
 
     cwd: str
     home: str
     environ: Mapping[str, str]
-    given: Mapping[str, Json]
+    entries: Mapping[str, Json]
     """Entries of a program that embeds zot."""
     files: bool
     """Use those of the user and of the project, if it is `trusted`."""
@@ -56,7 +55,7 @@ class McpOptions(Struct, frozen=True, kw_only=True):
     def any(self) -> bool:
         """Whether there can be a server."""
         paths = (f"{self.cwd}/.mcp.json", f"{self.home}/mcp.json")
-        return bool(self.given) or (self.files and any(map(os.path.exists, paths)))
+        return bool(self.entries) or (self.files and any(map(os.path.exists, paths)))
 
 
 class McpServers:
@@ -175,7 +174,7 @@ class McpServers:
         configured = config.read_all(
             options.cwd,
             options.home,
-            options.given,
+            options.entries,
             files=options.files,
             trusted=options.trusted(),
         )

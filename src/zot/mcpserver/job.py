@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from zot.bugs import internal_error
@@ -35,33 +34,17 @@ from zot.sessions import library
 from zot.sessions.files import load
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
+from zot.text import Frozen
 from zot.wire import forms
+
+if TYPE_CHECKING:
+    from zot.mcpserver.server import ZotMcpServer
 
 CLOSE_SECONDS = 3.0
 ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 
 
-class McpWire(Protocol):
-    """The connection, as a job uses it."""
-
-    def wait(self, cancel: Cancel) -> None: ...
-
-    def overfull(self) -> bool: ...
-
-    def progress(self, token: int | str, number: int, message: str) -> None: ...
-
-    def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int: ...
-
-    def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
-        ...
-
-    def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
-        """Answer the call that waits for the job, if one does, with its questions."""
-        ...
-
-
-class McpQuestion(Struct, frozen=True):
+class McpQuestion(Frozen):
     """What the client's user is asked, and who hears the answer."""
 
     form: JsonObject
@@ -74,7 +57,7 @@ class McpJob(RuntimeClient):
     """Knows nothing of the request that waits for it: the server does."""
 
     def __init__(
-        self, wire: McpWire, peer: McpPeer, arguments: AnyArguments, token: int | str | None
+        self, wire: ZotMcpServer, peer: McpPeer, arguments: AnyArguments, token: int | str | None
     ) -> None:
         self._wire = wire
         self.peer = peer

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from zot import __version__
 from zot.jsonrpc import INVALID_PARAMS, RpcError, RpcId
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MODERN = ("2026-07-28",)
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -30,14 +30,14 @@ INSTRUCTIONS = (
 JsonObject = dict[str, Any]
 
 
-class McpPeer(Struct, frozen=True):
+class McpPeer(Frozen):
     """Who asks: how it speaks, and whether it can be asked something."""
 
     modern: bool = False
     forms: bool = False
 
 
-class McpParams(Struct, frozen=True):
+class McpParams(Frozen):
     """What any request may carry; a method reads what it knows."""
 
     meta: JsonObject = field(default_factory=dict, name="_meta")
@@ -67,11 +67,8 @@ def read_params(params: Raw) -> McpParams:
 
 
 def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
-    """Who sent a request; `greeted` is who said `initialize`.
-
-    Raises:
-        RpcError: it speaks a version that is not known here.
-    """
+    """Who sent a request; `greeted` is who said `initialize`. Raises RpcError: it speaks a version
+    that is not known here."""
     version = params.meta.get(f"{_META}protocolVersion")
     if version is None:
         return greeted

@@ -5,20 +5,17 @@ On the way to the answer to `tools/list`: loads little.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from msgspec import Struct
 
 from zot.errors import CommandError
+from zot.mcpserver.protocol import JsonObject
 from zot.provider.types import LEVELS, Level
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 START, REPLY = "zot", "zot_reply"
-JsonObject = dict[str, Any]
 
 
-class TaskArguments(Struct, frozen=True, forbid_unknown_fields=True):
+class TaskArguments(Frozen, forbid_unknown_fields=True):
     """What any call may say."""
 
     prompt: str
@@ -31,11 +28,11 @@ class TaskArguments(Struct, frozen=True, forbid_unknown_fields=True):
     max_seconds: float | None = None
 
 
-class StartArguments(TaskArguments, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StartArguments(TaskArguments, forbid_unknown_fields=True, kw_only=True):
     cwd: str = ""
 
 
-class ReplyArguments(TaskArguments, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ReplyArguments(TaskArguments, forbid_unknown_fields=True, kw_only=True):
     session_id: str
 
 
@@ -109,11 +106,8 @@ def _tool(name: str, title: str, text: str, fields: JsonObject, needed: list[str
 
 
 def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
-    """What a call asks; None: there is no such tool.
-
-    Raises:
-        CommandError: the arguments are wrong.
-    """
+    """What a call asks; None: there is no such tool. Raises CommandError: the arguments are
+    wrong."""
     kinds: dict[str, type[AnyArguments]] = {START: StartArguments, REPLY: ReplyArguments}
     if name not in kinds:
         return None

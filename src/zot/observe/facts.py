@@ -14,8 +14,7 @@ MAX_TEXT = 256 * 1024
 """Characters of one text that are kept; a frame may bring megabytes."""
 
 
-class RunStarted(Struct, frozen=True):
-    pass
+class RunStarted(Struct, frozen=True): ...
 
 
 class RunResumed(Struct, frozen=True):
@@ -30,8 +29,7 @@ class TurnStarted(Struct, frozen=True):
     """A call of the model begins."""
 
 
-class MessageStarted(Struct, frozen=True):
-    pass
+class MessageStarted(Struct, frozen=True): ...
 
 
 class TextAdded(Struct, frozen=True):
@@ -90,8 +88,7 @@ class Failed(Struct, frozen=True):
     """It came to a limit of its own: of cost, steps, tokens or time."""
 
 
-class RunEnded(Struct, frozen=True):
-    pass
+class RunEnded(Struct, frozen=True): ...
 
 
 class PersonQuestion(Struct, frozen=True):
@@ -121,8 +118,7 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
-class CompactStarted(Struct, frozen=True):
-    pass
+class CompactStarted(Struct, frozen=True): ...
 
 
 class CompactEnded(Struct, frozen=True):

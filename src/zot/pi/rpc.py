@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from zot import __version__
@@ -47,24 +47,22 @@ from zot.runtime.approval import Approval
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
+from zot.text import Frozen
 from zot.wire.serving import LineServer
 
 TICK = 0.05
 """Seconds between two looks at what was held back."""
 
 
-class Settling(Struct, frozen=True):
+class Settling(Frozen):
     """The tag of an automatic compaction: the prompt before it is settled when it is done."""
 
     aborted: bool = False
 
 
 def serve(plan: Plan) -> int:
-    """Serve until stdin closes or a signal comes; the exit code.
-
-    Raises:
-        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
-    """
+    """Serve until stdin closes or a signal comes; the exit code. Raises ZotError: a file that the
+    flags name cannot be used; nothing was written to stdout."""
     return PiServer(plan).serve()
 
 
@@ -182,13 +180,9 @@ class PiServer(LineServer):
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
-            case commands.Steer(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.steer(message, files.images, keep=True)
-                self.answer(incoming, {"disposition": "queued"})
-            case commands.FollowUp(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.follow(message, files.images, keep=True)
+            case commands.Steer(message) | commands.FollowUp(message):
+                offer = runtime.steer if isinstance(command, commands.Steer) else runtime.follow
+                offer(message, pi.files(command).images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)

@@ -9,14 +9,13 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import BusyError, ClosedError, CommandError
+from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
@@ -26,6 +25,7 @@ from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, p
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
+from zot.text import Frozen
 from zot.wire import frames, zot_replies
 from zot.wire.frames import EventsRead, McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.kept import events_read
@@ -36,7 +36,7 @@ Told = TypeVar("Told")
 Notify = Callable[[], None] | None
 
 
-class CompactResult(Struct, frozen=True):
+class CompactResult(Frozen):
     summary: str
     messages: tuple[MessageShape, ...]
 
@@ -168,7 +168,7 @@ class Runtime:
         """
         runtime, kept = self._open(), self._reader.kept
         if kept is None:
-            raise CommandError("events are kept only by a durable runtime", code="not_found")
+            raise NotFoundError("events are kept only by a durable runtime")
         page = kept.read(self._reader.features, after, limit)
         return events_read(page, runtime, self.state, msgspec.json.decode)
 

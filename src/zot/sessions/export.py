@@ -47,17 +47,10 @@ def format_of(path: str) -> ExportFormat:
     return named or "zotsession"
 
 
-def render(path: str, format: ExportFormat) -> bytes:
-    """A session in a format.
-
-    Raises:
-        SessionError: it cannot be read.
-    """
-    return render_loaded(path, load(path), format)
-
-
-def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
-    """The same, of a session that was read already."""
+def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> bytes:
+    """A session in a format; `loaded`: it was read already. Raises SessionError: it cannot be
+    read."""
+    loaded = loaded or load(path)
     match format:
         case "zotsession":
             return _rows(replace(loaded.meta, cwd=""), loaded, "zot")  # for another machine
@@ -73,18 +66,11 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
             assert_never(format)
 
 
-def export(path: str, target: str, format: ExportFormat) -> str:
-    """Write a session to a file (or into a directory, under a name of its own); its path.
-
-    Raises:
-        SessionError: it cannot be read or written.
-    """
-    return export_loaded(path, load(path), target, format)
-
-
-def export_loaded(path: str, loaded: Loaded, target: str, format: ExportFormat) -> str:
-    """The same, of a session that was read already."""
-    data = render_loaded(path, loaded, format)
+def export(path: str, target: str, format: ExportFormat, loaded: Loaded | None = None) -> str:
+    """Write a session to a file (or into a directory, under a name of its own); its path. `loaded`:
+    it was read already. Raises SessionError: it cannot be read or written."""
+    loaded = loaded or load(path)
+    data = render(path, format, loaded)
     if os.path.isdir(target):
         target = os.path.join(target, file_name(path, loaded, format))
     elif format == "zotsession" and not target.endswith(SUFFIXES[format]):
@@ -121,11 +107,8 @@ def as_json(path: str, loaded: Loaded) -> bytes:
 
 
 def import_file(path: str, cwd: str, home: str) -> str:
-    """Take a session file of any known format into the library of a directory; its new path.
-
-    Raises:
-        SessionError: it is no session, or cannot be written.
-    """
+    """Take a session file of any known format into the library of a directory; its new path. Raises
+    SessionError: it is no session, or cannot be written."""
     if os.path.exists(path) and not os.path.getsize(path):
         raise SessionError(f"import: session file is empty ({path!r})")
     loaded = load(path)

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import MsgspecError, Struct
+from msgspec import MsgspecError
 
 from zot.core.session import Body, Entry, Session
 from zot.provider.types import Json, Message
 from zot.sessions.rows import Meta
+from zot.text import Frozen
 
 
 class BadRow(Exception):
@@ -45,11 +46,7 @@ class SessionReader:
         return ""
 
     def _take(self, line: bytes, number: int) -> None:
-        """Understand one line.
-
-        Raises:
-            BadRow, MsgspecError: it is no row.
-        """
+        """Understand one line. Raises BadRow, MsgspecError: it is no row."""
         raise NotImplementedError
 
     def _add(self, id: str, parent: Json, time: float, body: Body, number: int) -> str:
@@ -82,7 +79,7 @@ class Writer(Protocol):
         ...
 
 
-class Format(Struct, frozen=True):
+class Format(Frozen):
     name: str
     owns: Callable[[bytes], bool]
     """Whether a file of this format may begin with this line, or with what is left of it."""

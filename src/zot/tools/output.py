@@ -18,7 +18,7 @@ KEPT_SECONDS = 7 * 86_400
 """How long such files stay; the next one removes those that are older."""
 SECRET_GONE = b"[secret removed]"
 SHOWN = 256 << 10
-"""Bytes that are shown live in full; after that a piece now and then."""
+"""Bytes of a model's command that are shown live in full; then a piece now and then."""
 PAUSE = 0.1
 PIECE = 4096
 HELD = 64
@@ -63,15 +63,16 @@ class Live:
     """Progress: everything at first, then a piece now and then, so that a command which prints
     millions of lines costs its watcher little."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        self._show = show
+    def __init__(self, show: Callable[[str], None], most: int = SHOWN) -> None:
+        """`most`: bytes that are shown in full."""
+        self._show, self._most = show, most
         self._decoder = Decoder()
         self._shown = 0
         self._skipped = 0
         self._next = 0.0
 
     def feed(self, data: bytes) -> None:
-        if self._shown + len(data) > SHOWN:
+        if self._shown + len(data) > self._most:
             now = time.monotonic()
             if now < self._next:
                 self._skipped += len(data)

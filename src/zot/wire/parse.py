@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from zot.errors import CommandError, ZotError
 from zot.lines import decode_line
-from zot.text import whole_characters
+from zot.text import Frozen, whole_characters
 from zot.wire.frames import EventFrame, Frame
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class FrameError(ZotError):
     code = "parse_error"
 
 
-class Response(Frame, frozen=True, tag="response"):
+class Response(Frame, tag="response"):
     """The answer to one command."""
 
     command: str
@@ -33,18 +33,15 @@ class Response(Frame, frozen=True, tag="response"):
     """Feature `codes`."""
 
     def data_as(self, type: type[T]) -> T:
-        """The data as one of the types of zot.wire.frames.
-
-        Raises:
-            FrameError: it has another shape.
-        """
+        """The data as one of the types of zot.wire.frames. Raises FrameError: it has another
+        shape."""
         try:
             return msgspec.convert(self.data, type)
         except msgspec.ValidationError as error:
             raise FrameError(f"the answer to {self.command!r} has another shape: {error}") from None
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(Frozen):
     """A frame that this version has no type for, or whose fields are not those of its type.
 
     Protocol version 1 may grow, so a client passes over what it does not know.
@@ -68,11 +65,8 @@ KNOWN = frozenset(member.__struct_config__.tag for member in (*EventFrame.__args
 
 
 def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
-    """One frame, as a line or as an object, as the type that `to_wire` came from.
-
-    Raises:
-        FrameError: it is not a JSON object with a "type".
-    """
+    """One frame, as a line or as an object, as the type that `to_wire` came from. Raises
+    FrameError: it is not a JSON object with a "type"."""
     if isinstance(frame, dict):
         return _converted(frame)
     line = whole_characters(frame).encode() if isinstance(frame, str) else frame

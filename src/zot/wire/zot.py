@@ -8,18 +8,18 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.text import escaped
+from zot.text import Frozen, escaped
 from zot.wire.commands import AnyCommand
 
 PROTOCOL_VERSION = 1
 MAX_ID = 256
 
 
-class SentResponse(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
+class SentResponse(Frozen, omit_defaults=True, tag_field="type", tag="response"):
     command: str
     success: bool
     id: Raw | UnsetType = UNSET
@@ -30,7 +30,7 @@ class SentResponse(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     """Feature `codes`."""
 
 
-class HelloData(Struct, frozen=True, omit_defaults=True):
+class HelloData(Frozen, omit_defaults=True):
     protocol_version: int
     version: str
     provider: str
@@ -39,11 +39,11 @@ class HelloData(Struct, frozen=True, omit_defaults=True):
     """What is supported; only for a client that asked for features."""
 
 
-class Pong(Struct, frozen=True):
+class Pong(Frozen):
     pong: bool = True
 
 
-class RunEnd(Struct, frozen=True, omit_defaults=True):
+class RunEnd(Frozen, omit_defaults=True):
     """How a durable run ended."""
 
     stop: str
@@ -53,7 +53,7 @@ class RunEnd(Struct, frozen=True, omit_defaults=True):
     """What the model said last."""
 
 
-class Started(Struct, frozen=True, omit_defaults=True):
+class Started(Frozen, omit_defaults=True):
     started: bool
     queued: int = 0
     """Runs ahead of this one."""
@@ -67,21 +67,21 @@ class Started(Struct, frozen=True, omit_defaults=True):
     """How it ended, if it has."""
 
 
-class ModelSet(Struct, frozen=True, omit_defaults=True):
+class ModelSet(Frozen, omit_defaults=True):
     model: str
     provider: str = ""
     """Only where it is another one than before."""
 
 
-class ReasoningSet(Struct, frozen=True):
+class ReasoningSet(Frozen):
     reasoning: str
 
 
-class JailSet(Struct, frozen=True):
+class JailSet(Frozen):
     jail: bool
 
 
-class Envelope(Struct, frozen=True):
+class Envelope(Frozen):
     """What can be said of any line before its fields are looked at."""
 
     type: Raw = Raw()
@@ -89,7 +89,7 @@ class Envelope(Struct, frozen=True):
     agent: Raw = Raw()
 
 
-class Incoming(Struct, frozen=True):
+class Incoming(Frozen):
     name: str
     """The command's word, or empty when the line had none."""
     id: Raw | UnsetType
@@ -137,11 +137,8 @@ def decode(line: bytes) -> Incoming:
 
 
 def agent_of(incoming: Incoming) -> str:
-    """The agent that a line is for; empty: the unnamed one.
-
-    Raises:
-        CommandError: what stands there is no name.
-    """
+    """The agent that a line is for; empty: the unnamed one. Raises CommandError: what stands there
+    is no name."""
     text = bytes(incoming.agent)
     if not text or text == b"null":
         return ""
@@ -151,11 +148,7 @@ def agent_of(incoming: Incoming) -> str:
 
 
 def checked_name(raw: Raw) -> str:
-    """The command's word.
-
-    Raises:
-        CommandError: there is none, or it is not a string.
-    """
+    """The command's word. Raises CommandError: there is none, or it is not a string."""
     text = bytes(raw)
     if not text:
         raise CommandError('unknown command: the line has no "type"', code="unknown_command")
@@ -165,11 +158,8 @@ def checked_name(raw: Raw) -> str:
 
 
 def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
-    """The client's id as it will be echoed: byte for byte as it stands in the line.
-
-    Raises:
-        CommandError: it is neither a string nor a number, too long, or half a character.
-    """
+    """The client's id as it will be echoed: byte for byte as it stands in the line. Raises
+    CommandError: it is neither a string nor a number, too long, or half a character."""
     text = bytes(raw)
     if not text or text in (b"null", b'""'):
         return UNSET

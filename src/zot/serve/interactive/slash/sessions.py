@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from zot.core.session import ExportFormat, SessionInfo
+from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.later import Later
 from zot.provider.types import Message, texts_in
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.rewind import Checkpoint, Rewound
 from zot.sessions import library
 from zot.sessions.export import import_file
 from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines

@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Part, ServerError, StopWord, StreamReader, TokenDetails, decode
+from zot.provider.assemble import (
+    Part,
+    PlainWire,
+    ServerError,
+    StopWord,
+    StreamReader,
+    TokenDetails,
+    decode,
+)
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -26,15 +34,7 @@ MIN_OUTPUT = 16
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Responses:
-    """The wire of `/v1/responses`."""
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/responses"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
+class Responses(PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {
             "model": request.model.id,
@@ -54,9 +54,6 @@ class Responses:
         if request.model.reasoning:
             body.update(thinking(request, quirks))
         return body
-
-    def reader(self, provider: str) -> "ResponsesReader":
-        return ResponsesReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -370,4 +367,4 @@ def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     return out
 
 
-WIRE = Responses()
+WIRE = Responses("/v1/responses", ResponsesReader)

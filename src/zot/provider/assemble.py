@@ -85,6 +85,20 @@ class Wire(Protocol):
     def reader(self, provider: str) -> AnswerReader: ...
 
 
+class StreamReader:
+    """What most readers begin with: the answer is whole when its last event was seen."""
+
+    api = ""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, self.api)
+        self.done = False
+
+    @property
+    def complete(self) -> bool:
+        return self.done
+
+
 class ServerError(Struct):
     """An error that a server tells of in its stream: each API has some of these words."""
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
 from zot.provider.address import quoted
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, decode
+from zot.provider.assemble import Part, ServerError, StopWord, StreamReader, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -293,12 +293,13 @@ class GoogleEvent(Struct):
 _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
-class GoogleReader:
+class GoogleReader(StreamReader):
     """Reads one answer. The stream has no end event: the reason to stop is the end."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._stop = ""
         self._explained = ""
         self._blocked = ""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider.assemble import Part, ServerError, StopWord, StreamReader, TokenDetails, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -276,12 +276,13 @@ DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
-class ChatReader:
+class ChatReader(StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._calls: dict[int, Part] = {}
         self._waiting: dict[int, ChatCall] = {}
         self._stop = ""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider.assemble import Part, ServerError, StopWord, StreamReader, TokenDetails, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -209,12 +209,13 @@ class ResponsesEvent(Struct):
 _EVENT = msgspec.json.Decoder(ResponsesEvent)
 
 
-class ResponsesReader:
+class ResponsesReader(StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._begun = False
         self._calls: dict[int, Part] = {}
         self._thinking: dict[int, Part] = {}
@@ -223,10 +224,6 @@ class ResponsesReader:
         self._stop: StopWord = "end"
         self._refusal: list[str] = []
         self._filtered = False
-
-    @property
-    def complete(self) -> bool:
-        return self.done
 
     def read(self, data: bytes) -> None:
         if len(data) < 16 and data.strip() == b"[DONE]":

@@ -15,14 +15,7 @@ from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
 API = "google"
-BUDGETS: dict[types.Level, int] = {
-    "minimum": 1_024,
-    "low": 2_048,
-    "medium": 8_192,
-    "high": 16_384,
-    "xhigh": 24_576,
-    "max": 24_576,
-}
+BUDGETS = dict(zip(types.LEVELS[1:], (1_024, 2_048, 8_192, 16_384, 24_576, 24_576), strict=True))
 # The part of JSON Schema that function declarations take.
 SCHEMA_WORDS = frozenset(
     {

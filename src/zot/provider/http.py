@@ -25,6 +25,8 @@ MAX_BODY = 128 * 1024 * 1024
 LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
 LAST_PIECES = 4
+AT_ONCE = 16 * 1024
+"""Bytes of a request that any system takes without waiting for the server to read."""
 KEEP_SECONDS = 90.0
 """How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
@@ -108,6 +110,7 @@ class HttpAnswer:
         return b""
 
     def _receive(self) -> bytes:
+        self._cancel.before_wait()
         try:
             data = self._connection.receive(PIECE)
         except TimeoutError as error:
@@ -221,7 +224,7 @@ class Http:
         data = b"\r\n".join((head, body or b""))
         line, start = self._start(data, cancel)
         try:
-            with cancel.calling(line.connection.abort):
+            with cancel.calling(line.connection.abort, waits=False):
                 yield HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
                 cancel.check()
         except BaseException:
@@ -278,10 +281,11 @@ class Http:
 
     def _ask(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
         try:
-            with cancel.calling(line.connection.abort):
+            with cancel.calling(line.connection.abort, waits=False):
                 if not line.connection.is_open:
+                    cancel.before_wait()
                     self._connect(line.connection, cancel)
-                start = self._read_head(line, data)
+                start = self._read_head(line, data, cancel)
                 cancel.check()
                 return start
         except BaseException as error:
@@ -306,19 +310,22 @@ class Http:
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
 
-    def _read_head(self, line: Line, data: bytes) -> bytes:
+    def _read_head(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
         """Send the request and read on to the end of the answer's head; what came of its body."""
         connection = line.connection
         line.parser = parser = ResponseParser()
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
+        if len(data) > AT_ONCE:
+            cancel.before_wait()
         try:
             connection.send(data)
         except TimeoutError:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
+        cancel.before_wait()  # while the server thinks
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))

@@ -59,6 +59,9 @@ class Run:
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
+        self.cancel.before_wait = runtime.client.flush
+        self.worker = 0
+        """The thread that works on it: what that one tells is followed by more, or by a wait."""
         self.error: ZotError | None = None
         self.stop: Stop = "end"
         self._work = work
@@ -103,6 +106,7 @@ class Run:
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        self.cancel.before_wait()
         begun = Begun()
         durable = self._runtime.durable
         if durable is not None:
@@ -166,8 +170,10 @@ class Run:
 
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
-        with self._working, self.cancel.calling(lambda: self._runtime.watch(self)):
+        with self._working, self.cancel.calling(lambda: self._runtime.watch(self), waits=False):
+            self.worker = threading.get_ident()
             self._run()
+            self.worker = 0
         return not self._given_up
 
     def wait_or_give_up(self) -> None:

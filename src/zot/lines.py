@@ -238,8 +238,12 @@ class LineWriter:
         with self._lock:
             if self._closed:
                 return
-            if held and self._direct and self._asleep and self._hold(data):
-                return
+            if held and self._direct and self._asleep:
+                size = self._held_size + len(data)
+                if size <= select.PIPE_BUF:
+                    self._held.append(data)
+                    self._held_size = size
+                    return
             if not self._held:
                 queued = self._write_or_queue(data, lane)
             elif lane is None:
@@ -274,13 +278,6 @@ class LineWriter:
         """Write what is held."""
         if self._held:
             self.put(b"")
-
-    def _hold(self, data: bytes) -> bool:
-        if self._held_size + len(data) > select.PIPE_BUF:
-            return False
-        self._held.append(data)
-        self._held_size += len(data)
-        return True
 
     def _taken_up(self) -> bytes:
         data = b"".join(self._held)

@@ -51,6 +51,7 @@ class Connection:
         self._aborted = False
         self._failure: BaseException | None = None
         self.is_open = False
+        self._readable: select.poll | None = None
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -181,9 +182,10 @@ class Connection:
         """Whether nothing came since: a readable idle connection was closed by the server, or
         holds what nobody asked for.
         """
-        poll = select.poll()
-        poll.register(self._socket(), select.POLLIN)
-        return not poll.poll(0)
+        if self._readable is None:
+            self._readable = select.poll()
+            self._readable.register(self._socket(), select.POLLIN)
+        return not self._readable.poll(0)
 
     def abort(self) -> None:
         """Make every wait of this connection end now."""

@@ -23,6 +23,7 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
+from zot.home import LookAgain
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
@@ -89,15 +90,15 @@ class Pieces:
     """
 
     def __init__(self) -> None:
-        self._secrets: Sequence[str] = ()
+        self.secrets: Sequence[str] = ()
         self._threes: tuple[str, ...] = ()
         self._ends: tuple[str, ...] = ()
         self._held = ""
 
     def use(self, secrets: Sequence[str]) -> None:
-        if secrets is self._secrets:
+        if secrets is self.secrets:
             return
-        self._secrets = secrets
+        self.secrets = secrets
         # Nearly every piece has none of these, and is passed on for a few nanoseconds.
         self._threes = tuple({secret[:3] for secret in secrets})
         self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
@@ -110,8 +111,8 @@ class Pieces:
                     break
             else:
                 return text
-        whole = _without(self._held + text, self._secrets)
-        keep = max(_overlap(whole, secret) for secret in self._secrets)
+        whole = _without(self._held + text, self.secrets)
+        keep = max(_overlap(whole, secret) for secret in self.secrets)
         if not keep:
             self._held = ""
             return text if whole == text else whole
@@ -173,6 +174,7 @@ class RedactingProvider:
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = Pieces()
+        secrets, look = self._redactor.secrets, LookAgain()
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -184,10 +186,10 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        if told is not None:  # asked again: a token may just have been renewed
-                            pieces.use(self._redactor.secrets())
+                        if look.is_due():  # asked again: a token may just have been renewed
+                            pieces.use(secrets())
                     if told is None:
-                        yield self._redacted(event)
+                        yield _redacted(event, pieces.secrets)
                         continue
                     told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
                     text = told.delta if isinstance(told, types.ToolCallArgs) else told.text
@@ -202,12 +204,12 @@ class RedactingProvider:
             error.args = (self._redactor.text(str(error)),)
             raise
 
-    def _redacted(self, event: types.StreamEvent) -> types.StreamEvent:
-        if not isinstance(event, types.Finished):
-            return event
-        secrets = self._redactor.secrets()
-        content = tuple([_redacted_block(block, secrets) for block in event.content])
-        return event if content == event.content else replace(event, content=content)
+
+def _redacted(event: types.StreamEvent, secrets: Sequence[str]) -> types.StreamEvent:
+    if not isinstance(event, types.Finished):
+        return event
+    content = tuple([_redacted_block(block, secrets) for block in event.content])
+    return event if content == event.content else replace(event, content=content)
 
 
 def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:

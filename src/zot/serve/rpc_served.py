@@ -392,7 +392,8 @@ class ServedAgent(RuntimeClient):
     def _put(self, line: bytes, tag: Any, *, held: bool = False) -> None:
         """`held`: more is told at once, or `flush` is called."""
         if "seq" not in self._server.features:
-            self._write(line, held=held)
+            line = zot.signed(line, self._signature) if self._signature else line
+            self._writer.put(line, held=held)
             return
         with self._wire_lock:  # numbered in the order in which they are written
             self._seq = self._seq + 1 if self._kept is None else self._kept.number()

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from support.doors import DOORS, Door, Place, Wishes
 from support.extension import write_extension
+from support.terminal import cache as cache
+from support.terminal import emulator as emulator
 
 from zot.sdk import events, follow
 from zot.testing.fakeserver import FakeServer, Seen
@@ -21,6 +23,7 @@ EXTENSION = """
 hello()
 emit("register_command", name="greet", description="greets")
 emit("register_command", name="show", description="shows")
+emit("register_command", name="today", description="looks first")
 asks = {"description": "asks", "schema": {"type": "object"}, "interactive": True}
 emit("register_tool", name="favourite", **asks)
 emit("ready")
@@ -31,6 +34,9 @@ for frame in frames():
         emit("command_response", id=frame["id"], action="prompt", prompt=prompt)
     if frame["type"] == "command_invoked" and frame["name"] == "show":
         emit("command_response", id=frame["id"], action="display", display="shown")
+    if frame["type"] == "command_invoked" and frame["name"] == "today":
+        emit("command_response", id=frame["id"], action="tool_prompt", tool_name="bash",
+             tool_args={"command": "echo from-the-tool"}, prompt="say:no\\nthen\\nsay:heard it")
     if frame["type"] == "tool_call":
         waiting.append(frame["id"])
         emit("ask", id="q", method="input", title="which colour?", timeout=60)
@@ -53,9 +59,13 @@ def openai() -> Iterator[FakeServer]:
 
 @pytest.fixture
 def place(
-    tmp_path: Path, anthropic: FakeServer, openai: FakeServer, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    anthropic: FakeServer,
+    openai: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Place:
-    made = Place(tmp_path)
+    made = Place(tmp_path, lambda: request.getfixturevalue("emulator"))
     for name in list(os.environ):
         if name.endswith(("_API_KEY", "_BASE_URL")):
             monkeypatch.delenv(name)
@@ -75,8 +85,9 @@ def open_door(request: pytest.FixtureRequest, place: Place) -> Iterator[Callable
 
     def open_door(*needs: str, **wishes: object) -> Door:
         """A door; the test is passed over where it has no word for what the test needs."""
-        if lacking := kind.LACKS & set(needs):
-            pytest.skip(f"{request.param} has no word for {', '.join(lacking)}")
+        for need in needs:
+            if need in kind.LACKS:
+                pytest.skip(f"{request.param} has no word for {need}: {kind.LACKS[need]}")
         opened.append(kind(place, Wishes(**wishes)))  # type: ignore[arg-type]
         return opened[-1]
 
@@ -107,6 +118,14 @@ class Gate:
 
 def asked(server: FakeServer) -> list[Seen]:
     return [seen for seen in server.requests if seen.body]
+
+
+def has_messages(door: Door, count: int) -> bool:
+    return "count" in door.LACKS or door.state()[2] == count
+
+
+def has_commands(door: Door, *names: str) -> bool:
+    return "commands" in door.LACKS or set(names) <= set(door.commands())
 
 
 def last_body(server: FakeServer) -> str:
@@ -173,13 +192,16 @@ def test_a_message_is_heard_when_the_model_would_stop(
     assert len(asked(anthropic)) == 3
 
 
-def test_a_compaction_leaves_a_summary(open_door: Callable[..., Door]) -> None:
-    door = open_door("count")
+def test_a_compaction_leaves_a_summary(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
+    door = open_door("compact")
     for number in range(6):
         door.ask(f"say:{number} " + "word " * 5_000)
-    before = door.state()[2]
+    assert has_messages(door, 12)
     assert door.compact()
-    assert door.state()[2] < before
+    assert door.ask("say:after it") == "after it"
+    assert len(asked(anthropic)[-1].body["messages"]) < 12
 
 
 def test_the_transcript_can_be_cleared(
@@ -188,7 +210,7 @@ def test_the_transcript_can_be_cleared(
     door = open_door("clear")
     door.ask("say:remember-this")
     door.clear()
-    assert door.state()[2] == 0
+    assert has_messages(door, 0)
     door.ask("say:new")
     assert "remember-this" not in last_body(anthropic)
 
@@ -257,6 +279,7 @@ def test_a_model_that_is_not_there_changes_nothing(open_door: Callable[..., Door
     for name, provider in absent:
         with pytest.raises(Exception, match=provider):
             door.set_model(name, provider)
+            door.ask("say:where a call brings its model it is the call that fails")
     assert door.state()[:2] == ("anthropic", "claude-sonnet-4-5")
     assert door.ask("say:still here") == "still here"
 
@@ -314,24 +337,31 @@ def test_a_session_goes_on_with_its_model_and_level(
     assert other.ask("say:elsewhere") == "elsewhere"
     assert other.state()[:2] == ("anthropic", "claude-sonnet-4-5")
     other.load(path)
-    assert other.state()[:2] == ("openai", "gpt-5")
+    assert "state" in other.LACKS or other.state()[:2] == ("openai", "gpt-5")
     assert other.ask("say:after") == "after"
+    assert other.state()[:2] == ("openai", "gpt-5")
     assert "before" in last_body(openai)
     assert asked(openai)[-1].body["reasoning_effort"] == "low"
 
 
-def test_a_fork_goes_on_beside_what_it_came_from(open_door: Callable[..., Door]) -> None:
+def test_a_fork_goes_on_beside_what_it_came_from(
+    open_door: Callable[..., Door], anthropic: FakeServer
+) -> None:
     door = open_door("fork", keep=True)
     door.ask("say:one")
     door.ask("say:two")
     path = door.path()
     copy = door.fork(2)
     assert copy != path
-    assert door.state()[2] == 2
+    assert has_messages(door, 2)
     assert door.ask("say:three") == "three"
-    assert "two" not in door.said()
+    assert "say:two" not in last_body(anthropic)
+    assert "messages" in door.LACKS or "two" not in door.said()
     door.load(path)
-    assert door.state()[2] == 4
+    assert has_messages(door, 4)
+    door.ask("say:four")
+    assert "say:two" in last_body(anthropic)
+    assert "say:three" not in last_body(anthropic)
 
 
 def test_the_conversation_and_the_files_go_back_to_a_prompt(
@@ -347,7 +377,7 @@ def test_the_conversation_and_the_files_go_back_to_a_prompt(
     assert "forgotten" not in last_body(anthropic)
     assert door.rewind(door.checkpoints()[0]) == "remove a.txt"
     assert not (place.work / "a.txt").exists()
-    assert door.state()[2] == 0
+    assert has_messages(door, 0)
 
 
 def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
@@ -363,10 +393,19 @@ def test_what_is_kept_can_be_listed(open_door: Callable[..., Door]) -> None:
 
 def test_a_command_of_an_extension_runs(open_door: Callable[..., Door], extension: Path) -> None:
     door = open_door(ext=extension)
-    assert {"greet", "show"} <= set(door.commands())
+    assert has_commands(door, "greet", "show")
     assert door.type("greet", "Ada") == "hello Ada"
     assert door.type("GREET", "again") == "hello again"
     assert "shown" in door.type("show", "")
+
+
+def test_a_tool_that_a_command_wants_runs_before_the_model_is_asked(
+    open_door: Callable[..., Door], extension: Path, anthropic: FakeServer
+) -> None:
+    door = open_door("call", ext=extension)
+    assert door.type("today", "") == "heard it"
+    assert "from-the-tool" in last_body(anthropic)
+    assert len(asked(anthropic)) == 1
 
 
 def test_a_skill_is_a_command(
@@ -376,7 +415,7 @@ def test_a_skill_is_a_command(
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: careful\ndescription: d\n---\nBe careful.\n")
     door = open_door()
-    assert "skill:careful" in door.commands()
+    assert has_commands(door, "skill:careful")
     assert door.type("skill:careful", "say:done so").endswith("done so")
     assert "Be careful." in last_body(anthropic)
 
@@ -386,7 +425,7 @@ def test_a_prompt_file_is_a_command(open_door: Callable[..., Door], place: Place
     folder.mkdir()
     (folder / "Echo.md").write_text("---\ndescription: echoes\n---\nsay:$2 $1, all: $ARGUMENTS\n")
     door = open_door()
-    assert "Echo" in door.commands()
+    assert has_commands(door, "Echo")
     assert door.type("echo", "a b") == "b a, all: a b"
 
 

@@ -65,7 +65,6 @@ def test_what_a_dead_process_had_reserved_counts_as_spent(ledger):
     assert ledger.read().total() == Amount(2.0)
     assert set(ledger.read().reserved) == {"2"}
     ledger.release(frozenset({"2"}))
-    ledger.release(frozenset(), lost=False)
     assert ledger.read().total() == Amount(2.0)
 
 

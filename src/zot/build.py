@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
@@ -38,6 +37,7 @@ from zot.settings.skills import skills_here
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
+from zot.text import Frozen
 from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
@@ -60,7 +60,7 @@ SWARM = "swarm"
 """The tool of the swarm; its room is loaded where it is used."""
 
 
-class Additions(Struct, frozen=True, kw_only=True):
+class Additions(Frozen, kw_only=True):
     """What a door adds to the plan."""
 
     sessions: Callable[[], Sessions] | None = None
@@ -179,9 +179,17 @@ def _task_depth(options: Options, default: bool) -> int:
     return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
+def _allows(options: Options, tool: str) -> bool:
+    """Whether the agent may have the tool of this name."""
+    return not options.no_tools and (options.tools is None or tool in options.tools)
+
+
+def _trusts_project(setup: Setup) -> bool:
+    return setup.options.trust or is_trusted(setup.cwd, setup.around.home)
+
+
 def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
-    named = not options.no_tools and (options.tools is None or TASK in options.tools)
-    if depth <= 0 or not named:
+    if depth <= 0 or not _allows(options, TASK):
         return ()
     return (task_tool.TaskSource(common.agents, depth, options.tools),)
 
@@ -189,12 +197,11 @@ def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.Task
 def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     """The tool `swarm`, where its use is allowed. Agents that an agent opens do not have it."""
     options = setup.options
-    named = not options.no_tools and (options.tools is None or SWARM in options.tools)
-    if not options.swarm_budget or not named:
+    if not options.swarm_budget or not _allows(options, SWARM):
         return ()
     around = setup.around
     return (
-        swarm_tool.swarm_source(
+        swarm_tool.SwarmSource(
             around.home, around.environ, options.swarm_budget, agent_words(setup)
         ),
     )
@@ -299,10 +306,10 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
 
 def _project_extensions(setup: Setup) -> list[str]:
     """The folders of the extensions that a trusted project brings."""
-    options, folder = setup.options, f"{setup.cwd}/.zot/extensions"
-    if options.extensions is False or not os.path.isdir(folder):
+    folder = f"{setup.cwd}/.zot/extensions"
+    if setup.options.extensions is False or not os.path.isdir(folder):
         return []
-    if not (options.trust or is_trusted(setup.cwd, setup.around.home)):
+    if not _trusts_project(setup):
         return []
     paths = (f"{folder}/{name}" for name in sorted(os.listdir(folder)))
     return [path for path in paths if os.path.isfile(f"{path}/extension.json")]
@@ -359,7 +366,7 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
 
 
 def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
-    offered = _offers_skills(setup.options)
+    offered = _allows(setup.options, SkillTool.name)
     return SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
 
 
@@ -405,7 +412,7 @@ def _extension_options(
         around=setup.around,
         explicit=options.ext,
         search=options.extensions is not False,
-        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
+        trusted=lambda: _trusts_project(setup),
         names=() if options.no_tools else options.tools,
         secrets=secret_names(setup),
         reserved=frozenset(
@@ -420,16 +427,16 @@ def _mcp_options(
     setup: Setup,
     supervisor: SharedSupervisor,
     builtin: BuiltinTools,
-    given: Mapping[str, Json],
+    entries: Mapping[str, Json],
 ) -> McpOptions:
     options = setup.options
     return McpOptions(
         cwd=setup.cwd,
         home=setup.around.home,
         environ=setup.around.environ,
-        given=given,
+        given=entries,
         files=options.mcp is not False,
-        trusted=lambda: options.trust or is_trusted(setup.cwd, setup.around.home),
+        trusted=lambda: _trusts_project(setup),
         names=() if options.no_tools else options.tools,
         keys=secret_names(setup),
         shorten=builtin.shorten,
@@ -469,15 +476,11 @@ def find_skills(setup: Setup) -> list[Skill]:
     )
 
 
-def _offers_skills(options: Options) -> bool:
-    return not options.no_tools and (options.tools is None or SkillTool.name in options.tools)
-
-
 def _prompt_folders(setup: Setup) -> list[SkillFolder]:
     """Those of the project count only where it is trusted."""
     project = os.path.join(setup.cwd, ".zot", "prompts")
     folders = [SkillFolder(os.path.join(setup.around.home, "prompts"))]
-    if os.path.isdir(project) and (setup.options.trust or is_trusted(setup.cwd, setup.around.home)):
+    if os.path.isdir(project) and _trusts_project(setup):
         folders.insert(0, SkillFolder(project, inside=setup.cwd))
     return folders
 
@@ -528,7 +531,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") ->
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=options.context_files is not False,
-        skills=manifest(skills) if _offers_skills(options) else "",
+        skills=manifest(skills) if _allows(options, SkillTool.name) else "",
         servers=servers,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from zot.errors import Cancelled
@@ -79,6 +80,23 @@ class Cancel:
 
 def _nothing() -> None:
     pass
+
+    def wait_for(
+        self,
+        condition: threading.Condition,
+        done: Callable[[], bool],
+        deadline: float | None = None,
+    ) -> bool:
+        """Wait until `done`, which is asked whenever the condition is told of something; False: the
+        deadline of the monotonic clock came first. Raises Cancelled when the turn is aborted."""
+        with self.waking(condition), condition:
+            while not done():
+                self.check()
+                seconds = None if deadline is None else deadline - time.monotonic()
+                if seconds is not None and seconds <= 0:
+                    return False
+                condition.wait(seconds)
+        return True
 
 
 class _Calling:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from zot.bugs import report_bug
 from zot.client_commands import ClientCommands, image_fields
@@ -26,6 +26,7 @@ from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image
+from zot.text import Frozen
 from zot.wire import frames
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
@@ -460,7 +461,7 @@ class ClientAgent(ClientCommands):
         self._client._add(type, text, images, self.name)
 
 
-class Addressed(Struct, frozen=True):
+class Addressed(Frozen):
     """What a frame says of whose it is."""
 
     agent: str = ""

@@ -50,8 +50,7 @@ class AuthError(ConfigError):
     code = "auth"
 
 
-class NoModelError(AuthError):
-    pass
+class NoModelError(AuthError): ...
 
 
 class ProviderError(ZotError):
@@ -115,12 +114,10 @@ class ToolError(ZotError):
     code = "tool"
 
 
-class ToolBlocked(ToolError):
-    pass
+class ToolBlocked(ToolError): ...
 
 
-class ToolTimedOut(ToolError):
-    pass
+class ToolTimedOut(ToolError): ...
 
 
 class CommandError(ZotError):
@@ -165,8 +162,7 @@ class SessionError(ZotError):
     code = "session"
 
 
-class JournalError(SessionError):
-    pass
+class JournalError(SessionError): ...
 
 
 class SessionTaken(SessionError):

@@ -13,30 +13,33 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from zot.errors import CommandError
 from zot.lines import check_numbers, decode_line, encode_line
+from zot.text import Frozen
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
+REQUEST_CANCELLED = -32800
+"""Not of JSON-RPC itself, but of protocols that let a request be cancelled."""
 
 RpcId = int | float | str | None
 """What whoever asked called the request; null is one, too."""
 NO_PARAMS = Raw(b"{}")
 
 
-class RpcRequest(Struct, frozen=True):
+class RpcRequest(Frozen):
     id: RpcId
     method: str
     params: Raw = NO_PARAMS
 
 
-class RpcNotification(Struct, frozen=True):
+class RpcNotification(Frozen):
     method: str
     params: Raw = NO_PARAMS
 
 
-class RpcFault(Struct, frozen=True, omit_defaults=True):
+class RpcFault(Frozen, omit_defaults=True):
     """An error as the wire has it."""
 
     code: int
@@ -44,7 +47,7 @@ class RpcFault(Struct, frozen=True, omit_defaults=True):
     data: Any = None
 
 
-class RpcAnswer(Struct, frozen=True):
+class RpcAnswer(Frozen):
     """What the other side answers: a result, or a fault."""
 
     id: RpcId
@@ -52,7 +55,7 @@ class RpcAnswer(Struct, frozen=True):
     fault: RpcFault | None = None
 
 
-class RpcGarbage(Struct, frozen=True):
+class RpcGarbage(Frozen):
     """A line that is no message. `fault` says why; it is answered, with a null id."""
 
     fault: RpcFault
@@ -111,45 +114,24 @@ def read_message(line: bytes) -> RpcMessage:
 # --- writing ---------------------------------------------------------------------------------
 
 
-class _RequestLine(Struct):
-    id: RpcId
-    method: str
-    params: Any
-    jsonrpc: str = "2.0"
-
-
-class _NotificationLine(Struct):
-    method: str
-    params: Any
-    jsonrpc: str = "2.0"
-
-
-class _ResultLine(Struct):
-    id: RpcId
-    result: Any
-    jsonrpc: str = "2.0"
-
-
-class _FaultLine(Struct):
-    id: RpcId
-    error: RpcFault
-    jsonrpc: str = "2.0"
-
-
 def request_line(id: RpcId, method: str, params: Any) -> bytes:
-    return encode_line(_RequestLine(id, method, params))
+    return _line(id=id, method=method, params=params)
 
 
 def notification_line(method: str, params: Any) -> bytes:
-    return encode_line(_NotificationLine(method, params))
+    return _line(method=method, params=params)
 
 
 def result_line(id: RpcId, result: Any) -> bytes:
-    return encode_line(_ResultLine(id, result))
+    return _line(id=id, result=result)
 
 
 def fault_line(id: RpcId, fault: RpcFault) -> bytes:
-    return encode_line(_FaultLine(id, fault))
+    return _line(id=id, error=fault)
+
+
+def _line(**fields: Any) -> bytes:
+    return encode_line({**fields, "jsonrpc": "2.0"})
 
 
 # --- our own requests ------------------------------------------------------------------------

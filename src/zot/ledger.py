@@ -94,11 +94,8 @@ class Ledger:
         max_minutes: float | None = None,
     ) -> None:
         with locked(self._path):
-            self._write(
-                msgspec.structs.replace(
-                    self.read(), max_usd=max_usd, max_tokens=max_tokens, max_minutes=max_minutes
-                )
-            )
+            limits = {"max_usd": max_usd, "max_tokens": max_tokens, "max_minutes": max_minutes}
+            self._write(self.read(), **limits)
 
     def reserve(self, who: str, amount: Amount, cancel: Cancel) -> None:
         """Wait until the amount fits. Raises LimitError when nothing is left."""
@@ -108,8 +105,7 @@ class Ledger:
                 if spending.is_used_up():
                     raise LimitError(f"the shared limit is used up: {spending.said()}")
                 if spending.has_room(who, amount):
-                    reserved = {**spending.reserved, who: amount}
-                    self._write(msgspec.structs.replace(spending, reserved=reserved))
+                    self._write(spending, reserved={**spending.reserved, who: amount})
                     return
             cancel.sleep(LOOK_SECONDS)
 
@@ -117,38 +113,31 @@ class Ledger:
         """What `name` has spent altogether; its process `who` reserves nothing more for it."""
         with locked(self._path):
             spending = self.read()
-            self._write(
-                msgspec.structs.replace(
-                    spending,
-                    spent={**spending.spent, name: spent},
-                    reserved={key: held for key, held in spending.reserved.items() if key != who},
-                )
-            )
+            others = {key: held for key, held in spending.reserved.items() if key != who}
+            self._write(spending, spent={**spending.spent, name: spent}, reserved=others)
 
     def book_time(self, spent: Mapping[str, Amount]) -> None:
         """What these have spent by now, in the middle of their work: reservations stay."""
         with locked(self._path):
             spending = self.read()
-            self._write(msgspec.structs.replace(spending, spent={**spending.spent, **spent}))
+            self._write(spending, spent={**spending.spent, **spent})
 
-    def release(self, alive: frozenset[str], *, lost: bool = True) -> None:
-        """Reservations of processes that are gone: with `lost` they count as spent, since what a
-        call that was cut off did cost is not known."""
+    def release(self, alive: frozenset[str]) -> None:
+        """Reservations of processes that are gone count as spent: what a call that was cut off did
+        cost is not known."""
         with locked(self._path):
             spending = self.read()
             gone = {key: held for key, held in spending.reserved.items() if key not in alive}
             if not gone:
                 return
-            spent = dict(spending.spent)
-            for key, held in gone.items():
-                if lost:
-                    name = f"cut off {key} {time.time_ns()}"
-                    spent[name] = held
+            now = time.time_ns()
+            cut_off = {f"cut off {key} {now}": held for key, held in gone.items()}
             kept = {key: held for key, held in spending.reserved.items() if key in alive}
-            self._write(msgspec.structs.replace(spending, spent=spent, reserved=kept))
+            self._write(spending, spent={**spending.spent, **cut_off}, reserved=kept)
 
-    def _write(self, spending: Spending) -> None:
-        write_atomic(self._path, msgspec.json.encode(spending))
+    def _write(self, spending: Spending, **changes: object) -> None:
+        changed = msgspec.structs.replace(spending, **changes)
+        write_atomic(self._path, msgspec.json.encode(changed))
 
 
 def process_name() -> str:

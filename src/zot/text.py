@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, AnyStr
+from typing import TYPE_CHECKING, Any, AnyStr, dataclass_transform
 
 import msgspec
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from re import Pattern
@@ -25,6 +26,11 @@ _LONE_HALF = (
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
 )
 _encode = msgspec.json.Encoder().encode
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class Frozen(Struct, frozen=True):
+    """Base of what is made once and not changed: nearly every struct."""
 
 
 def whole_characters(text: str) -> str:
@@ -69,6 +75,11 @@ def encode_json(value: Any) -> bytes:
         return _encode(value)
     except (ValueError, OverflowError):  # half a pair, or a number that is too long
         return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
+
+
+def indented_json(value: Any) -> bytes:
+    """The value as JSON that people read and change: a file of ours."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def escaped(data: bytes) -> bytes:

@@ -39,11 +39,18 @@ def test_a_file_is_read_to_its_end_and_a_failed_run_is_exit_code_one():
 def test_lines_that_are_no_frames_and_a_last_line_without_end_do_no_harm():
     done = watch("-", given=b'nonsense\n\n{"type":"turn_start","step":1}')
     assert done.stdout.decode().splitlines() == [
-        "idle",
         "thinking | turn 1",
         "gone: its frames stopped before the run ended | turn 1",
     ]
     assert done.returncode == 1
+
+
+def test_a_file_without_a_frame_is_not_an_idle_agent(tmp_path):
+    (tmp_path / "log").write_text('started\n{"level": "info"}\n')
+    done = watch(str(tmp_path / "log"))
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"no line is a frame of zot, pi, Claude Code or codex" in done.stderr
+    assert watch(given=b"").stdout == b"idle\n"
 
 
 def test_in_a_terminal_one_line_is_drawn_again():
@@ -102,10 +109,10 @@ def test_following_a_file_shows_what_is_added(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--what"], 2, "cannot use '--what'"),
-        (["a", "b"], 2, "cannot use 'b'"),
+        (["--what"], 2, "unrecognized arguments: --what"),
+        (["a", "b"], 2, "unrecognized arguments: b"),
         (["/no/such/file"], 1, "cannot read '/no/such/file'"),
-        (["--share"], 2, "--share needs a name"),
+        (["--share"], 2, "--share: expected one argument"),
         (["--share", "../up"], 2, "not '../up'"),
     ],
 )

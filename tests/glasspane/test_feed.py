@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.glasspane.feed import encode_event, next_batch
-from zot.glasspane.guard import Denied, Guard, names_of, new_token
+from zot.glasspane.guard import Guard, names_of, new_token
 from zot.swarm.log import LogWriter, start_of_last
+from zot.swarm.web import Refusal
 
 FRAMES = st.one_of(
     st.builds(lambda text: {"type": "text_delta", "delta": text}, st.text(max_size=5)),
@@ -110,7 +111,7 @@ def test_the_page_answers_to_its_own_names(host):
 
 @pytest.mark.parametrize("host", ["", "evil.example:7747", "127.0.0.1", "127.0.0.1:80"])
 def test_a_strangers_name_that_points_here_is_refused(host):
-    with pytest.raises(Denied, match="not called"):
+    with pytest.raises(Refusal, match="not called"):
         guard().check_host({"host": host})
 
 
@@ -125,7 +126,7 @@ def test_a_strangers_name_that_points_here_is_refused(host):
     ],
 )
 def test_only_our_own_page_may_change_something(headers):
-    with pytest.raises(Denied):
+    with pytest.raises(Refusal):
         guard().check_origin(headers)
 
 
@@ -150,7 +151,7 @@ def test_a_role_may_what_those_below_it_may(have, want, allowed):
     if allowed:
         guard().need(headers, want)
     else:
-        with pytest.raises(Denied, match=f"may {have}, not {want}"):
+        with pytest.raises(Refusal, match=f"may {have}, not {want}"):
             guard().need(headers, want)
 
 
@@ -158,7 +159,7 @@ def test_a_role_may_what_those_below_it_may(have, want, allowed):
     "cookie", ["", "zot_glasspane_7747=", "zot_glasspane_7747=wrong", "other=" + "d" * 43, "\0=;=,"]
 )
 def test_without_the_token_nothing_is_seen(cookie):
-    with pytest.raises(Denied, match="open the page with the address"):
+    with pytest.raises(Refusal, match="open the page with the address"):
         guard().need({"cookie": cookie}, "see")
 
 

@@ -146,9 +146,11 @@ def test_an_agent_is_approved_by_key_steered_and_merged_by_click(browser, pane, 
     browser.wait_for("document.querySelector('.question pre')?.innerText === 'echo three >> a.txt'")
     click(browser, "Allow")
     browser.wait_for("document.querySelector('.entry.text strong')?.innerText === 'Done.'")
+    browser.run("document.querySelector('.composer input[type=checkbox]').click()")
     click(browser, "Merge")
     browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
     assert (place.repository / "a.txt").read_text() == "one\ntwo\nthree\n"
+    assert len(place.git("log", "-1", "--format=%P").split()) == 1  # one commit, no merge
     press(browser, "2")
     browser.wait_for("document.querySelectorAll('.line.added').length === 2")
     press(browser, "Escape")

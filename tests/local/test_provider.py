@@ -28,7 +28,7 @@ from zot.local.provider import (
     open_local,
 )
 from zot.local.serve import ServerAddress
-from zot.local.server import LocalServer
+from zot.local.server import LocalServer, running_server
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,
@@ -256,7 +256,7 @@ def test_a_prompt_longer_than_the_context_is_said_so(small: Weights) -> None:
 def test_a_process_that_asks_nothing_lets_go_of_the_server(small: Weights) -> None:
     provider = small_provider(small, idle_release=0.0)
     list(provider.stream(asked("Hi", max_output=2), Cancel()))
-    within(lambda: not provider._server.is_running(), "the end of the server")
+    within(lambda: running_server(provider._server.directory) is None, "the end of the server")
     provider.close()
 
 

@@ -51,12 +51,12 @@ def test_it_starts_once_is_shared_and_ends_when_unused(server: LocalServer, smal
     other = LocalServer(small, of_process(), context=512, linger=0.2)
     assert other.acquire(Cancel()) == first
     server.release()
-    assert other.is_running()
+    assert running_server(other.directory) is not None
     assert other.acquire(Cancel()) == first
     other.release()
     within(is_gone(first.pid), "the end of the server")
     assert not (server.directory / ADDRESS).exists()
-    assert not server.is_running()
+    assert running_server(server.directory) is None
 
 
 def test_the_address_is_for_the_user_alone_and_the_key_is_in_no_argument(
@@ -115,7 +115,7 @@ def test_two_processes_share_it_and_it_outlives_neither_when_both_are_killed(
 def test_a_killed_server_is_replaced(server: LocalServer) -> None:
     first = server.acquire(Cancel())
     os.kill(first.pid, signal.SIGKILL)
-    within(lambda: not server.is_running(), "the death of the server")
+    within(lambda: running_server(server.directory) is None, "the death of the server")
     second = server.acquire(Cancel())
     assert second.pid != first.pid
     assert second.key != first.key

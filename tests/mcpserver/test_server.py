@@ -77,7 +77,8 @@ class Mcp(JsonRpcProcess):
         result = self.answer(self.start_call(tool, **arguments))["result"]
         while result.get("resultType") == "input_required":
             state = result["requestState"]
-            filled = {key: form(self.decide) for key in result["inputRequests"]}
+            asked = {key: each["params"] for key, each in result["inputRequests"].items()}
+            filled = {key: form(self.decide, params) for key, params in asked.items()}
             again = {"name": tool, "arguments": arguments}
             result = self.ok("tools/call", **again, inputResponses=filled, requestState=state)
         if "structuredContent" in result:
@@ -89,7 +90,7 @@ class Mcp(JsonRpcProcess):
     def _take(self, frame: Frame) -> None:
         super()._take(frame)
         if frame.get("method") == "elicitation/create" and self.decide is not None:
-            self.send(id=frame["id"], result=form(self.decide))
+            self.send(id=frame["id"], result=form(self.decide, frame["params"]))
 
     def progress(self) -> list[Frame]:
         with self._news:
@@ -97,10 +98,11 @@ class Mcp(JsonRpcProcess):
         return [note["params"] for note in notes]
 
 
-def form(decision: Decide) -> Frame:
+def form(decision: Decide, asked: Frame) -> Frame:
     if decision == "cancel":
         return {"action": "cancel"}
-    return {"action": "accept", "content": {"decision": decision}}
+    name = next(iter(asked["requestedSchema"]["properties"]))
+    return {"action": "accept", "content": {name: decision}}
 
 
 @pytest.fixture(params=[True, False], ids=["modern", "handshake"])
@@ -392,3 +394,43 @@ def test_who_can_be_asked(abilities: Any, forms: bool) -> None:
 @given(st.dictionaries(st.text(), st.none() | st.text() | st.dictionaries(st.text(), st.text())))
 def test_whatever_is_no_clear_yes_is_a_no(answer: Any) -> None:
     assert protocol.chosen(answer) == "deny"
+
+
+# --- what a call asks of others --------------------------------------------------------------
+
+ASKS = """
+hello()
+emit("register_tool", name="who", description="asks", schema={"type": "object"}, interactive=True)
+emit("ready")
+waiting = []
+for frame in frames():
+    if frame["type"] == "tool_call":
+        waiting.append(frame["id"])
+        emit("ask", id=frame["id"], method="input", title="who are you?", timeout=60)
+    if frame["type"] == "answer":
+        text(waiting.pop(0), "it is " + str(frame.get("value")))
+"""
+WHO = {"name": "who", "args": {}}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_questions_of_an_extension_are_forms(mcp: Start, tmp_path: Path, count: int) -> None:
+    extension = write_extension(tmp_path, "asks", ASKS)
+    turns = ({"tools": [WHO] * count}, {"text": "asked"})
+    with mcp(*turns, decide="Ada", args=("--ext", str(extension), "--yolo")) as client:
+        result = client.call("zot", prompt="who?")
+        assert result["structuredContent"]["text"] == "asked"
+    kept = next((tmp_path / "zot-home" / "sessions").rglob("*.jsonl")).read_text()
+    assert kept.count("it is Ada") >= count
+
+
+def test_a_reply_goes_on_with_the_model_and_the_tools_it_names(mcp: Start, tmp_path: Path) -> None:
+    with mcp(TOUCH, HELLO, TOUCH, HELLO, args=("--yolo",)) as client:
+        id = client.call("zot", prompt="hi")["structuredContent"]["session_id"]
+        narrow = {"session_id": id, "tools": ["read"], "reasoning": "low"}
+        client.call("zot_reply", prompt="touch it", **narrow)
+        assert not (tmp_path / "work" / "made").exists()
+        failed = client.call("zot_reply", prompt="x", session_id=id, model="nowhere/none")
+        assert failed["isError"] is True
+        client.call("zot_reply", prompt="touch it", session_id=id)
+        assert (tmp_path / "work" / "made").exists()

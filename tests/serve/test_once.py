@@ -277,7 +277,7 @@ def test_cwd_is_where_tools_work(tmp_path):
 
 SAY = """
 hello("say")
-for name in ("ask", "show", "fail"):
+for name in ("ask", "show", "look", "fail"):
     emit("register_command", name=name, description=name)
 emit("ready")
 for frame in frames():
@@ -286,6 +286,8 @@ for frame in frames():
     if frame["type"] == "command_invoked":
         words = {"ask": {"action": "prompt", "prompt": "about " + frame["args"]},
                  "show": {"action": "display", "display": "shown " + frame["args"]},
+                 "look": {"action": "tool_prompt", "prompt": "what is here?", "tool_name": "bash",
+                          "tool_args": {"command": "ls"}},
                  "fail": {"action": "noop", "error": "which city?"}}
         emit("command_response", id=frame["id"], **words[frame["name"]])
 """
@@ -296,6 +298,13 @@ def test_a_command_of_an_extension_can_be_typed(tmp_path):
     ran = run_zot(tmp_path, ["--json", "--ext", folder, "/ask  the  sea"], turns=[{"text": "blue"}])
     heard = next(frame for frame in frames_of(ran.stdout) if frame["type"] == "user_message")
     assert heard["content"][0]["text"] == "about the  sea"
+
+
+def test_a_tool_that_a_command_wants_runs_first(tmp_path):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(tmp_path, ["--json", "--ext", folder, "/look"], turns=[{"text": "seen"}])
+    kinds = types(frames_of(ran.stdout))
+    assert kinds.index("tool_result") < kinds.index("text_delta")
 
 
 def test_a_command_that_only_shows_something_asks_no_model(tmp_path):
@@ -317,12 +326,21 @@ def test_a_command_that_fails_is_exit_code_one(tmp_path, mode):
         assert types(frames_of(ran.stdout)) == ["error", "done"]
 
 
-def test_a_slash_that_is_no_command_goes_to_the_model(tmp_path):
+@pytest.mark.parametrize("typed", ["/etc/hosts is what?", "/tmp is full", "/* a comment */", "/"])
+def test_a_slash_that_cannot_be_a_command_goes_to_the_model(tmp_path, typed):
     folder = str(write_extension(tmp_path, "say", SAY))
-    ran = run_zot(
-        tmp_path, ["-p", "--ext", folder, "/etc/hosts is what?"], turns=[{"text": "a file"}]
-    )
+    ran = run_zot(tmp_path, ["-p", "--ext", folder, typed], turns=[{"text": "a file"}])
     assert (ran.returncode, ran.stdout) == (0, b"a file\n")
+
+
+@pytest.mark.parametrize("mode", ["-p", "--json"])
+def test_a_misspelt_command_asks_no_model_and_names_the_nearest(tmp_path, mode):
+    folder = str(write_extension(tmp_path, "say", SAY))
+    ran = run_zot(tmp_path, [mode, "--ext", folder, "/shwo me"], turns=[])
+    assert ran.returncode == 1
+    assert b"zot: there is no command /shwo here (did you mean /show?)" in ran.stderr
+    if mode == "--json":
+        assert types(frames_of(ran.stdout)) == ["error", "done"]
 
 
 def test_an_extension_that_is_not_there_is_an_error(tmp_path):

@@ -104,12 +104,13 @@ def test_something_else_on_the_port_is_left_alone(
     server: ModelServer, status: int, answer: bytes
 ) -> None:
     server.status, server.answer = status, answer
-    assert first_model(server.base_url) == ""
+    assert first_model(Candidate("custom", "other", server.base_url)) == ""
 
 
 def test_a_port_that_listens_and_says_nothing_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert first_model(f"http://127.0.0.1:{silent.getsockname()[1]}/v1") == ""
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        assert first_model(Candidate("custom", "silent", url)) == ""
 
 
 def test_looking_at_every_port_takes_no_time() -> None:

@@ -1,6 +1,6 @@
 """Every door to a runtime behind the same few words, so that one test file can go through them all.
 
-A door that has no word for something says so in `LACKS`.
+A door that has no word for something says so in `LACKS`, and why.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from support.jsonrpc import JsonRpcProcess
 from support.pi import PiProcess
 from support.rpc import PATIENCE
+from support.terminal import AtTerminal, Emulator, Shown, zot
 
 from zot import events
 from zot.client import Client
@@ -29,7 +31,9 @@ MODEL = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
 class Place:
     """Where a door works: a folder of its own, with a home beside it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, screen: Callable[[], Emulator]) -> None:
+        self.screen = screen
+        """For the door that has one."""
         self.work = root / "work"
         self.home = root / "zot-home"
         self.session = root / "kept" / "s.jsonl"
@@ -67,7 +71,8 @@ class Wishes:
 class Door:
     """A prompt is begun, and read by a thread until its end."""
 
-    LACKS: frozenset[str] = frozenset()
+    LACKS: Mapping[str, str] = {}
+    """What it has no word for, and why."""
     runtime: Any
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
@@ -82,10 +87,10 @@ class Door:
         self.begin(text)
         return self.end()
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._texts, self._stop = [], ""
         self._ended.clear()
-        stream = self.runtime.prompt(text)
+        stream = self.runtime.prompt(text, **more)
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def end(self) -> str:
@@ -206,7 +211,10 @@ class Door:
     def type(self, name: str, args: str) -> str:
         """Run a command as a person would, and the prompt it makes, if any."""
         result = self.runtime.run_command(name, args)
-        return self.ask(result.text) if result.action == "prompt" else result.text
+        if result.action != "prompt":
+            return result.text
+        self.begin(result.text, call=result.call)
+        return self.end()
 
     def shell(self, command: str, *, hidden: bool = False) -> str:
         return self.runtime.run_shell(command, hidden=hidden).output
@@ -258,8 +266,8 @@ class Aio(Door):
         self._inner = AsyncRuntime(**settings_of(place, wishes))
         self.runtime = Waiting(self._inner, self._wait)
 
-    def begin(self, text: str) -> None:
-        self._read_in_loop(lambda: self._inner.prompt(text))
+    def begin(self, text: str, **more: Any) -> None:
+        self._read_in_loop(lambda: self._inner.prompt(text, **more))
 
     def retry(self) -> str:
         self._read_in_loop(self._inner.retry)
@@ -332,6 +340,10 @@ class Waiting:
 
 
 class Wire(Door):
+    LACKS: ClassVar = {
+        "call": "the client hands the prompt back; `submit` of the wire runs both: tests/serve",
+    }
+
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
         flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
@@ -363,9 +375,14 @@ class Wire(Door):
 class Pi(Door):
     """pi's words for the same."""
 
-    LACKS = frozenset(
-        {"agents", "approvals", "clear", "durable", "retry", "rewind", "sessions", "set_jail"}
-    )
+    LACKS: ClassVar = {
+        **dict.fromkeys(
+            ("agents", "approvals", "durable", "retry", "rewind", "set_jail"),
+            "pi's interface knows nothing of it",
+        ),
+        "clear": "pi begins a new session instead",
+        "sessions": "pi's clients look into its directory themselves",
+    }
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
@@ -386,7 +403,7 @@ class Pi(Door):
     def _model_flags(self) -> list[str]:
         return ["--provider", MODEL["provider"], "--model", MODEL["model"]]
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._texts, self._stop = [], ""
         self.pi.send("prompt", message=text, id="p")
 
@@ -472,10 +489,18 @@ class Pi(Door):
 class Acp(Door):
     """An editor that speaks ACP: a session of its agent, which it can set and cancel."""
 
-    LACKS = frozenset(
-        {"agents", "approvals", "clear", "count", "durable", "fork", "provider"}
-        | {"retry", "rewind", "sessions", "shell", "steer"}
-    )
+    LACKS: ClassVar = {
+        **dict.fromkeys(
+            ("agents", "approvals", "clear", "durable", "fork", "messages", "retry", "rewind"),
+            "ACP has no such request",
+        ),
+        "compact": "a command of the agent: tests/acp",
+        "count": "ACP tells tokens, not messages",
+        "provider": "a model is one of the list that ACP shows",
+        "sessions": "its list is told in pages: tests/acp",
+        "shell": "an editor has a terminal of its own",
+        "steer": "ACP has one prompt at a time; others wait",
+    }
     DECISIONS: ClassVar = {"allow": "allow_once", "deny": "reject_once"}
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
@@ -513,7 +538,7 @@ class Acp(Door):
         option = self.DECISIONS[self.wishes.decide]
         return {"outcome": {"outcome": "selected", "optionId": option}}
 
-    def begin(self, text: str) -> None:
+    def begin(self, text: str, **more: Any) -> None:
         self._from = len(self._process.frames)
         prompt = [{"type": "text", "text": text}]
         self._prompt = self._process.start("session/prompt", sessionId=self._session, prompt=prompt)
@@ -572,4 +597,322 @@ class Acp(Door):
             self._process.kill()
 
 
-DOORS = {"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp}
+class Terminal(Door):
+    """A person: keys, and what stands on the screen."""
+
+    LACKS: ClassVar = {
+        "agents": "a person has a swarm: tests/serve/interactive/test_swarm.py",
+        "count": "the screen tells tokens, not messages",
+        "durable": "a person gives prompts no names",
+        "messages": "all that was said stands on the screen, also what is no longer in the session",
+        "provider": "what stands before a slash may be a part of the model's name",
+    }
+    SIZE = (160, 50)
+    KEYS: ClassVar = {"allow": "y", "deny": "n", "allow_project": "p\r"}
+    PAUSE = 0.7
+    """Who has typed a moment ago answers nothing by accident."""
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags += ["--session", str(place.session)] if wishes.keep else ["--no-session"]
+        flags += [] if wishes.decide else ["--yolo"]
+        self._path = str(place.session)
+        environ = {**os.environ, "TERM": "xterm-256color"}
+        self._zot = AtTerminal(place.screen(), zot(*flags), environ, place.work, self.SIZE)
+        self._typed_at = 0.0
+        self._seen = 0
+        self._zot.until(MODEL["model"])
+
+    # --- keys and the screen -----------------------------------------------------------------
+
+    def _keys(self, keys: str) -> None:
+        """Type, in pieces that a terminal takes at once; a new line is Ctrl+J."""
+        for start in range(0, len(keys), 1000):
+            self._zot.type(keys[start : start + 1000])
+            self._zot.pump(0)
+        self._typed_at = time.monotonic()
+
+    def _said(self) -> list[str]:
+        """What stands above the editor since the last line was sent."""
+        lines = self._zot.shown.whole_lines
+        last = max((at for at, line in enumerate(lines) if line.startswith("❯")), default=0)
+        return lines[self._seen : last]
+
+    def _send(self, line: str) -> None:
+        self._zot.pump(0)
+        self._seen = 0
+        self._seen = len(self._said())
+        self._keys(f"{line}\r")
+
+    def _run(self, line: str) -> str:
+        """A line that is answered by a note."""
+        self._send(line)
+        self._zot.until(lambda shown: "".join(self._said()).strip())
+        return "\n".join(self._said()).strip()
+
+    def _menu(self, line: str, title: str) -> list[str]:
+        """A line that opens a menu; its rows. Or a note: then there are none."""
+        self._send(line)
+        self._zot.until(lambda shown: title in shown.text or "".join(self._said()).strip())
+        lines = self._zot.shown.text.split("\n")
+        rows = [at for at, line in enumerate(lines) if line.startswith(title)]
+        return [line[2:] for line in lines[rows[-1] + 1 : -2]] if rows else []  # hint, status
+
+    def _leave(self, title: str) -> None:
+        self._zot.type("\x1b")
+        self._zot.until(lambda shown: title not in shown.text)
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def begin(self, text: str, **more: Any) -> None:
+        self._send(text)
+
+    def end(self) -> str:
+        self._zot.until(self._has_ended)
+        if "Go on:" in self._zot.shown.text:
+            self._leave("Go on:")
+            return "error"
+        paragraphs = "\n".join(line.rstrip() for line in self._said()).strip().split("\n\n")
+        return {"stopped": "aborted"}.get(paragraphs[-1], paragraphs[-1])
+
+    def _has_ended(self, shown: Shown) -> bool:
+        """Whether there is something below the prompt, and nothing is going on any more."""
+        if "Go on:" in shown.text:
+            return True
+        if "esc stops" in shown.text:
+            self._answer(shown)
+            return False
+        said = self._said()
+        asked = [at for at, line in enumerate(said) if line.startswith("❯")]
+        return any(line and line[0] not in "❯ " for line in said[max(asked, default=-1) + 1 :])
+
+    def _answer(self, shown: Shown) -> None:
+        keys = ""
+        if "May zot use" in shown.text:
+            keys = self.KEYS[self.wishes.decide]
+        elif "which colour?" in shown.text:
+            keys = f"{self.wishes.answer}\r"
+        if keys and time.monotonic() > self._typed_at + self.PAUSE:
+            for key in keys:
+                self._keys(key)
+                self._zot.pump(0.1)
+
+    def abort(self) -> None:
+        self._zot.until("esc stops")
+        self._zot.type("\x1b")
+
+    def steer(self, text: str) -> None:
+        self._wait_with(text, "\x13")
+
+    def follow(self, text: str) -> None:
+        self._wait_with(text, "\r")
+
+    def _wait_with(self, text: str, key: str) -> None:
+        self._keys(text + key)
+        self._zot.until(f"next: {text}")
+
+    def retry(self) -> str:
+        self._send("/retry")
+        return self.end()
+
+    def compact(self) -> str:
+        self._send("/compact")
+        self._zot.until("compacted: ")
+        return "\n".join(self._said())
+
+    def clear(self) -> None:
+        self._run("/clear")
+
+    # --- settings ----------------------------------------------------------------------------
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        name = f"{provider}/{name}" if provider else name
+        said = self._run(f"/model {name}")
+        if said != f"model: {name}":
+            raise LookupError(said)
+
+    def set_reasoning(self, level: str) -> None:
+        assert self._run(f"/reasoning {level}") == f"reasoning: {level}"
+
+    def set_jail(self, on: bool) -> None:
+        self._run("/jail" if on else "/unjail")
+
+    def state(self) -> tuple[str, str, int, bool]:
+        provider, _, model = self._run("/cost").partition(",")[0].partition("/")
+        return provider, model, -1, "esc stops" in self._zot.shown.text
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def path(self) -> str:
+        return self._path
+
+    def load(self, session: str) -> None:
+        assert self._run(f"/session import {session}").startswith("session: ")
+
+    def fork(self, at: int) -> str:
+        """A copy, and then back in it to after an earlier answer."""
+        said = self._run("/session fork")
+        rows = self._menu("/session tree", "Branches")
+        self._keys("\x1b[B" * (at // 2 - 1) + "\r")
+        self._zot.until(lambda shown: "going on from there" in "\n".join(self._said()))
+        assert rows
+        return said.partition(": ")[2].partition(";")[0]
+
+    def sessions(self) -> list[str]:
+        rows = self._menu("/sessions", "Sessions")
+        if rows:
+            self._leave("Sessions")
+        return rows
+
+    def checkpoints(self) -> list[str]:
+        rows = self._menu("/rewind", "Go back to before")
+        self._leave("Go back to before")
+        return [row.partition("  ")[0] for row in rows[::-1]]
+
+    def rewind(self, to: str) -> str:
+        rows = self._menu("/rewind", "Go back to before")
+        self._keys("\x1b[B" * next(at for at, row in enumerate(rows) if row.startswith(to)) + "\r")
+        question = self._zot.until("Back to before").text.rpartition("Back to before")[2]
+        self._keys("b")
+        self._zot.until(lambda shown: "went back by" in "\n".join(self._said()))
+        self._keys("\x03")  # the prompt stands in the editor again
+        path, *diff = question.splitlines()[1:]
+        action = "restore" if any(" + " in line for line in diff) else "remove"
+        return f"{action} {Path(path).name}"
+
+    def changed_files(self) -> list[str]:
+        said = self._run("/diff").splitlines()
+        return [Path(line).name for line in said if line and line[0] not in " +-@"]
+
+    # --- commands, questions, the shell ------------------------------------------------------
+
+    def approvals(self) -> list[str]:
+        rows = self._menu("/approvals", "Allowed without a question")
+        if rows:
+            self._leave("Allowed without a question")
+        return [" ".join(row.split()) for row in rows]
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        rows = self._menu("/approvals", "Allowed without a question")
+        assert rows[0].split() == [tool, *pattern.split()]
+        self._keys("\r")
+        self._zot.until("zot asks again before")
+
+    def commands(self) -> list[str]:
+        self._send("/help")
+        self._zot.until("From extensions, skills and prompt files")
+        return [line.split()[0][1:] for line in self._said() if line.startswith("  /")]
+
+    def type(self, name: str, args: str) -> str:
+        return self.ask(f"/{name} {args}".strip())
+
+    def shell(self, command: str, *, hidden: bool = False) -> str:
+        self._send(f"{'!!' if hidden else '!'}{command}")
+        self._zot.until(lambda shown: "✓" in "".join(self._said()))
+        return "\n".join(self._said())
+
+    def close(self) -> None:
+        if self._zot.process.poll() is None:
+            self._zot.close()
+
+
+class Mcp(Door):
+    """Another agent, which calls tools: each call has all that is to be said."""
+
+    LACKS: ClassVar = {
+        **dict.fromkeys(
+            ("agents", "approvals", "clear", "compact", "durable", "fork", "retry", "rewind"),
+            "a call is a task or a reply; it has no word for it",
+        ),
+        **dict.fromkeys(
+            ("commands", "count", "messages", "sessions"), "a result tells of its task alone"
+        ),
+        "provider": "what stands before a slash may be a part of the model's name",
+        "set_jail": "a flag of the server: a caller may not open it",
+        "shell": "callers have a shell of their own",
+        "state": "told with the result of a call",
+        "steer": "a call that runs can only be cancelled",
+    }
+    DECISIONS: ClassVar = {"allow": "Allow", "deny": "Deny"}
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags += ["--cwd", str(place.work)] + ([] if wishes.decide else ["--yolo"])
+        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        ours = {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
+        self._process = JsonRpcProcess(
+            place.home.parent, "mcp-server", (), args=flags, env={**ours}
+        )
+        self._process.on_request = self._take_request
+        who = {"clientInfo": {"name": "test", "version": "1"}}
+        can = {"elicitation": {"form": {}}}
+        self._process.ok("initialize", protocolVersion="2025-11-25", capabilities=can, **who)
+        self._session = ""
+        self._wanted: dict[str, str] = {}
+        """What the next call says beside its prompt."""
+        self._model = f"{MODEL['provider']}/{MODEL['model']}"
+
+    def _take_request(self, frame: dict[str, Any]) -> dict[str, Any]:
+        """What the user of the other agent says to a question."""
+        name = next(iter(frame["params"]["requestedSchema"]["properties"]))
+        said = self.DECISIONS[self.wishes.decide] if name == "decision" else self.wishes.answer
+        return {"action": "accept", "content": {name: said}}
+
+    def begin(self, text: str, **more: Any) -> None:
+        arguments = {"prompt": text, **self._wanted}
+        if self._session:
+            arguments["session_id"] = self._session
+        tool = "zot_reply" if self._session else "zot"
+        self._call = self._process.start("tools/call", name=tool, arguments=arguments)
+        self._aborted = False
+
+    def end(self) -> str:
+        if self._aborted:
+            return "aborted"
+        result = self._process.answer(self._call)["result"]
+        facts = result["structuredContent"]
+        wanted, self._wanted = self._wanted, {}
+        if result["isError"] and wanted:
+            raise LookupError(facts["text"])
+        self._session, self._model = facts["session_id"], facts["model"]
+        assert self._model.endswith(wanted.get("model", ""))
+        return "error" if result["isError"] else facts["text"]
+
+    def abort(self) -> None:
+        self._process.unanswered.add(self._call)  # what was cancelled has no answer
+        self._process.notify("notifications/cancelled", requestId=self._call)
+        self._aborted = True
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        self._wanted["model"] = f"{provider}/{name}" if provider else name
+
+    def set_reasoning(self, level: str) -> None:
+        self._wanted["reasoning"] = level
+
+    def state(self) -> tuple[str, str, int, bool]:
+        provider, _, model = self._wanted.get("model", self._model).partition("/")
+        return provider, model, -1, False
+
+    def path(self) -> str:
+        return self._session
+
+    def load(self, session: str) -> None:
+        self._session = session
+
+    def type(self, name: str, args: str) -> str:
+        return self.ask(f"/{name} {args}".strip())
+
+    def close(self) -> None:
+        try:
+            self._process.close()
+        finally:
+            self._process.kill()
+
+
+DOORS = {
+    **{"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp},
+    **{"terminal": Terminal, "mcp": Mcp},
+}

@@ -208,7 +208,7 @@ def test_a_certificate_that_is_not_there_is_named_with_its_whole_path(place):
     async def scenario():
         from zot.swarm.temporal.hub import Hub
 
-        with pytest.raises(SwarmError, match=f"cannot use certificate '{cert}'.*: No such file"):
+        with pytest.raises(ConfigError, match=f"cannot use certificate '{cert}'.*: No such file"):
             await Hub(load_config(place.home / "swarm"), "token", lambda id: None).start()
 
     asyncio.run(scenario())

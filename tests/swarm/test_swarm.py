@@ -100,7 +100,8 @@ def test_the_command_does_it_all(place):
     refused = place.zot("remove", "tool")
     assert refused.returncode == 1
     assert "not merged" in refused.stderr
-    assert place.zot("merge", "tool", "--squash").stdout.startswith("merged ")
+    merged = place.zot("merge", "tool", "--squash").stdout
+    assert merged == f"merged {place.git('rev-parse', '--short=12', 'HEAD')}\n"
     assert place.git("log", "-1", "--format=%s").startswith("Merge tool-bash")
     assert re.search(r"^would remove tool-\S+  \d+ kB\n1 in all", place.zot("gc", "-n").stdout)
     assert place.zot("gc").stdout.startswith("removed tool-bash")
@@ -312,6 +313,20 @@ def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):
     while len(place.rows(id, "swarm_started")) < 10:
         time.sleep(0.05)
     assert place.wait(id).stage == "lost"
+
+
+def test_a_base_that_is_not_there_is_told_at_once(place):
+    refused = place.zot("new", "Do it", "--base", "no-such-branch")
+    assert refused.returncode == 1
+    assert "has no branch or commit 'no-such-branch'" in refused.stderr
+    assert place.swarm.agents() == []
+
+
+def test_a_word_that_is_none_lists_those_that_people_type(place):
+    refused = place.zot("lits")
+    assert refused.returncode == 2
+    assert "'list'" in refused.stderr
+    assert "supervise" not in refused.stderr
 
 
 def test_two_supervisors_never_run_at_once(place):

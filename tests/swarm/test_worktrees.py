@@ -84,10 +84,11 @@ def test_a_merge_brings_the_work_into_the_checkout(trees, repository, tmp_path):
     write(tree, "a.txt", "uno\n")
     assert trees.commit(tree, "Fix it") is True
     assert trees.commit(tree, "Nothing more") is False
-    tip = trees.merge(tree, "Merge fix-1")
+    tip, commit = trees.merge(tree, "Merge fix-1")
     assert (repository / "a.txt").read_text() == "uno\n"
     assert git(repository, "log", "-1", "--format=%s %P").count(" ") == 3  # two parents
     assert tip == git(tree.path, "rev-parse", "HEAD")
+    assert commit == git(repository, "rev-parse", "HEAD") != tip
     trees.remove(tree)
     assert git(repository, "branch", "--list", "zot/*") == ""
     assert not Path(tree.path).exists()
@@ -98,7 +99,7 @@ def test_a_squash_is_one_commit_and_the_tree_can_go_once_it_is_known(trees, repo
     for text in ("uno\n", "due\n"):
         write(tree, "a.txt", text)
         trees.commit(tree, text)
-    tip = trees.merge(tree, "Fix it", squash=True)
+    tip, _ = trees.merge(tree, "Fix it", squash=True)
     assert git(repository, "log", "--format=%s").splitlines() == ["Fix it", "first"]
     assert "not merged" in trees.unsaved(tree)
     assert trees.unsaved(tree, merged=tip) == ""
@@ -274,7 +275,7 @@ def test_a_copy_is_merged_by_its_changes(trees, plain, tmp_path):
     (Path(tree.path) / "bytes").write_bytes(bytes(range(256)))
     (plain / "other.txt").write_text("changed meanwhile\n")
     trees.commit(tree, "work")
-    tip = trees.merge(tree, "")
+    tip, _ = trees.merge(tree, "")
     assert (plain / "a.txt").read_text() == "uno\n"
     assert (plain / "bytes").read_bytes() == bytes(range(256))
     assert not (plain / "gone.txt").exists()
@@ -299,7 +300,7 @@ def test_a_copy_whose_original_changed_the_same_lines_is_not_merged(trees, plain
 
 def test_a_copy_without_changes_merges_to_nothing(trees, plain, tmp_path):
     tree = make(trees, plain, tmp_path)
-    assert trees.merge(tree, "") == tree.base
+    assert trees.merge(tree, "") == (tree.base, "")
     assert trees.size(tree) == DiffSize()
 
 

@@ -143,8 +143,8 @@ def test_zot_schema_against_an_older_one_lists_what_breaks(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["nonsense"], 2, "no schema 'nonsense'"),
-        (["--against"], 2, "--against needs a file"),
+        (["nonsense"], 2, "invalid choice: 'nonsense'"),
+        (["--against"], 2, "--against: expected one argument"),
         (["--against", "/no/such/file"], 1, "cannot read '/no/such/file'"),
         (["--against", __file__], 1, "is not JSON"),
     ],

@@ -14,6 +14,7 @@ from msgspec import NODEFAULT, Raw, Struct, field
 from msgspec.structs import fields
 
 from zot.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcId
+from zot.text import Frozen
 
 LOGIN = "zot-login"
 """The one way to log in, as `initialize` calls it."""
@@ -21,32 +22,32 @@ Params = TypeVar("Params", bound=Struct)
 JsonObject = dict[str, Any]
 
 
-class _Lenient(Struct, frozen=True, rename="camel"):
+class _Lenient(Frozen, rename="camel"):
     """Optional fields have a default, also for a value that makes no sense."""
 
 
 # --- what the client can do ------------------------------------------------------------------
 
 
-class ConfigAbilities(_Lenient, frozen=True):
+class ConfigAbilities(_Lenient):
     boolean: JsonObject | None = None
 
 
-class SessionAbilities(_Lenient, frozen=True):
+class SessionAbilities(_Lenient):
     compaction: JsonObject | None = None
     notices: JsonObject | None = None
     config_options: ConfigAbilities = ConfigAbilities()
 
 
-class AuthAbilities(_Lenient, frozen=True):
+class AuthAbilities(_Lenient):
     terminal: bool = False
 
 
-class ElicitationAbilities(_Lenient, frozen=True):
+class ElicitationAbilities(_Lenient):
     form: JsonObject | None = None
 
 
-class ClientAbilities(_Lenient, frozen=True):
+class ClientAbilities(_Lenient):
     """What is not here is not used: `fs` and `terminal` give stale content, and go in version 2."""
 
     session: SessionAbilities = SessionAbilities()
@@ -62,63 +63,60 @@ class ClientAbilities(_Lenient, frozen=True):
 # --- requests --------------------------------------------------------------------------------
 
 
-class Initialize(_Lenient, frozen=True):
+class Initialize(_Lenient):
     protocol_version: int
     client_capabilities: ClientAbilities = ClientAbilities()
 
 
-class Authenticate(_Lenient, frozen=True):
+class Authenticate(_Lenient):
     method_id: str
 
 
-class Logout(_Lenient, frozen=True):
-    pass
+class Logout(_Lenient): ...
 
 
-class NewSession(_Lenient, frozen=True):
+class NewSession(_Lenient):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
     """As the client wrote them; the MCP client reads them."""
 
 
-class LoadSession(_Lenient, frozen=True):
+class OfSession(_Lenient):
     session_id: str
+
+
+class KeptSession(OfSession):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
 
 
-class ResumeSession(_Lenient, frozen=True):
-    session_id: str
-    cwd: str
-    mcp_servers: tuple[JsonObject, ...] = ()
+class LoadSession(KeptSession): ...
 
 
-class ListSessions(_Lenient, frozen=True):
+class ResumeSession(KeptSession): ...
+
+
+class ListSessions(_Lenient):
     cwd: str | None = None
     cursor: str | None = None
 
 
-class CloseSession(_Lenient, frozen=True):
-    session_id: str
+class CloseSession(OfSession): ...
 
 
-class DeleteSession(_Lenient, frozen=True):
-    session_id: str
+class DeleteSession(OfSession): ...
 
 
-class Prompt(_Lenient, frozen=True):
-    session_id: str
+class Prompt(OfSession):
     prompt: list[Any]
     """Content blocks; content.py reads them."""
 
 
-class SetMode(_Lenient, frozen=True):
-    session_id: str
+class SetMode(OfSession):
     mode_id: str
 
 
-class SetConfigOption(_Lenient, frozen=True):
-    session_id: str
+class SetConfigOption(OfSession):
     config_id: str
     value: str | bool
 
@@ -126,11 +124,10 @@ class SetConfigOption(_Lenient, frozen=True):
 # --- notifications ---------------------------------------------------------------------------
 
 
-class Cancel(_Lenient, frozen=True):
-    session_id: str
+class Cancel(OfSession): ...
 
 
-class CancelRequest(_Lenient, frozen=True):
+class CancelRequest(_Lenient):
     request_id: RpcId
 
 

@@ -7,14 +7,13 @@ import binascii
 from typing import Any
 from urllib.parse import unquote
 
-from msgspec import Struct
-
 from zot.core.image import IMAGE_TYPES, checked_image
 from zot.errors import CommandError
 from zot.provider.types import Image, Text
+from zot.text import Frozen
 
 
-class PromptContent(Struct, frozen=True):
+class PromptContent(Frozen):
     text: str
     images: tuple[Image, ...] = ()
     documents: tuple[Text, ...] = ()

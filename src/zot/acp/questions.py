@@ -5,8 +5,6 @@ A dialog of an extension is a form for a client that has forms; else a permissio
 
 from __future__ import annotations
 
-from typing import Any, assert_never
-
 import msgspec
 from msgspec import Struct
 
@@ -19,9 +17,9 @@ from zot.core.titles import shortened, title_of
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
 from zot.text import prepared
+from zot.wire import forms
 
 PERMISSION = "session/request_permission"
-FORM = "elicitation/create"
 DECISIONS: dict[str, Decision] = {
     "allow_once": "allow",
     "allow_always": "allow_session",
@@ -92,50 +90,16 @@ def _selected(answer: RpcAnswer) -> str:
 
 
 def form(session_id: str, ask: ExtensionAsk) -> FormParams:
-    title = ask.title or ask.message or ask.extension
-    message = f"{title}\n{ask.message}" if ask.title and ask.message else title
-    schema: dict[str, Any]
-    match ask.method:
-        case "confirm":
-            name, schema = "confirmed", {"type": "boolean", "title": title}
-        case "select":
-            name = "value"
-            schema = {"type": "string", "title": title, "enum": list(ask.options)}
-        case "input" | "editor":
-            name, schema = "value", {"type": "string", "title": title}
-            if ask.placeholder:
-                schema["description"] = ask.placeholder
-            if ask.prefill:
-                schema["default"] = ask.prefill
-        case _:
-            assert_never(ask.method)
-    asked = {"type": "object", "properties": {name: schema}, "required": [name]}
-    return FormParams(session_id, message, asked)
-
-
-class _Form(Struct):
-    action: str
-    content: dict[str, Any] | None = None
-
-
-prepared(_Form)
+    return FormParams(session_id, *forms.form_of(ask))
 
 
 def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
     if answer.fault is not None:
         return CANCELLED
     try:
-        filled = msgspec.json.decode(answer.result, type=_Form)
+        return forms.answer_of(ask, msgspec.json.decode(answer.result))
     except (msgspec.MsgspecError, RecursionError):
         return CANCELLED
-    if filled.action != "accept":
-        declined = filled.action == "decline" and ask.method == "confirm"
-        return PersonAnswer() if declined else CANCELLED
-    content = filled.content or {}
-    if ask.method == "confirm":
-        return PersonAnswer(confirmed=content.get("confirmed") is True)
-    value = content.get("value")
-    return PersonAnswer(value) if isinstance(value, str) else CANCELLED
 
 
 def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:

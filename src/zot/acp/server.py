@@ -16,10 +16,8 @@ from msgspec import Raw
 from zot import __version__, jsonrpc
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
-from zot.acp.shapes import REQUEST_CANCELLED
-from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.errors import Cancelled, ZotError
+from zot.errors import ZotError
 from zot.home import Surroundings, own_command
 from zot.later import later
 from zot.settings.flags import Options
@@ -62,42 +60,25 @@ class AcpServer(JsonRpcServer):
     # --- requests ----------------------------------------------------------------------------
 
     def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
-        self._answering(id, lambda: self._take(id, commands.read_request(method, params)))
+        self.answering(id, lambda: self._take(id, commands.read_request(method, params)))
 
-    def _answering(self, id: jsonrpc.RpcId, work: Callable[[], None]) -> None:
-        """Do it; what goes wrong is the answer."""
-        try:
-            work()
-        except jsonrpc.RpcError as error:
-            self.put(jsonrpc.fault_line(id, error.fault))
-        except ZotError as error:
-            self._fail(id, error)
-        except Cancelled:
-            self.put(
-                jsonrpc.fault_line(
-                    id, jsonrpc.RpcFault(REQUEST_CANCELLED, "the request was cancelled")
-                )
-            )
-        except Exception as error:  # a bug of ours ends this request, not the process
-            self._fail(id, internal_error(error))
-
-    def _fail(self, id: jsonrpc.RpcId, error: ZotError) -> None:
-        self.put(jsonrpc.fault_line(id, updates.fault_of(error)))
+    def fault_of(self, error: ZotError) -> jsonrpc.RpcFault:
+        return updates.fault_of(error)
 
     def _take(self, id: jsonrpc.RpcId, request: AcpRequest) -> None:
         match request:
             case commands.Initialize():
                 self.abilities = request.client_capabilities
-                self.put(jsonrpc.result_line(id, self._initialized()))
+                self.answer(id, self._initialized())
                 self._load_behind()
             case commands.Prompt(session_id, blocks):
                 self.sessions.prompt(id, session_id, blocks)
             case commands.SetMode(session_id, mode):
                 self.sessions.get(session_id).set_mode(mode)
-                self.put(jsonrpc.result_line(id, {}))
+                self.answer(id, {})
             case commands.SetConfigOption(session_id, option, value):
                 changed = self.sessions.get(session_id).set_option(option, value)
-                self.put(jsonrpc.result_line(id, shapes.ConfigResult(changed)))
+                self.answer(id, shapes.ConfigResult(changed))
             case _:
                 self._begin(id, request)
 
@@ -150,7 +131,7 @@ class AcpServer(JsonRpcServer):
             self._working[id] = cancel
 
         def work() -> None:
-            self._answering(id, lambda: self.sessions.take(id, request, cancel))
+            self.answering(id, lambda: self.sessions.take(id, request, cancel))
             with self.lock:
                 self._working.pop(id, None)
 
@@ -177,7 +158,7 @@ class AcpServer(JsonRpcServer):
         except RuntimeError:
             pass  # no thread is left; the next request loads it
 
-    # --- what sessions use (AcpWire) ---------------------------------------------------------
+    # --- what sessions use -------------------------------------------------------------------
 
     def ask(self, method: str, params: Any, take: Callable[[jsonrpc.RpcAnswer], None]) -> int:
         id = self.questions.add(take)
@@ -185,6 +166,7 @@ class AcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
+        """Give up on a question, and tell the client so."""
         if self.questions.drop(id):
             self.put(jsonrpc.notification_line("$/cancel_request", shapes.CancelParams(id)))
 
@@ -192,7 +174,7 @@ class AcpServer(JsonRpcServer):
         if ended.fault is not None:
             self.put(jsonrpc.fault_line(id, ended.fault))
         else:
-            self.put(jsonrpc.result_line(id, shapes.PromptEnded(ended.reason)))
+            self.answer(id, shapes.PromptEnded(ended.reason))
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
 from zot.acp import options, questions, shapes
-from zot.acp.commands import ClientAbilities
 from zot.acp.content import PromptContent
 from zot.acp.history import call_ids, history
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
@@ -28,39 +27,21 @@ from zot.core.events import Event
 from zot.core.source import CANCELLED, CommandResult, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
-from zot.provider.types import Json
+from zot.provider.types import Json, ToolCall
 from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
+from zot.wire import forms
+
+if TYPE_CHECKING:
+    from zot.acp.server import AcpServer
 
 COMPACT = "compact"
 """The one command that is the door's own: the protocol has no method for it."""
 MAX_PROMPTS = 256
 CLOSE_SECONDS = 3.0
-
-
-class AcpWire(Protocol):
-    """The connection, as a session uses it."""
-
-    abilities: ClientAbilities
-
-    def put(self, line: bytes) -> None: ...
-
-    def wait(self, cancel: Cancel) -> None: ...
-
-    def overfull(self) -> bool: ...
-
-    def ask(self, method: str, params: Any, take: Callable[[RpcAnswer], None]) -> int: ...
-
-    def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
-        ...
-
-    def end_prompt(self, id: RpcId, ended: RunOutcome) -> None:
-        """Answer a prompt."""
-        ...
 
 
 class AcpPrompt:
@@ -75,7 +56,7 @@ class AcpPrompt:
 
 
 class AcpSession(RuntimeClient):
-    def __init__(self, plan: Plan, wire: AcpWire, servers: Mapping[str, Json]) -> None:
+    def __init__(self, plan: Plan, wire: AcpServer, servers: Mapping[str, Json]) -> None:
         """`servers` are MCP's, by name.
 
         Raises:
@@ -215,9 +196,11 @@ class AcpSession(RuntimeClient):
             self._forget(prompt)
             raise
 
-    def _run(self, prompt: AcpPrompt, text: str) -> None:
+    def _run(self, prompt: AcpPrompt, text: str, call: ToolCall | None = None) -> None:
         content = prompt.content
-        self.runtime.prompt(text, content.images, tag=prompt, documents=content.documents)
+        self.runtime.prompt(
+            text, content.images, tag=prompt, documents=content.documents, call=call
+        )
         if prompt.cancel.is_set():  # it came while the prompt was on its way here
             self.runtime.abort(prompt)
 
@@ -259,7 +242,7 @@ class AcpSession(RuntimeClient):
             return
         result = self.runtime.run_typed(text, prompt.cancel)
         if result is None or result.action == "prompt":
-            self._run(prompt, text if result is None else result.text)
+            self._run(prompt, *((text,) if result is None else (result.text, result.call)))
             return
         self._show_result(result)
         self._end(prompt, RunOutcome())
@@ -381,7 +364,7 @@ class AcpSession(RuntimeClient):
         if params is None:
             self._answer_person(ask, CANCELLED)
         else:
-            method = questions.FORM if has_forms else questions.PERMISSION
+            method = forms.CREATE if has_forms else questions.PERMISSION
             self._wire.ask(method, params, take)
 
     def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:

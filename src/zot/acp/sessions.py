@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec.structs import replace
 
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, JsonObject, SlowRequest
 from zot.acp.content import prompt_content
-from zot.acp.session import AcpPrompt, AcpSession, AcpWire
+from zot.acp.session import AcpPrompt, AcpSession
 from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
@@ -24,7 +24,7 @@ from zot.cancel import Cancel
 from zot.core.titles import shortened
 from zot.errors import AuthError, CommandError, SessionError
 from zot.home import Surroundings
-from zot.jsonrpc import RpcError, RpcId, result_line
+from zot.jsonrpc import RpcError, RpcId
 from zot.mcp.config import from_acp
 from zot.provider.auth.resolve import forget
 from zot.provider.auth.store import AuthFile
@@ -34,6 +34,9 @@ from zot.sessions.rows import rfc3339
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
 from zot.text import position_of
+
+if TYPE_CHECKING:
+    from zot.acp.server import AcpServer
 
 MAX_SESSIONS = 64
 FREE_SECONDS = 5.0
@@ -45,7 +48,7 @@ PAGE = 50
 class AcpSessions:
     """Safe to use from any thread."""
 
-    def __init__(self, wire: AcpWire, options: Options, around: Surroundings) -> None:
+    def __init__(self, wire: AcpServer, options: Options, around: Surroundings) -> None:
         self._wire = wire
         self._options = options
         self._around = around
@@ -104,27 +107,24 @@ class AcpSessions:
                 with self._opening:
                     self._go_on_with(id, request, cancel, replay=False)
             case commands.ListSessions(cwd, cursor):
-                self._answer(id, _listed(cwd, cursor, self._around.home))
+                self._wire.answer(id, _listed(cwd, cursor, self._around.home))
             case commands.CloseSession(session_id):
                 with self._opening:
                     self.get(session_id)
                     self._close(session_id)
-                self._answer(id, {})
+                self._wire.answer(id, {})
             case commands.DeleteSession(session_id):
                 with self._opening:
                     self._delete(session_id)
-                self._answer(id, {})
+                self._wire.answer(id, {})
             case commands.Authenticate(method):
                 self._authenticate(method)
-                self._answer(id, {})
+                self._wire.answer(id, {})
             case commands.Logout():
                 self._log_out()
-                self._answer(id, {})
+                self._wire.answer(id, {})
             case _:
                 assert_never(request)
-
-    def _answer(self, id: RpcId, result: Any) -> None:
-        self._wire.put(result_line(id, result))
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -138,13 +138,13 @@ class AcpSessions:
             )
             planned = replace(planned, session=kept)
         session = self._add(planned, request.mcp_servers)
-        self._answer(id, session.opened(new=True))
+        self._wire.answer(id, session.opened(new=True))
         session.begin(_warnings(planned))
 
     def _go_on_with(
         self,
         id: RpcId,
-        request: commands.LoadSession | commands.ResumeSession,
+        request: commands.KeptSession,
         cancel: Cancel,
         *,
         replay: bool,
@@ -158,7 +158,7 @@ class AcpSessions:
         session.runtime.adopt_session()  # flags are for new ones
         if replay:
             session.replay(cancel)
-        self._answer(id, session.opened(new=False))
+        self._wire.answer(id, session.opened(new=False))
         session.begin(_warnings(planned))
 
     def _options_in(self, cwd: str) -> Options:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import field
+
+from zot.text import Frozen
 
 # Error codes that the protocol adds to those of JSON-RPC.
 AUTH_REQUIRED = -32000
 NOT_FOUND = -32002
-REQUEST_CANCELLED = -32800
 
 ToolKind = Literal["read", "edit", "search", "execute", "other"]
 CallStatus = Literal["pending", "in_progress", "completed", "failed"]
@@ -20,18 +21,18 @@ OptionKind = Literal["allow_once", "allow_always", "reject_once"]
 JsonObject = dict[str, Any]
 
 
-class Shape(Struct, frozen=True, rename="camel", omit_defaults=True):
+class Shape(Frozen, rename="camel", omit_defaults=True):
     """A field with a default is left out while it has it."""
 
 
 # --- content ---------------------------------------------------------------------------------
 
 
-class TextContent(Shape, frozen=True, tag_field="type", tag="text"):
+class TextContent(Shape, tag_field="type", tag="text"):
     text: str
 
 
-class ImageContent(Shape, frozen=True, tag_field="type", tag="image"):
+class ImageContent(Shape, tag_field="type", tag="image"):
     data: bytes
     mime_type: str
 
@@ -39,11 +40,11 @@ class ImageContent(Shape, frozen=True, tag_field="type", tag="image"):
 AcpContent = TextContent | ImageContent
 
 
-class PlainContent(Shape, frozen=True, tag_field="type", tag="content"):
+class PlainContent(Shape, tag_field="type", tag="content"):
     content: AcpContent
 
 
-class DiffContent(Shape, frozen=True, tag_field="type", tag="diff"):
+class DiffContent(Shape, tag_field="type", tag="diff"):
     path: str
     old_text: str | None
     """None: a new file."""
@@ -53,7 +54,7 @@ class DiffContent(Shape, frozen=True, tag_field="type", tag="diff"):
 CallContent = PlainContent | DiffContent
 
 
-class Location(Shape, frozen=True):
+class Location(Shape):
     path: str
     line: int | None = None
 
@@ -61,22 +62,25 @@ class Location(Shape, frozen=True):
 # --- updates ---------------------------------------------------------------------------------
 
 
-class UserChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="user_message_chunk"):
+class UpdateShape(Shape, tag_field="sessionUpdate"):
+    """Base of all updates of a session."""
+
+
+class MessageChunk(UpdateShape):
     content: AcpContent
     message_id: str
 
 
-class AgentChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_message_chunk"):
-    content: AcpContent
-    message_id: str
+class UserChunk(MessageChunk, tag="user_message_chunk"): ...
 
 
-class ThoughtChunk(Shape, frozen=True, tag_field="sessionUpdate", tag="agent_thought_chunk"):
-    content: AcpContent
-    message_id: str
+class AgentChunk(MessageChunk, tag="agent_message_chunk"): ...
 
 
-class CallShown(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
+class ThoughtChunk(MessageChunk, tag="agent_thought_chunk"): ...
+
+
+class CallShown(UpdateShape, tag="tool_call"):
     """A call is seen for the first time."""
 
     tool_call_id: str
@@ -90,7 +94,7 @@ class CallShown(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call"):
     raw_output: Any = None
 
 
-class CallChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call_update"):
+class CallChanged(UpdateShape, tag="tool_call_update"):
     """More about a call; what is left out stays as it was."""
 
     tool_call_id: str
@@ -104,47 +108,47 @@ class CallChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="tool_call_
     raw_output: Any = None
 
 
-class PlanEntry(Shape, frozen=True):
+class PlanEntry(Shape):
     content: str
     priority: Literal["high", "medium", "low"]
     status: Literal["pending", "in_progress", "completed"]
 
 
-class PlanShown(Shape, frozen=True, tag_field="sessionUpdate", tag="plan"):
+class PlanShown(UpdateShape, tag="plan"):
     entries: tuple[PlanEntry, ...]
 
 
-class CommandHint(Shape, frozen=True):
+class CommandHint(Shape):
     hint: str
 
 
-class AvailableCommand(Shape, frozen=True):
+class AvailableCommand(Shape):
     name: str
     description: str
     input: CommandHint | None = None
 
 
-class CommandsShown(Shape, frozen=True, tag_field="sessionUpdate", tag="available_commands_update"):
+class CommandsShown(UpdateShape, tag="available_commands_update"):
     available_commands: tuple[AvailableCommand, ...]
 
 
-class ModeChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="current_mode_update"):
+class ModeChanged(UpdateShape, tag="current_mode_update"):
     current_mode_id: str
 
 
-class SelectOption(Shape, frozen=True):
+class SelectOption(Shape):
     value: str
     name: str
     description: str | None = None
 
 
-class SelectGroup(Shape, frozen=True):
+class SelectGroup(Shape):
     group: str
     name: str
     options: tuple[SelectOption, ...]
 
 
-class SelectConfig(Shape, frozen=True, tag_field="type", tag="select"):
+class SelectConfig(Shape, tag_field="type", tag="select"):
     id: str
     name: str
     category: str
@@ -153,7 +157,7 @@ class SelectConfig(Shape, frozen=True, tag_field="type", tag="select"):
     description: str | None = None
 
 
-class SwitchConfig(Shape, frozen=True, tag_field="type", tag="boolean"):
+class SwitchConfig(Shape, tag_field="type", tag="boolean"):
     id: str
     name: str
     category: str
@@ -164,33 +168,33 @@ class SwitchConfig(Shape, frozen=True, tag_field="type", tag="boolean"):
 AcpConfig = SelectConfig | SwitchConfig
 
 
-class ConfigChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="config_option_update"):
+class ConfigChanged(UpdateShape, tag="config_option_update"):
     config_options: tuple[AcpConfig, ...]
 
 
-class InfoChanged(Shape, frozen=True, tag_field="sessionUpdate", tag="session_info_update"):
+class InfoChanged(UpdateShape, tag="session_info_update"):
     title: str | None = None
     updated_at: str | None = None
 
 
-class AcpCost(Shape, frozen=True):
+class AcpCost(Shape):
     amount: float
     currency: str
 
 
-class UsageShown(Shape, frozen=True, tag_field="sessionUpdate", tag="usage_update"):
+class UsageShown(UpdateShape, tag="usage_update"):
     used: int
     size: int
     cost: AcpCost | None = None
 
 
-class NoticeShown(Shape, frozen=True, tag_field="sessionUpdate", tag="notice"):
+class NoticeShown(UpdateShape, tag="notice"):
     severity: Literal["info", "warning", "error"]
     title: str
     description: str | None = None
 
 
-class CompactionShown(Shape, frozen=True, tag_field="sessionUpdate", tag="compaction_update"):
+class CompactionShown(UpdateShape, tag="compaction_update"):
     compaction_id: str
     status: Literal["in_progress", "completed", "failed", "cancelled"]
     summary: tuple[AcpContent, ...] | None = None
@@ -214,7 +218,7 @@ SessionUpdate = (
 )
 
 
-class UpdateParams(Shape, frozen=True):
+class UpdateParams(Shape):
     session_id: str
     update: SessionUpdate
 
@@ -222,7 +226,7 @@ class UpdateParams(Shape, frozen=True):
 # --- questions to the client -----------------------------------------------------------------
 
 
-class AskedCall(Shape, frozen=True):
+class AskedCall(Shape):
     tool_call_id: str
     title: str
     kind: ToolKind
@@ -232,38 +236,38 @@ class AskedCall(Shape, frozen=True):
     raw_input: Any = None
 
 
-class PermissionOption(Shape, frozen=True):
+class PermissionOption(Shape):
     option_id: str
     name: str
     kind: OptionKind
 
 
-class PermissionParams(Shape, frozen=True):
+class PermissionParams(Shape):
     session_id: str
     tool_call: AskedCall
     options: tuple[PermissionOption, ...]
 
 
-class FormParams(Shape, frozen=True, tag_field="mode", tag="form"):
+class FormParams(Shape, tag_field="mode", tag="form"):
     session_id: str
     message: str
     requested_schema: JsonObject
 
 
-class CancelParams(Shape, frozen=True):
+class CancelParams(Shape):
     request_id: int
 
 
 # --- answers ---------------------------------------------------------------------------------
 
 
-class Implementation(Shape, frozen=True):
+class Implementation(Shape):
     name: str
     title: str
     version: str
 
 
-class AuthMethod(Shape, frozen=True):
+class AuthMethod(Shape):
     id: str
     name: str
     description: str
@@ -272,25 +276,25 @@ class AuthMethod(Shape, frozen=True):
     meta: JsonObject | None = field(default=None, name="_meta")
 
 
-class InitializeResult(Shape, frozen=True):
+class InitializeResult(Shape):
     protocol_version: int
     agent_capabilities: JsonObject
     auth_methods: tuple[AuthMethod, ...]
     agent_info: Implementation
 
 
-class AcpMode(Shape, frozen=True):
+class AcpMode(Shape):
     id: str
     name: str
     description: str | None = None
 
 
-class ModeState(Shape, frozen=True):
+class ModeState(Shape):
     current_mode_id: str
     available_modes: tuple[AcpMode, ...]
 
 
-class SessionOpened(Shape, frozen=True):
+class SessionOpened(Shape):
     """The answer to `session/new` (with the id), `session/load` and `session/resume`."""
 
     modes: ModeState
@@ -298,21 +302,21 @@ class SessionOpened(Shape, frozen=True):
     session_id: str | None = None
 
 
-class ListedSession(Shape, frozen=True):
+class ListedSession(Shape):
     session_id: str
     cwd: str
     title: str | None = None
     updated_at: str | None = None
 
 
-class SessionsListed(Shape, frozen=True):
+class SessionsListed(Shape):
     sessions: tuple[ListedSession, ...]
     next_cursor: str | None = None
 
 
-class PromptEnded(Shape, frozen=True):
+class PromptEnded(Shape):
     stop_reason: StopReason
 
 
-class ConfigResult(Shape, frozen=True):
+class ConfigResult(Shape):
     config_options: tuple[AcpConfig, ...]

@@ -24,6 +24,7 @@ from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.provider.types import Message, Stop, Text, ToolCall, Usage, texts_in
 from zot.sessions.rows import rfc3339
+from zot.text import Frozen
 
 CompactionEvent = events.CompactStart | events.CompactDone | events.CompactFailed
 NoticeEvent = (
@@ -336,7 +337,7 @@ def new_id() -> str:
 # --- the end of a run ------------------------------------------------------------------------
 
 
-class RunOutcome(Struct, frozen=True):
+class RunOutcome(Frozen):
     """How a run ended: for a reason that the protocol has, or with a fault."""
 
     reason: shapes.StopReason = "end_turn"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from msgspec import Struct
+from zot.text import Frozen
 
 MIB = 1024 * 1024
 
 
-class LineLimits(Struct, frozen=True):
+class LineLimits(Frozen):
     """Times in seconds, sizes in bytes."""
 
     terminate: float = 1.0

@@ -113,12 +113,6 @@ class LineProcess:
             self._finishing = True
             self._wake.notify()
 
-    def terminate(self) -> None:
-        self.process.terminate()
-
-    def kill(self) -> None:
-        self.process.kill()
-
     def close(self) -> None:
         """Let go of everything. The process is killed if it still runs."""
         self.process.kill()

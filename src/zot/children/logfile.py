@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from zot.files import ensure_dir
+from zot.lines import write_all
 
 
 class LogFile:
@@ -43,9 +44,7 @@ class LogFile:
     def _write(self, data: bytes) -> None:
         if self._fd is None:
             self._fd = self._open()
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        write_all(self._fd, data)
         if os.fstat(self._fd).st_size > self._max_bytes:
             self._rotate()
 

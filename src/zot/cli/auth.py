@@ -7,7 +7,6 @@ import getpass
 import os
 import sys
 import threading
-import webbrowser
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -15,7 +14,7 @@ import msgspec
 
 from zot.bugs import complain
 from zot.cancel import Cancel
-from zot.cli.output import asked, say, say_json
+from zot.cli.output import A_LINE, asked, open_in_browser, say, say_either, say_now
 from zot.errors import AuthError, UsageError
 from zot.home import home_dir
 from zot.provider.auth import oauth
@@ -34,12 +33,6 @@ COMMAND_SECONDS = 120.0
 def main(argv: Sequence[str]) -> int:
     """Run `zot login|logout|auth ...`; the exit code. `argv[0]` is that word."""
     return {"login": _login, "logout": _logout, "auth": _auth}[argv[0]](argv[1:])
-
-
-def _say_now(text: str) -> None:
-    """For what is followed by a wait."""
-    say(text)
-    sys.stdout.flush()
 
 
 # --- login -----------------------------------------------------------------------------------
@@ -107,7 +100,7 @@ def _key(info: ProviderInfo, home: str, arguments: argparse.Namespace) -> None:
 
     if sys.stdin.isatty() and _has_browser() and not arguments.no_browser:
         with closing(KeyPage(info.title or info.name, take)) as page:
-            _open(page.url)
+            open_in_browser(page.url)
             if not page.wait(Cancel()):
                 raise AuthError("nobody gave a key within ten minutes; start again")
         return
@@ -127,10 +120,10 @@ def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
         if not show and server.manual_redirect:
             attempt = oauth.begin(server, server.manual_redirect)
         if show:
-            _open(attempt.url)
+            open_in_browser(attempt.url)
         else:
-            _say_now(f"open this address in a browser:\n\n  {attempt.url}\n")
-        _say_now("or paste here the code, or the address the browser ends on:")
+            say_now(f"open this address in a browser:\n\n  {attempt.url}\n")
+        say_now("or paste here the code, or the address the browser ends on:")
         failed: list[AuthError] = []
         threading.Thread(
             target=_read_code, args=(attempt, page, failed), name="zot-paste", daemon=True
@@ -157,7 +150,7 @@ def _read_code(attempt: oauth.Attempt, page: CallbackPage, failed: list[AuthErro
 def _device(server: oauth.AuthServer) -> Credential:
     device = oauth.begin_device(server)
     address = device.verification_uri_complete or device.verification_uri
-    _say_now(f"open {address} on any device and enter the code {device.user_code}")
+    say_now(f"open {address} on any device and enter the code {device.user_code}")
     return oauth.finish_device(server, device, Cancel())
 
 
@@ -171,11 +164,6 @@ def _has_browser() -> bool:
         return True
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return bool(shown) and not os.path.exists("/.dockerenv")
-
-
-def _open(url: str) -> None:
-    _say_now(f"open this address if your browser does not:\n\n  {url}\n")
-    webbrowser.open(url)
 
 
 # --- logout and status -----------------------------------------------------------------------
@@ -210,7 +198,7 @@ def _auth(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zot auth", description="Which credentials there are.")
     parser.add_argument("action", choices=["status"])
     parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help=A_LINE)
     arguments = parser.parse_args(argv)
     AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
     statuses = [
@@ -219,11 +207,8 @@ def _auth(argv: Sequence[str]) -> int:
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
     for status in statuses:
-        if arguments.json:
-            say_json(status)
-        else:
-            words = (f"{status.provider:16}", f"{status.key:10}", status.source, status.where)
-            say("  ".join((*words, status.probe)).rstrip())
+        words = (f"{status.provider:16}", f"{status.key:10}", status.source, status.where)
+        say_either(arguments, status, "  ".join((*words, status.probe)).rstrip())
     if not statuses and not arguments.json:
         say("no credentials; `zot login PROVIDER` keeps one")
     return 0

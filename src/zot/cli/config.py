@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import say, say_json
+from zot.cli.output import Subcommands, say, say_json
 from zot.errors import ConfigError
 from zot.home import home_dir
 from zot.provider.types import Json
@@ -20,42 +20,22 @@ from zot.settings.table import as_text, from_text
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
-    arguments = _parser().parse_args(argv[1:])
-    run = {
-        "get": _get,
-        "set": _set,
-        "unset": _unset,
-        "list": _list,
-        "path": _path,
-        "trust": _trust,
-        "untrust": _trust,
-    }[arguments.action]
-    return run(arguments)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot config", description="Look at settings, and change them."
-    )
-    parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
-    actions = parser.add_subparsers(dest="action", required=True)
-    get = actions.add_parser("get", help="print the value of a setting")
-    get.add_argument("name")
-    put = actions.add_parser("set", help="write a setting to the user's file")
+    actions = Subcommands("config", "Look at settings, and change them.")
+    actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
+    actions.add("get", _get, "print the value of a setting").add_argument("name")
+    put = actions.add("set", _set, "write a setting to the user's file")
     put.add_argument("name")
     put.add_argument("value")
-    put.add_argument("--project", action="store_true", help="write to .zot/config.json instead")
-    unset = actions.add_parser("unset", help="remove a setting from the user's file")
+    unset = actions.add("unset", _unset, "remove a setting from the user's file")
     unset.add_argument("name")
-    unset.add_argument("--project", action="store_true", help="from .zot/config.json instead")
-    every = actions.add_parser("list", help="all settings, and where each value comes from")
-    every.add_argument("--json", action="store_true")
-    path = actions.add_parser("path", help="print the path of the config file")
-    path.add_argument("--project", action="store_true")
+    actions.add("list", _list, "all settings, and where each value comes from", json="as JSON")
+    path = actions.add("path", _path, "print the path of the config file")
+    for action in (put, unset, path):
+        action.add_argument("--project", action="store_true", help="that is .zot/config.json")
     for word, text in (("trust", "let a directory's files"), ("untrust", "no longer let them")):
-        action = actions.add_parser(word, help=f"{text} set what is dangerous")
+        action = actions.add(word, _trust, f"{text} set what is dangerous")
         action.add_argument("directory", nargs="?", default="")
-    return parser
+    return actions.run(argv[1:])
 
 
 def _cwd(arguments: argparse.Namespace) -> str:
@@ -75,41 +55,38 @@ def _file(arguments: argparse.Namespace) -> str:
     return config.user_path(home_dir(os.environ))
 
 
-def _get(arguments: argparse.Namespace) -> int:
+def _get(arguments: argparse.Namespace) -> None:
     setting = config.find_setting(arguments.name)
     say(as_text(_configuration(arguments)[setting.name]))
-    return 0
 
 
-def _set(arguments: argparse.Namespace) -> int:
+def _set(arguments: argparse.Namespace) -> None:
     setting = config.find_setting(arguments.name)
     try:
         value = from_text(setting, arguments.value)
     except ValueError as error:
         raise ConfigError(f"{setting.name} {error}") from error
     _change(arguments, lambda values: values.update({setting.name: value}))
-    return 0
 
 
-def _unset(arguments: argparse.Namespace) -> int:
+def _unset(arguments: argparse.Namespace) -> None:
     def edit(values: dict[str, Json]) -> None:
         if arguments.name not in values:
             config.find_setting(arguments.name)  # a name that means nothing is told
         config.remove(values, arguments.name)
 
     _change(arguments, edit)
-    return 0
 
 
 def _change(arguments: argparse.Namespace, edit: Callable[[dict[str, Json]], None]) -> None:
     config.change(_file(arguments), edit, _cwd(arguments) if arguments.project else None)
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
     read = _configuration(arguments)
     if arguments.json:
         say_json(read.values)
-        return 0
+        return
     rows = [
         (name, as_text(value.value), value.source, value.where)
         for name, value in read.values.items()
@@ -119,15 +96,13 @@ def _list(arguments: argparse.Namespace) -> int:
     ]
     for name, shown, source, where in rows:
         say(f"{name:24} {shown:24} {source:12} {where}".rstrip())
-    return 0
 
 
-def _path(arguments: argparse.Namespace) -> int:
+def _path(arguments: argparse.Namespace) -> None:
     say(_file(arguments))
-    return 0
 
 
-def _trust(arguments: argparse.Namespace) -> int:
+def _trust(arguments: argparse.Namespace) -> None:
     directory = arguments.directory or _cwd(arguments)
     if arguments.action == "trust":
         if not Path(directory).is_dir():
@@ -135,4 +110,3 @@ def _trust(arguments: argparse.Namespace) -> int:
         trust.trust(directory, home_dir(os.environ))
     else:
         trust.distrust(directory, home_dir(os.environ))
-    return 0

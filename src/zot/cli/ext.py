@@ -17,7 +17,15 @@ import msgspec
 
 from zot import __version__
 from zot.bugs import complain
-from zot.cli.output import agreed, run_chosen, say, say_json
+from zot.cli.output import (
+    Subcommands,
+    agreed,
+    coloured,
+    say,
+    say_either,
+    say_json,
+    say_table,
+)
 from zot.errors import ExtensionError
 from zot.extensions import install, skeleton
 from zot.extensions.doctor import Finding, examine
@@ -35,21 +43,10 @@ TAIL_LINES = 200
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
-    return run_chosen(_parser(), argv[1:])
+    actions = Subcommands("ext", "Programs that add tools, commands and guards to zot.")
 
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot ext", description="Programs that add tools, commands and guards to zot."
-    )
-    actions = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(word: str, run: object, help: str, alias: str = "") -> argparse.ArgumentParser:
-        aliases = [alias] if alias else []
-        action = actions.add_parser(word, help=help, description=help, aliases=aliases)
-        action.set_defaults(run=run)
-        action.add_argument("--json", action="store_true", help="print JSON")
-        return action
+    def add(word: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
+        return actions.add(word, run, help, *aliases, json="print JSON")
 
     add("list", _list, "the extensions that are installed")
     action = add("install", _install, "copy a folder or clone a repository")
@@ -58,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     action = add("remove", _remove, "delete an extension's folder; its log is kept", "rm")
     action.add_argument("name")
     action.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    for word, run in (("enable", _enable), ("disable", _disable)):
-        add(word, run, f"{word} an extension without touching its files").add_argument("name")
+    for word in ("enable", "disable"):
+        add(word, _switch, f"{word} an extension without touching its files").add_argument("name")
     action = add("logs", _logs, "what an extension wrote to stderr, and zot about it")
     action.add_argument("name")
     action.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
@@ -72,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     action.add_argument("name")
     action.add_argument("--language", choices=skeleton.LANGUAGES, default="python")
     action.add_argument("--dir", default=".", help="where to put the folder (default: here)")
-    return parser
+    return actions.run(argv[1:])
 
 
 # --- list ------------------------------------------------------------------------------------
@@ -92,7 +89,7 @@ def _list(options: argparse.Namespace) -> int:
         )
     else:
         heads = ("NAME", "VERSION", "STATE", "SCOPE", "LANGUAGE", "DESCRIPTION", "FOLDER")
-        _print_table([heads, *(_row(installed, trusted) for installed in discovery.extensions)])
+        say_table([heads, *(_row(installed, trusted) for installed in discovery.extensions)])
     for problem in discovery.problems:
         complain(problem.message)
     return 1 if discovery.problems else 0
@@ -126,11 +123,11 @@ def _described(installed: Installed, trusted: bool) -> dict[str, Json]:
 # --- change ----------------------------------------------------------------------------------
 
 
-def _install(options: argparse.Namespace) -> int:
+def _install(options: argparse.Namespace) -> None:
     done = install.install(options.source, _home(), os.environ, force=options.force)
     if options.json:
         say_json(_described(done, trusted=True), indent=True)
-        return 0
+        return
     version = f" {done.manifest.version}" if done.manifest.version else ""
     say(f"installed {done.name}{version} in {done.directory}")
     try:
@@ -139,7 +136,6 @@ def _install(options: argparse.Namespace) -> int:
     except ExtensionError as error:
         complain(f"{error}; build it there before zot can start it")
     say(f"check it with: zot ext doctor {done.name}")
-    return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
@@ -148,28 +144,19 @@ def _remove(options: argparse.Namespace) -> int:
         complain("nothing was removed; --yes removes it without asking")
         return 1
     install.remove(folder)
-    _say(options, {"removed": str(folder)}, f"removed {folder}")
+    say_either(options, {"removed": str(folder)}, f"removed {folder}", indent=True)
     return 0
 
 
-def _enable(options: argparse.Namespace) -> int:
-    return _switch(options, enabled=True)
-
-
-def _disable(options: argparse.Namespace) -> int:
-    return _switch(options, enabled=False)
-
-
-def _switch(options: argparse.Namespace, *, enabled: bool) -> int:
-    folder = install.find(options.name, Path.cwd(), _home())
+def _switch(options: argparse.Namespace) -> None:
+    folder, enabled = install.find(options.name, Path.cwd(), _home()), options.action == "enable"
     install.set_enabled(folder, enabled)
-    word = "enabled" if enabled else "disabled"
-    text = f"{word} {options.name} ({folder / FILE}); it counts from the next start or reload"
-    _say(options, {"name": options.name, "enabled": enabled, "directory": str(folder)}, text)
-    return 0
+    what = f"{options.action}d {options.name} ({folder / FILE})"
+    value = {"name": options.name, "enabled": enabled, "directory": str(folder)}
+    say_either(options, value, f"{what}; it counts from the next start or reload", indent=True)
 
 
-def _new(options: argparse.Namespace) -> int:
+def _new(options: argparse.Namespace) -> None:
     parent = Path(options.dir)
     files = skeleton.create(options.name, options.language, parent)
     folder = parent / options.name
@@ -178,8 +165,8 @@ def _new(options: argparse.Namespace) -> int:
         f"try it:   zot ext doctor {_as_path(folder)}",
         f"use it:   zot ext install {_as_path(folder)}",
     ]
-    _say(options, {"directory": str(folder), "files": paths}, "\n".join(paths + advice))
-    return 0
+    value = {"directory": str(folder), "files": paths}
+    say_either(options, value, "\n".join(paths + advice), indent=True)
 
 
 def _as_path(folder: Path) -> str:
@@ -286,8 +273,8 @@ def _folder(name: str, cwd: Path) -> Path:
 
 def _report(finding: Finding) -> str:
     healthy = not finding.problems
-    mark = _colored("ok", "32") if healthy else _colored("problem", "31")
-    lines = [f"{_colored(finding.name, '1')} {for_terminal(finding.version)}  {mark}"]
+    mark = coloured("ok", "32") if healthy else coloured("problem", "31")
+    lines = [f"{coloured(finding.name, '1')} {for_terminal(finding.version)}  {mark}"]
 
     def add(label: str, value: str) -> None:
         if value:
@@ -304,7 +291,7 @@ def _report(finding: Finding) -> str:
     closed = " (fails closed)" if finding.fail_closed else ""
     add("guards", ", ".join(finding.intercepts) + closed if finding.intercepts else "")
     for problem in finding.problems:
-        add(_colored("problem".ljust(10), "31"), problem)
+        add(coloured("problem".ljust(10), "31"), problem)
     for hint in finding.hints:
         add("hint", hint)
     for line in finding.said:
@@ -312,28 +299,3 @@ def _report(finding: Finding) -> str:
     if finding.problems:
         add("log", finding.log)
     return "\n".join(lines) + "\n"
-
-
-# --- output ----------------------------------------------------------------------------------
-
-
-def _say(options: argparse.Namespace, value: object, text: str) -> None:
-    """The outcome, for a program or for a person."""
-    if options.json:
-        say_json(value, indent=True)
-    else:
-        say(text)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        line = for_terminal("  ".join(cells).rstrip())
-        sys.stdout.write((_colored(line, "2") if number == 0 else line) + "\n")
-
-
-def _colored(text: str, code: str) -> str:
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    return f"\033[{code}m{text}\033[0m"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import run_chosen, say, say_json
+from zot.cli.output import Subcommands, say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
 from zot.local.bar import Bar
@@ -31,39 +31,25 @@ from zot.text import size_text
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot local ...`; the exit code. `argv[0]` is `local`."""
-    return run_chosen(_parser(), argv[1:])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot local", description="Models that run on this machine, with no key and no network."
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("list", help="the models zot knows, and which are here")
-    command.add_argument("--json", action="store_true", help="as one JSON array")
-    command.set_defaults(run=_list)
-    command = commands.add_parser("pull", help="download a model, or go on with a cut download")
+    actions = Subcommands("local", "Models that run on this machine, with no key and no network.")
+    actions.add("list", _list, "the models zot knows, and which are here", json="as one JSON array")
+    command = actions.add("pull", _pull, "download a model, or go on with a cut download")
     command.add_argument("name", nargs="?", default=DEFAULT, help=f"default: {DEFAULT}")
     command.add_argument(
         "--url", default="", help="take the file from here; its SHA-256 is checked"
     )
-    command.set_defaults(run=_pull)
-    command = commands.add_parser("remove", aliases=["rm"], help="delete a pulled model")
-    command.add_argument("name")
-    command.set_defaults(run=_remove)
-    command = commands.add_parser("status", help="what runs, and what this machine can run")
-    command.add_argument("--json", action="store_true", help="as one JSON object")
-    command.set_defaults(run=_status)
-    return parser
+    actions.add("remove", _remove, "delete a pulled model", "rm").add_argument("name")
+    actions.add("status", _status, "what runs, and what this machine can run", json="as one object")
+    return actions.run(argv[1:])
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> None:
     home = of_process().home
     models = known_models()
     if options.json:
         rows = [{**_facts(model, home), "pulled": is_pulled(model, home)} for model in models]
         say_json(rows)
-        return 0
+        return
     say(f"{'NAME':<20} {'SIZE':>8}  {'LICENCE':<11} {'HERE':<5} GOOD FOR")
     for model in models:
         here = "yes" if is_pulled(model, home) else "no"
@@ -74,7 +60,6 @@ def _list(options: argparse.Namespace) -> int:
         say(f"{model.name}: {model.title} by {model.publisher}; {_sources(model)}")
         say(f"  sha256 {model.sha256}")
     say("\nAny other GGUF file: zot -p --provider local --model /path/to/file.gguf ...")
-    return 0
 
 
 def _facts(model: LocalModel, home: str) -> dict[str, object]:
@@ -103,12 +88,12 @@ def _sources(model: LocalModel) -> str:
     return "from " + " or ".join(places)
 
 
-def _pull(options: argparse.Namespace) -> int:
+def _pull(options: argparse.Namespace) -> None:
     home = of_process().home
     model = known_model(options.name)
     if is_pulled(model, home):
         say(f"{model.name} is here: {pulled_path(model, home)}")
-        return 0
+        return
     sys.stderr.write(
         f"{model.title} by {model.publisher}, {model.licence}, {size_text(model.bytes)}, "
         f"to {models_dir(home)}\n"
@@ -128,19 +113,17 @@ def _pull(options: argparse.Namespace) -> int:
     say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
         sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
-    return 0
 
 
-def _remove(options: argparse.Namespace) -> int:
+def _remove(options: argparse.Namespace) -> None:
     home = of_process().home
     model = known_model(options.name)
     if not remove(model, home):
         raise ZotError(f"{model.name} is not on this machine: nothing to remove")
     say(f"removed {model.name}")
-    return 0
 
 
-def _status(options: argparse.Namespace) -> int:
+def _status(options: argparse.Namespace) -> None:
     home = of_process().home
     servers = running_servers(Path(home, "local"))
     memory = free_memory()
@@ -155,7 +138,7 @@ def _status(options: argparse.Namespace) -> int:
             "threads": server_threads(),
         }
         say_json(facts)
-        return 0
+        return
     for model in known_models():
         state = "here" if is_pulled(model, home) else f"not pulled ({size_text(model.bytes)})"
         say(f"{model.name}: {state}")
@@ -165,4 +148,3 @@ def _status(options: argparse.Namespace) -> int:
         say("running: nothing (a server starts with its first user and ends after the last)")
     free = size_text(memory) if memory is not None else "unknown"
     say(f"memory free: {free}; threads for the model: {server_threads()}")
-    return 0

@@ -46,8 +46,8 @@ else:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
-    "acp": "zot.cli.acp",
-    "mcp-server": "zot.cli.mcp_server",
+    "acp": "zot.cli.servers",
+    "mcp-server": "zot.cli.servers",
     "approvals": "zot.cli.approvals",
     "ext": "zot.cli.ext",
     "local": "zot.cli.local",

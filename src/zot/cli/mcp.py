@@ -5,15 +5,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import webbrowser
 from collections.abc import Iterable, Sequence
 from textwrap import indent
 
 import msgspec
 
 from zot.bugs import complain
-from zot.cli.output import say, say_json
+from zot.cli.output import A_LINE, Subcommands, open_in_browser, say, say_json
 from zot.errors import ConfigError, UsageError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
@@ -31,22 +29,18 @@ def main(argv: Sequence[str]) -> int:
     if "--" in words:
         at = words.index("--")
         words, program = words[:at], words[at + 1 :]
-    arguments = _parser().parse_args(words)
-    arguments.program = program
-    return int(arguments.run(arguments))
+    actions = _actions()
+    actions.parser.set_defaults(program=program)
+    return actions.run(words)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot mcp", description="MCP servers: programs and web services that bring tools."
-    )
-    actions = parser.add_subparsers(required=True, metavar="COMMAND")
+def _actions() -> Subcommands:
+    actions = Subcommands("mcp", "MCP servers: programs and web services that bring tools.")
 
     def add(
-        word: str, run: object, help: str, *aliases: str, named: bool = True
+        word: str, run: object, help: str, *aliases: str, named: bool = True, json: str = ""
     ) -> argparse.ArgumentParser:
-        action = actions.add_parser(word, help=help, description=help, aliases=aliases)
-        action.set_defaults(run=run)
+        action = actions.add(word, run, help, *aliases, json=json)
         action.add_argument("--cwd", default="", help="the project's directory (default: here)")
         if named:
             action.add_argument("name")
@@ -64,10 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     action.add_argument("--project", action="store_true", help=f"in {PROJECT_FILE}, for everybody")
     action.add_argument("--trust", action="store_true", help="tools that only read run unasked")
-    action = add("list", _list, "the servers that are configured; starts none", named=False)
-    action.add_argument("--json", action="store_true", help="one JSON object a line")
-    action = add("test", _test, "start a server, and show what it brings")
-    action.add_argument("--json", action="store_true", help="print JSON")
+    add("list", _list, "the servers that are configured; starts none", named=False, json=A_LINE)
+    add("test", _test, "start a server, and show what it brings", json="print JSON")
     action = add("trust", _trust, "let a project's server start; agree to its tools as they are")
     action.add_argument(
         "--hints",
@@ -78,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("logout", _logout, "forget the login to a server")
     action = add("remove", _remove, "remove a server from the configuration", "rm")
     action.add_argument("--project", action="store_true", help=f"from {PROJECT_FILE}")
-    return parser
+    return actions
 
 
 def _servers(arguments: argparse.Namespace) -> ConfiguredServers:
@@ -88,7 +80,7 @@ def _servers(arguments: argparse.Namespace) -> ConfiguredServers:
     return ConfiguredServers(around, cwd, keys, trusted=is_trusted(cwd, around.home))
 
 
-def _add(arguments: argparse.Namespace) -> int:
+def _add(arguments: argparse.Namespace) -> None:
     if words := arguments.words:
         raise UsageError(
             f"put -- before the program: zot mcp add {arguments.name} -- {' '.join(words)}"
@@ -119,7 +111,6 @@ def _add(arguments: argparse.Namespace) -> int:
     server = servers.add(arguments.name, entry, project=arguments.project)
     path = servers.path(project=arguments.project)
     say(f"added {server.name} to {path}; `zot mcp test {server.name}` tries it")
-    return 0
 
 
 def _pairs(words: Iterable[str], mark: str, flag: str) -> dict[str, str]:
@@ -157,14 +148,14 @@ def _list(arguments: argparse.Namespace) -> int:
     return 1 if servers.problems else 0
 
 
-def _test(arguments: argparse.Namespace) -> int:
+def _test(arguments: argparse.Namespace) -> None:
     servers = _servers(arguments)
     _check_directory(servers, arguments)
     seen = servers.examine(arguments.name)
     listed = seen.listed
     if arguments.json:
         say_json(seen)
-        return 0
+        return
     say(f"{arguments.name}: MCP {seen.version} ({listed.era}), {seen.seconds:.1f} s")
     changed = {tool.name for tool in seen.changed}
     for tool in listed.tools:
@@ -182,10 +173,9 @@ def _test(arguments: argparse.Namespace) -> int:
     if listed.instructions:
         note = " (changed, and off until you agree)" if seen.instructions_changed else ""
         say(f"  instructions{note}:\n{indent(listed.instructions, '    ')}")
-    return 0
 
 
-def _trust(arguments: argparse.Namespace) -> int:
+def _trust(arguments: argparse.Namespace) -> None:
     servers = _servers(arguments)
     _check_directory(servers, arguments)
     before = servers.find(arguments.name).state.changed
@@ -193,7 +183,6 @@ def _trust(arguments: argparse.Namespace) -> int:
     say(f"trusted: {server.name}: {server.config.shown}")
     if before:
         say(f"agreed to: {', '.join(before)}")
-    return 0
 
 
 def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) -> None:
@@ -203,30 +192,24 @@ def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) 
         raise ConfigError(f"there is no MCP server {arguments.name!r} of yours, and {servers.hint}")
 
 
-def _login(arguments: argparse.Namespace) -> int:
+def _login(arguments: argparse.Namespace) -> None:
     shown: list[str] = []
 
     def show(url: str) -> None:
         shown.append(url)
-        say(f"open this address if your browser does not:\n\n  {url}\n")
-        sys.stdout.flush()
-        webbrowser.open(url)
+        open_in_browser(url)
 
     seen = _servers(arguments).log_in(arguments.name, show)
     said = f"logged in to {arguments.name}" if shown else f"{arguments.name} wants no login"
     say(f"{said}: {len(seen.listed.tools)} tools")
-    return 0
 
 
-def _logout(arguments: argparse.Namespace) -> int:
+def _logout(arguments: argparse.Namespace) -> None:
     if not _servers(arguments).log_out(arguments.name):
         raise ConfigError(f"there is no login to {arguments.name!r}")
     say(f"logged out of {arguments.name}")
-    return 0
 
 
-def _remove(arguments: argparse.Namespace) -> int:
-    servers = _servers(arguments)
-    servers.remove(arguments.name, project=arguments.project)
+def _remove(arguments: argparse.Namespace) -> None:
+    _servers(arguments).remove(arguments.name, project=arguments.project)
     say(f"removed {arguments.name}")
-    return 0

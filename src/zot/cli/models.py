@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from zot.bugs import complain
-from zot.cli.output import say
+from zot.cli.output import say, say_table
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.home import of_process
 from zot.lines import encode_line
@@ -32,11 +32,7 @@ def list_models(options: Options) -> int:
     if options.json:
         say(encode_line({"models": models, "price_dates": dates}).decode().removesuffix("\n"))
         return 0
-    rows = [_HEAD, *(_row(model) for model in models)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        say(line.rstrip())
+    say_table([_HEAD, *(_row(model) for model in models)])
     for provider, date in dates.items():
         complain(f"prices of {provider}: US dollars per million tokens on {date}")
     return 0

@@ -1,16 +1,49 @@
-"""How subcommands print: what files, providers and extensions say is text, never a code that a
-terminal obeys. What goes to a file or a program stays as it is.
+"""What subcommands share: their words, and how they print. What files, providers and extensions say
+is text, never a code that a terminal obeys. What goes to a file or a program stays as it is.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from zot.later import Later
 from zot.text import for_terminal, whole_characters
+
+if TYPE_CHECKING:
+    import webbrowser
+else:
+    webbrowser = Later("webbrowser")
+
+A_LINE = "one JSON object a line"
+
+
+class Subcommands:
+    """The words that may follow `zot NAME`, each with the function that does it."""
+
+    def __init__(self, name: str, description: str, **more: Any) -> None:
+        self.parser = ArgumentParser(prog=f"zot {name}", description=description, **more)
+        self._actions = self.parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
+
+    def add(
+        self, word: str, run: object, help: str, *aliases: str, json: str = "", **more: Any
+    ) -> ArgumentParser:
+        """`run` gets the options and returns the exit code, or nothing for 0; `json` says what
+        --json makes of the output, where there is such a flag."""
+        made = self._actions.add_parser(word, help=help, description=help, aliases=aliases, **more)
+        made.set_defaults(run=run)
+        if json:
+            made.add_argument("--json", action="store_true", help=json)
+        return made
+
+    def run(self, words: Sequence[str]) -> int:
+        options = self.parser.parse_args(words)
+        return int(options.run(options) or 0)
 
 
 def say(text: str = "") -> None:
@@ -18,15 +51,44 @@ def say(text: str = "") -> None:
     sys.stdout.write(for_terminal(whole_characters(text)) + "\n")
 
 
+def say_now(text: str) -> None:
+    """For what is followed by a wait."""
+    say(text)
+    sys.stdout.flush()
+
+
 def say_json(value: object, *, indent: bool = False) -> None:
     data = msgspec.json.encode(value)
     say((msgspec.json.format(data, indent=2) if indent else data).decode())
 
 
-def run_chosen(parser: ArgumentParser, words: Sequence[str]) -> int:
-    """Run the action that the words name; its exit code."""
-    options = parser.parse_args(words)
-    return int(options.run(options))
+def say_either(options: Namespace, value: object, text: str, *, indent: bool = False) -> None:
+    """For a program, or for a person."""
+    if options.json:
+        say_json(value, indent=indent)
+    else:
+        say(text)
+
+
+def say_table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns side by side, below the heads in the first row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line = for_terminal(whole_characters("  ".join(cells).rstrip()))
+        sys.stdout.write((line if number else coloured(line, "2")) + "\n")
+
+
+def coloured(text: str, code: str) -> str:
+    """In this colour on a terminal that may have some."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\033[{code}m{text}\033[0m"
+
+
+def open_in_browser(url: str) -> None:
+    say_now(f"open this address if your browser does not:\n\n  {url}\n")
+    webbrowser.open(url)
 
 
 def asked(question: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from zot.cli.output import say
-from zot.errors import ConfigError, UsageError
+from zot.errors import ConfigError
 from zot.extensions import proto
 from zot.pi.commands import AnyPiCommand
 from zot.wire.schema import Schema, breaking_changes, commands_schema, rpc_schema, text_of
@@ -28,36 +29,22 @@ DOCUMENTS: dict[str, Callable[[], Schema]] = {
 }
 """By name; a file of that name is in docs/schema."""
 
-HELP = f"""\
-usage: zot schema [{"|".join(DOCUMENTS)}] [--against FILE]
-
-Print the JSON Schema of a wire (default: rpc).
-
-  --against FILE   instead, list what a client written for that older schema would miss;
-                   exit code 1 if there is anything
-"""
-
 
 def main(argv: Sequence[str]) -> int:
-    words = list(argv[1:])
-    if "-h" in words or "--help" in words:
-        sys.stdout.write(HELP)
-        return 0
-    against = ""
-    if "--against" in words:
-        at = words.index("--against")
-        if at + 1 == len(words):
-            raise UsageError("--against needs a file: --against docs/schema/rpc.json")
-        against = words[at + 1]
-        del words[at : at + 2]
-    name = words[0] if words else "rpc"
-    if len(words) > 1 or name not in DOCUMENTS:
-        raise UsageError(f"zot schema: no schema {words[-1]!r}: use {', '.join(DOCUMENTS)}")
-    schema = DOCUMENTS[name]()
-    if not against:
+    parser = ArgumentParser(prog="zot schema", description="Print the JSON Schema of a wire.")
+    parser.add_argument("name", nargs="?", choices=DOCUMENTS, default="rpc", help="default: rpc")
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        help="instead, list what a client written for that older schema would miss; exit code 1 if "
+        "there is anything",
+    )
+    options = parser.parse_args(argv[1:])
+    schema = DOCUMENTS[options.name]()
+    if options.against is None:
         sys.stdout.write(text_of(schema))
         return 0
-    problems = breaking_changes(_read(against), schema)
+    problems = breaking_changes(_read(options.against), schema)
     for problem in problems:
         say(problem)
     return 1 if problems else 0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from zot.bugs import complain
-from zot.cli.output import agreed, run_chosen, say, say_json
+from zot.cli.output import A_LINE, Subcommands, agreed, say, say_either
 from zot.core.session import (
     Compaction,
     Entry,
@@ -38,54 +38,40 @@ WIDTH = 70
 
 def main(argv: Sequence[str]) -> int:
     """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
-    return run_chosen(_parser(), argv[1:])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot sessions", description="What was said before, and what to do with it."
-    )
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = Subcommands("sessions", "What was said before, and what to do with it.")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
     where.add_argument("--all", action="store_true", help="sessions of all directories")
     one = argparse.ArgumentParser(add_help=False, parents=[where])
     one.add_argument("session", help="a path, the beginning or end of an id, or `latest`")
 
-    def action(
-        name: str, run: object, help: str, parent: argparse.ArgumentParser = one, *aliases: str
-    ) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=help, parents=[parent], aliases=aliases)
-        made.set_defaults(run=run)
-        return made
-
-    action("list", _list, "sessions, latest first", where).add_argument(
-        "--json", action="store_true", help="one JSON object a line"
+    actions.add("list", _list, "sessions, latest first", json=A_LINE, parents=[where])
+    actions.add("show", _show, "the conversation as text", json="as one object", parents=[one])
+    search = actions.add(
+        "search", _search, "where a text was said or printed", json=A_LINE, parents=[where]
     )
-    action("show", _show, "the conversation as text").add_argument(
-        "--json", action="store_true", help="as one JSON object"
-    )
-    search = action("search", _search, "where a text was said or printed", where)
     search.add_argument("text")
-    search.add_argument("--json", action="store_true", help="one JSON object a line")
-    action("rename", _rename, "give a session a name").add_argument("title", nargs="+")
-    fork = action("fork", _fork, "copy a session, to go another way")
+    rename = actions.add("rename", _rename, "give a session a name", parents=[one])
+    rename.add_argument("title", nargs="+")
+    fork = actions.add("fork", _fork, "copy a session, to go another way", parents=[one])
     fork.add_argument("--at", default="", help="up to this entry (see tree), or N messages")
-    action("tree", _tree, "the entries of a session with their ids and branches")
-    out = action("export", _export, "write a session to a file")
+    actions.add(
+        "tree", _tree, "the entries of a session with their ids and branches", parents=[one]
+    )
+    out = actions.add("export", _export, "write a session to a file", parents=[one])
     out.add_argument("target", nargs="?", default="", help="a file or directory (default: here)")
     out.add_argument("--format", choices=list(SUFFIXES), help="default: what the file's name says")
-    into = action("import", _import, "take a session file into this directory's sessions", where)
-    into.add_argument("file")
-    gone = action(
-        "remove", _remove, "delete a session, and what it kept of files", one, "rm", "delete"
-    )
-    gone.add_argument("--yes", action="store_true", help="do not ask")
-    prune = action("prune", _prune, "remove empty sessions, and old ones if asked", where)
+    text = "take a session file into this directory's sessions"
+    actions.add("import", _import, text, parents=[where]).add_argument("file")
+    text = "delete a session, and what it kept of files"
+    gone = actions.add("remove", _remove, text, "rm", "delete", parents=[one])
+    text = "remove empty sessions, and old ones if asked"
+    prune = actions.add("prune", _prune, text, parents=[where])
     prune.add_argument("--older-than", default="", help="also those not used for 30d, 6mo, 1y ...")
     prune.add_argument("--dry-run", action="store_true", help="only say what would go")
-    prune.add_argument("--yes", action="store_true", help="do not ask")
-    return parser
+    for action in (gone, prune):
+        action.add_argument("--yes", action="store_true", help="do not ask")
+    return actions.run(argv[1:])
 
 
 def _here(arguments: argparse.Namespace) -> str:
@@ -100,25 +86,16 @@ def _path(arguments: argparse.Namespace) -> str:
     return library.find(arguments.session, _scope(arguments), home_dir(os.environ))
 
 
-def _say_line(text: str) -> None:
-    """A line for a person, also in a file: titles, tools and directories may be called anything."""
-    say(printable(text))
-
-
 # --- looking ---------------------------------------------------------------------------------
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> None:
     empty = True
     for summary in library.summaries(_scope(arguments), home_dir(os.environ)):
         empty = False
-        if arguments.json:
-            say_json(summary)
-        else:
-            _say_line(_line(summary, with_cwd=arguments.all))
+        say_either(arguments, summary, printable(_line(summary, with_cwd=arguments.all)))
     if empty and not arguments.json:
         complain("no sessions here; --all shows those of all directories")
-    return 0
 
 
 def _line(summary: SessionInfo, *, with_cwd: bool) -> str:
@@ -134,26 +111,23 @@ def _short(text: str, width: int = WIDTH) -> str:
     return flat if len(flat) <= width else flat[: width - 1] + "…"
 
 
-def _show(arguments: argparse.Namespace) -> int:
+def _show(arguments: argparse.Namespace) -> None:
     text = render(_path(arguments), "json" if arguments.json else "markdown").decode()
     say((text if arguments.json else printable(text)).removesuffix("\n"))
-    return 0
 
 
 def _search(arguments: argparse.Namespace) -> int:
     code = 1
     for hit in library.search(arguments.text, _scope(arguments), home_dir(os.environ)):
         code = 0
-        if arguments.json:
-            say_json(hit)
-        else:
-            _say_line(f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}")
+        text = f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}"
+        say_either(arguments, hit, printable(text))
     if code and not arguments.json:
         complain(f"{arguments.text!r} was not said here; --all searches all directories")
     return code
 
 
-def _tree(arguments: argparse.Namespace) -> int:
+def _tree(arguments: argparse.Namespace) -> None:
     loaded = load(_path(arguments))
     session = Session(entries=loaded.entries.values())
     current = {entry.id for entry in session.path()} if loaded.entries else set()
@@ -165,11 +139,10 @@ def _tree(arguments: argparse.Namespace) -> int:
     while waiting:
         entry, depth = waiting.pop()
         mark = "*" if entry.id in current else " "
-        _say_line(f"{entry.id} {mark} {'  ' * depth}{_about(entry)}")
+        say(printable(f"{entry.id} {mark} {'  ' * depth}{_about(entry)}"))
         below = children.get(entry.id, [])
         deeper = depth + (len(below) > 1)
         waiting += [(child, deeper) for child in reversed(below)]
-    return 0
 
 
 def _about(entry: Entry) -> str:
@@ -197,32 +170,28 @@ def _about(entry: Entry) -> str:
 # --- changing --------------------------------------------------------------------------------
 
 
-def _rename(arguments: argparse.Namespace) -> int:
+def _rename(arguments: argparse.Namespace) -> None:
     library.rename(_path(arguments), " ".join(arguments.title))
-    return 0
 
 
-def _fork(arguments: argparse.Namespace) -> int:
+def _fork(arguments: argparse.Namespace) -> None:
     at: str | int | None = arguments.at or None
     if isinstance(at, str) and at.isdigit() and len(at) < 8:
         at = int(at)
     say(library.fork(_path(arguments), at))
-    return 0
 
 
-def _export(arguments: argparse.Namespace) -> int:
+def _export(arguments: argparse.Namespace) -> None:
     path = _path(arguments)
     form = arguments.format or format_of(arguments.target)
     if arguments.target == "-":
         say(render(path, form).decode().removesuffix("\n"))
-        return 0
+        return
     say(export(path, arguments.target or os.curdir, form))
-    return 0
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _import(arguments: argparse.Namespace) -> None:
     say(import_file(arguments.file, _here(arguments), home_dir(os.environ)))
-    return 0
 
 
 def _prune(arguments: argparse.Namespace) -> int:

@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from zot.cli.output import say, say_json
+from zot.bugs import complain
+from zot.cli.output import Subcommands, say, say_either, say_json
 from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
@@ -24,7 +25,7 @@ from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
-from zot.swarm.task import LogRow
+from zot.swarm.task import LogRow, SwarmTask
 from zot.text import size_text, whole_characters
 
 EPILOG = """\
@@ -36,45 +37,44 @@ Ids may be shortened. Everything goes on when the terminal is closed.
   zot swarm logs fix -f
   zot swarm diff fix && zot swarm merge fix --squash
 """
+Action = Callable[[LocalSwarm, argparse.Namespace], int | None]
 SHOWN_RESULT = 400
 """Characters of a tool's result in `logs`."""
 
 
 def main(argv: Sequence[str]) -> int:
+    if argv[1:2] == ["supervise"]:  # nobody types it: no help and no error may list it
+        return _supervise()
     arguments = _parser().parse_args(argv[1:])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
     if arguments.address or arguments.namespace:
         change_config(address=arguments.address, namespace=arguments.namespace)
     try:
-        code: int = arguments.run(swarm, arguments)
+        return int(arguments.run(swarm, arguments) or 0)
     except ZotError as error:
         if arguments.json:
             say_json({"error": str(error), "code": error.code})
         raise
-    return code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="zot swarm",
-        description="Many agents at once, each in a tree of its own.",
+    actions = Subcommands(
+        "swarm",
+        "Many agents at once, each in a tree of its own.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser = actions.parser
     parser.add_argument(
         "--engine", choices=("local", "temporal"), default="local", help="who runs what `new` gives"
     )
     parser.add_argument("--address", help="of Temporal; it is remembered")
     parser.add_argument("--namespace", help="in Temporal; it is remembered")
-    actions = parser.add_subparsers(dest="action", required=True, metavar="WHAT")
 
-    def action(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
-        made = actions.add_parser(name, help=help, aliases=list(aliases))
-        made.add_argument("--json", action="store_true", help="answer as JSON")
-        made.set_defaults(run=run)
-        return made
+    def action(name: str, run: Action, help: str, *aliases: str) -> argparse.ArgumentParser:
+        return actions.add(name, run, help, *aliases, json="answer as JSON")
 
-    def on_agent(name: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
+    def on_agent(name: str, run: Action, help: str, *aliases: str) -> argparse.ArgumentParser:
         made = action(name, run, help, *aliases)
         made.add_argument("agent", help="its id, or the beginning of it")
         return made
@@ -87,14 +87,14 @@ def _parser() -> argparse.ArgumentParser:
     on_agent("send", _send, "a further message", "msg", "prompt").add_argument("text")
     on_agent("steer", _steer, "a message in the middle of its work").add_argument("text")
     _add_answer(on_agent("answer", _answer, "answer what it asks, or approve a tool"))
-    on_agent("cancel", _cancel, "stop it; its work stays", "kill")
-    on_agent("retry", _retry, "go on after a failure, a cancel or crashes")
+    on_agent("cancel", _just(LocalSwarm.cancel), "stop it; its work stays", "kill")
+    on_agent("retry", _just(LocalSwarm.retry), "go on after a failure, a cancel or crashes")
     again = action("resume", _resume, "go on with all that was cut, or one", "reattach", "reopen")
     again.add_argument("agent", nargs="?", help="one that failed, was stopped or is lost")
     on_agent("diff", _diff, "what it changed")
     merge = on_agent("merge", _merge, "bring its work into your checkout")
     merge.add_argument("--squash", action="store_true", help="as one commit")
-    on_agent("remove", _remove, "take it away, unless work would be lost", "rm")
+    on_agent("remove", _just(LocalSwarm.remove), "take it away, unless work would be lost", "rm")
     gc = action("gc", _gc, "remove agents that left nothing to lose")
     gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
     budget = action("budget", _budget, "what all agents together have spent, and may")
@@ -104,25 +104,29 @@ def _parser() -> argparse.ArgumentParser:
     budget.add_argument("--none", action="store_true", help="no limit")
     action("stop", _stop, "end the supervisor; `resume` goes on")
     add_temporal_actions(action)
-    own = actions.add_parser("supervise")  # without a help it is not listed: nobody types it
-    own.set_defaults(run=_supervise, json=False)
-    own.add_argument("--slots", type=int, default=int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS))
     return parser
 
 
 def _add_new(new: argparse.ArgumentParser) -> None:
+    """Flags that are kept under the names of fields of SwarmTask."""
     new.add_argument("task", nargs="*", help="what is to be done")
     new.add_argument("--file", help="a task a line, or a JSON object a line with its options")
-    new.add_argument("--cwd", default=".", help="the directory it is about (default: here)")
+    new.add_argument(
+        "--cwd", dest="directory", default=".", help="what it is about (default: here)"
+    )
     new.add_argument("--provider", default="", help="as for zot (default: as configured)")
     new.add_argument("--model", default="", help="the same")
     new.add_argument("--base", default="", help="branch or commit to begin with")
     new.add_argument("--here", action="store_true", help="work in the directory itself")
-    new.add_argument("--approve", default="", metavar="a,b", help="ask before these tools run")
+    new.add_argument(
+        "--approve", type=_words, default=[], metavar="a,b", help="ask before these tools run"
+    )
     new.add_argument("--jail", action="store_true", help="keep its tools in its directory")
     new.add_argument("--max-cost", type=_amount, metavar="USD", help="of all its messages")
     new.add_argument("--max-tokens", type=_whole, metavar="N", help="the same")
-    new.add_argument("--max-minutes", type=_amount, metavar="N", help="at work; waiting is free")
+    new.add_argument(
+        "--max-minutes", dest="max_seconds", type=_minutes, metavar="N", help="at work"
+    )
     new.add_argument("--max-steps", type=_whole, metavar="N", help="model calls of one message")
     new.add_argument("--priority", type=int, default=0, metavar="N", help="higher begins earlier")
     new.add_argument("--after", action="append", default=[], metavar="ID", help="when it is done")
@@ -130,7 +134,7 @@ def _add_new(new: argparse.ArgumentParser) -> None:
         "--wait", action="store_true", help="until it has ended; exit code 1 if it failed"
     )
     new.add_argument(
-        "--rpc", action="append", default=[], metavar="WORD", help="a word for `zot rpc`"
+        "--rpc", dest="words", action="append", default=[], metavar="WORD", help="for `zot rpc`"
     )
 
 
@@ -142,6 +146,14 @@ def _amount(text: str) -> float:
     if not 0 < value < 1e15:
         raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
     return value
+
+
+def _minutes(text: str) -> float:
+    return _amount(text) * 60
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
 
 
 def _whole(text: str) -> int:
@@ -166,7 +178,7 @@ def _add_answer(answer: argparse.ArgumentParser) -> None:
 def _new(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     ids = [swarm.submit(**task) for task in _tasks(arguments)]
     for id in ids:
-        _say(arguments, {"id": id}, id)
+        say_either(arguments, {"id": id}, id)
     if not arguments.wait:
         return 0
     while True:
@@ -175,33 +187,20 @@ def _new(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
             break
         time.sleep(0.2)
     for summary in left:
-        _say(arguments, summary, _line(summary))
+        say_either(arguments, summary, _line(summary))
     return 0 if all(summary.stage == "done" for summary in left) else 1
 
 
 def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    options: dict[str, Any] = {
-        "directory": arguments.cwd,
-        "provider": arguments.provider,
-        "model": arguments.model,
-        "base": arguments.base,
-        "here": arguments.here,
-        "approve": [word for word in arguments.approve.split(",") if word],
-        "jail": arguments.jail,
-        "max_cost": arguments.max_cost,
-        "max_tokens": arguments.max_tokens,
-        "max_seconds": arguments.max_minutes and arguments.max_minutes * 60,
-        "max_steps": arguments.max_steps,
-        "priority": arguments.priority,
-        "after": arguments.after,
-        "words": arguments.rpc,
-        "engine": "" if arguments.engine == "local" else arguments.engine,
-    }
+    fields = SwarmTask.__struct_fields__
+    options = {name: value for name, value in vars(arguments).items() if name in fields}
     tasks = [{"prompt": " ".join(arguments.task)}] if arguments.task else []
     if arguments.file:
         tasks += _tasks_of(arguments.file)
     if not tasks:
         raise UsageError('zot swarm new: say what is to be done: zot swarm new "fix the test"')
+    if arguments.engine == "local":
+        options["engine"] = ""
     return [{**options, **task} for task in tasks]
 
 
@@ -233,22 +232,21 @@ def _fields(task: dict[str, Any]) -> dict[str, Any]:
         fields["max_seconds"] = float(fields.pop("max_minutes")) * 60
     for name in ("approve", "after"):
         if isinstance(fields.get(name), str):
-            fields[name] = [word for word in fields[name].split(",") if word]
+            fields[name] = _words(fields[name])
     return fields
 
 
 # --- looking -----------------------------------------------------------------------------------
 
 
-def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     agents = by_need(swarm.agents())
     for summary in agents:
-        _say(arguments, summary, _line(summary))
+        say_either(arguments, summary, _line(summary))
     for problem in swarm.unreadable():
-        sys.stderr.write(f"zot: {problem}\n")
+        complain(problem)
     if not agents and not arguments.json:
-        sys.stderr.write('zot: no agents; begin one: zot swarm new "what is to be done"\n')
-    return 0
+        complain('no agents; begin one: zot swarm new "what is to be done"')
 
 
 def _line(summary: AgentSummary) -> str:
@@ -270,11 +268,11 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     summary = swarm.show(arguments.agent)
     if arguments.json:
         say_json(summary)
-        return 0
+        return
     say(_line(summary))
     names = ("task", "directory", "machine", "branch", "model", "turns", "tool_calls", "outcome")
     for name in (*names, "doing"):
@@ -285,7 +283,6 @@ def _show(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     for question in summary.questions:
         say(f"  asks        {question.title} ({question.id}) {question.preview}")
         say(f"              zot swarm answer {summary.id} {_ways(question)}")
-    return 0
 
 
 def _ways(question: OpenQuestion) -> str:
@@ -294,7 +291,7 @@ def _ways(question: OpenQuestion) -> str:
     return "yes | no" if question.method == "confirm" else "TEXT"
 
 
-def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     follow = arguments.follow or arguments.action == "attach"
     for _, row in swarm.events(arguments.agent, follow=follow):
         if arguments.json:
@@ -304,7 +301,6 @@ def _logs(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
                 say(line)
         if follow:
             sys.stdout.flush()
-    return 0
 
 
 def _lines_of(row: LogRow) -> list[str]:
@@ -333,21 +329,30 @@ def _fact(fact: facts.Fact) -> list[str]:
     return []
 
 
+def _just(ask: Callable[[LocalSwarm, str], None]) -> Action:
+    """Ask it of an agent; there is nothing to print but that it worked."""
+
+    def run(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
+        ask(swarm, arguments.agent)
+        _done(arguments)
+
+    return run
+
+
 # --- steering ----------------------------------------------------------------------------------
 
 
-def _send(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _send(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     run = swarm.send(arguments.agent, arguments.text)
-    _say(arguments, {"run": run}, f"taken as {run}")
-    return 0
+    say_either(arguments, {"run": run}, f"taken as {run}")
 
 
-def _steer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _steer(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     swarm.steer(arguments.agent, arguments.text)
-    return _done(arguments)
+    _done(arguments)
 
 
-def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     summary = swarm.show(arguments.agent)
     wanted = [q for q in summary.questions if q.id.startswith(arguments.question)]
     if not wanted:
@@ -370,35 +375,26 @@ def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         swarm.answer(summary.id, question.id, cancelled=True)
     else:
         swarm.answer(summary.id, question.id, value=arguments.value)
-    return _done(arguments)
+    _done(arguments)
 
 
-def _cancel(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    swarm.cancel(arguments.agent)
-    return _done(arguments)
-
-
-def _retry(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    swarm.retry(arguments.agent)
-    return _done(arguments)
-
-
-def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     if arguments.agent:
         summary = swarm.show(arguments.agent)
         if summary.stage in ("failed", "cancelled", "lost"):
             swarm.retry(summary.id)
+            _done(arguments)
         else:  # one that was cut goes on by being looked at
-            _say(arguments, {"ok": True}, f"{summary.id} is {summary.stage.replace('_', ' ')}")
-            return 0
-        return _done(arguments)
-    return _list(swarm, arguments)  # looking starts the supervisor when there is work
+            said = f"{summary.id} is {summary.stage.replace('_', ' ')}"
+            say_either(arguments, {"ok": True}, said)
+    else:
+        _list(swarm, arguments)  # looking starts the supervisor when there is work
 
 
 # --- the work it did ---------------------------------------------------------------------------
 
 
-def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     diff = swarm.diff(arguments.agent)
     if arguments.json:
         say_json({"diff": diff})
@@ -406,32 +402,24 @@ def _diff(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         say(diff)
     else:
         sys.stdout.write(whole_characters(diff))
-    return 0
 
 
-def _merge(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    tip = swarm.merge(arguments.agent, squash=arguments.squash)
-    _say(arguments, {"merged": tip}, f"merged {tip[:12]}")
-    return 0
+def _merge(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
+    commit = swarm.merge(arguments.agent, squash=arguments.squash)
+    say_either(arguments, {"merged": commit}, f"merged {commit[:12]}")
 
 
-def _remove(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
-    swarm.remove(arguments.agent)
-    return _done(arguments)
-
-
-def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _gc(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     done = "would remove" if arguments.dry_run else "removed"
     freed = swarm.gc(try_only=arguments.dry_run)
     for agent in freed:
-        _say(arguments, agent, f"{done} {agent.id}  {size_text(agent.bytes)}")
+        say_either(arguments, agent, f"{done} {agent.id}  {size_text(agent.bytes)}")
     if not arguments.json:
         total = size_text(sum(agent.bytes for agent in freed))
         say(f"{len(freed)} in all, {total}" if freed else "nothing to remove")
-    return 0
 
 
-def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     cost, tokens, minutes = arguments.max_cost, arguments.max_tokens, arguments.max_minutes
     if arguments.none:
         swarm.budget()
@@ -446,32 +434,24 @@ def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
     total = spending.total()
     used = f"${total.usd:.4f}, {total.tokens} tokens and {total.seconds / 60:.1f} minutes"
     limit = spending.said() or f"{used}, without a limit"
-    _say(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
-    return 0
+    say_either(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
 
 
-def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     swarm.stop()
-    return _done(arguments)
+    _done(arguments)
 
 
-def _supervise(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
+def _supervise() -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
     hide_keys(home_dir(os.environ), os.environ)
-    return supervise(folder, socket_path(folder), os.environ, arguments.slots)
+    slots = int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS)
+    return supervise(folder, socket_path(folder), os.environ, slots)
 
 
 # --- printing ----------------------------------------------------------------------------------
 
 
-def _done(arguments: argparse.Namespace) -> int:
+def _done(arguments: argparse.Namespace) -> None:
     if arguments.json:
         say_json({"ok": True})
-    return 0
-
-
-def _say(arguments: argparse.Namespace, value: object, text: str) -> None:
-    if arguments.json:
-        say_json(value)
-    else:
-        say(text)

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import asdict, replace
 
@@ -68,9 +68,9 @@ def change_config(**changes: Any) -> TemporalConfig:
     return config
 
 
-def _temporal(swarm: object, arguments: argparse.Namespace) -> int:
+def _temporal(swarm: object, arguments: argparse.Namespace) -> None:
     if arguments.what == "dev":
-        return _dev(arguments)
+        _dev(arguments)
     config = change_config(
         queue=arguments.queue,
         lease_seconds=arguments.lease,
@@ -82,15 +82,14 @@ def _temporal(swarm: object, arguments: argparse.Namespace) -> int:
     )
     if arguments.json:
         say_json(config)
-        return 0
+        return
     for name, value in asdict(config).items():
         say(f"{name.replace('_', ' '):14} {value}")
     say(f"{'workers use':14} {config.hub_url} with the token in {_swarm() / 'hub.token'}")
     hub_token(_swarm())
-    return 0
 
 
-def _dev(arguments: argparse.Namespace) -> int:
+def _dev(arguments: argparse.Namespace) -> NoReturn:
     database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
     command = door.server_command(database, arguments.port)
     say(
@@ -100,7 +99,7 @@ def _dev(arguments: argparse.Namespace) -> int:
     os.execve(command[0], command, without_keys(os.environ))
 
 
-def _worker(swarm: object, arguments: argparse.Namespace) -> int:
+def _worker(swarm: object, arguments: argparse.Namespace) -> None:
     config = load_config(_swarm())
     if arguments.queue:
         config = replace(config, queue=arguments.queue)
@@ -127,4 +126,3 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> int:
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     hide_keys(home_dir(os.environ), os.environ, hidden)
     door.run_worker(config, place, environment)
-    return 0

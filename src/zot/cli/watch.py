@@ -7,16 +7,19 @@ import re
 import stat
 import sys
 import time
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zot.errors import ConfigError, UsageError
+from zot.bugs import complain
+from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
 from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
+from zot.observe.facts import fields_of
 
 if TYPE_CHECKING:
     from zot.swarm import log as swarm_log
@@ -24,18 +27,10 @@ if TYPE_CHECKING:
 else:
     swarm_log = Later("zot.swarm.log")
 
-HELP = """\
-usage: zot watch [-f] [--share NAME] [FILE|-]
-
-Show the state of one agent from its frames: thinking, running a tool, waiting, failed, idle.
-
-  FILE          lines as `zot rpc`, `zot --json`, pi, Claude Code (stream-json) or codex (--json)
-                write them; - or nothing: standard input
-  -f            go on with what is added to the file
-  --share NAME  also show it on the page of `zot glasspane`, under this name
-
-  zot --json "fix the test" | tee run.jsonl | zot watch
-"""
+DESCRIPTION = (
+    "The state of one agent from its frames: thinking, running a tool, waiting, failed, idle."
+)
+EXAMPLE = 'zot --json "fix the test" | tee run.jsonl | zot watch'
 TICK = 0.25
 """Seconds between two looks at the clock, or at a file that may have grown."""
 COLORS = {
@@ -50,40 +45,37 @@ COLORS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    words = list(argv[1:])
-    if "-h" in words or "--help" in words:
-        sys.stdout.write(HELP)
-        return 0
-    follow = "-f" in words
-    share = _taken(words, "--share")
-    files = [word for word in words if word != "-f"]
-    wrong = [word for word in files if word.startswith("-") and word != "-"]
-    if wrong or len(files) > 1:
-        raise UsageError(f"zot watch: cannot use {(wrong or files)[-1]!r}; see zot watch --help")
-    path = files[0] if files else "-"
-    fd = _open(path)
+    parser = ArgumentParser(prog="zot watch", description=DESCRIPTION, epilog=EXAMPLE)
+    parser.add_argument("-f", action="store_true", help="go on with what is added to the file")
+    parser.add_argument(
+        "--share",
+        type=_name,
+        metavar="NAME",
+        help="also show it on the page of `zot glasspane`, under this name",
+    )
+    parser.add_argument(
+        "file",
+        nargs="?",
+        default="-",
+        help="lines as `zot rpc`, `zot --json`, pi, Claude Code (stream-json) or codex (--json) "
+        "write them; - or nothing: standard input",
+    )
+    options = parser.parse_args(argv[1:])
+    fd = _open(options.file)
     try:
-        return watch(fd, follow=follow, share=share)
-    except KeyboardInterrupt:
-        return 130
+        return watch(fd, follow=options.f, share=options.share)
     finally:
         if fd != 0:
             os.close(fd)
 
 
-def _taken(words: list[str], flag: str) -> str:
-    """The value of a flag, which is taken out of the words."""
-    if flag not in words:
-        return ""
-    at = words.index(flag)
-    value = words[at + 1] if at + 1 < len(words) else ""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise UsageError(f"{flag} needs a name of letters, digits, - and _, not {value!r}")
-    del words[at : at + 2]
-    return value
+def _name(word: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", word):
+        raise ArgumentTypeError(f"give a name of letters, digits, - and _, not {word!r}")
+    return word
 
 
-def watch(fd: int, *, follow: bool = False, share: str = "") -> int:
+def watch(fd: int, *, follow: bool, share: str | None) -> int:
     """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
     if not share:
         return _watch(fd, follow, None)
@@ -100,13 +92,23 @@ def _watch(fd: int, follow: bool, log: LogWriter | None) -> int:
     live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     screen = Screen(live, color=live and not os.environ.get("NO_COLOR"))
     observer = Observer()
+    frames = others = 0
     for line in _lines(fd, follow):
         if line is not None:
-            observer.feed(line)
+            fields = fields_of(line)
+            if "type" not in fields:  # says nothing of an agent, not even that it is idle
+                others += bool(line.strip())
+                continue
+            frames += 1
+            observer.feed(fields)
             if log is not None:
                 log.frame(line)
         screen.show(observer.status())
     observer.end()
+    if others and not frames:
+        screen.finish()
+        complain("no line is a frame of zot, pi, Claude Code or codex; see zot watch --help")
+        return 1
     screen.show(observer.status())
     screen.finish()
     return 1 if observer.status().state in ("failed", "gone") else 0

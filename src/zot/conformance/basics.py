@@ -25,7 +25,7 @@ def commands(kit: Kit) -> None:
         kit.equal("ping", "ping answers pong", pong.get("data"), {"pong": True})
         kit.equal("echo", "a response names its command", pong.get("command"), "ping")
         peer.send({"id": "h", "type": "hello"})
-        data = peer.response("h").get("data") or {}
+        data = peer.data("h")
         kit.equal("protocol", "hello says protocol_version 1", data.get("protocol_version"), 1)
         for field in ("version", "provider", "model"):
             kit.check(f"hello_{field}", f"hello says {field}", isinstance(data.get(field), str))
@@ -158,20 +158,20 @@ def state(kit: Kit) -> None:
         peer.send(prompt("say:hello"))
         peer.events_until_done()
         peer.send({"id": "s", "type": "get_state"}, {"id": "m", "type": "get_messages"})
-        data = peer.response("s").get("data") or {}
+        data = peer.data("s")
         kit.equal("busy", "idle after done", data.get("busy"), False)
         kit.equal("count", "message_count counts both messages", data.get("message_count"), 2)
         for field in ("provider", "model", "cwd", "usage"):
             kit.check(f"has_{field}", f"get_state says {field}", field in data, sorted(data))
-        messages = (peer.response("m").get("data") or {}).get("messages") or []
+        messages = peer.data("m").get("messages") or []
         roles = [message.get("role") for message in messages]
         kit.equal("roles", "get_messages gives the transcript", roles, ["user", "assistant"])
         peer.send({"id": "c", "type": "clear"}, {"id": "t", "type": "get_state"})
         kit.check("clear", "clear succeeds", peer.response("c")["success"])
-        count = (peer.response("t").get("data") or {}).get("message_count")
+        count = peer.data("t").get("message_count")
         kit.equal("cleared", "clear drops the transcript", count, 0)
         peer.send({"id": "g", "type": "get_models"}, {"id": "x", "type": "set_model", "model": 7})
-        models = (peer.response("g").get("data") or {}).get("models") or [{}]
+        models = peer.data("g").get("models") or [{}]
         fields = {"id", "provider", "context_window", "max_output", "reasoning"}
         kit.check("models", "get_models lists models", fields <= set(models[0]), models[0])
         kit.equal(

@@ -33,11 +33,11 @@ def killed(kit: Kit) -> None:
             "told", "and is told of the call", "may have taken effect" in told, told, "should"
         )
         peer.send({"id": "again", "type": "prompt", "message": "x", "run": "job"})
-        data = peer.response("again").get("data") or {}
+        data = peer.data("again")
         text = "a prompt of the same name is not run again"
         kit.equal("once", text, data.get("already_done"), True, "should")
         peer.send({"id": "e", "type": "events"})
-        events = (peer.response("e").get("data") or {}).get("events") or []
+        events = peer.data("e").get("events") or []
         text = "what was heard before is sent again"
         kit.equal("events", text, events[: len(before)], before, "should")
 
@@ -64,7 +64,7 @@ def held(kit: Kit) -> None:
         ends = [frame.get("run") for frame in of_type(frames, "done")]
         kit.equal("ended", "resume_run ends it", ends, ["job"], "should")
         peer.send({"id": "again", "type": "prompt", "message": "x", "run": "job"})
-        end = (peer.response("again").get("data") or {}).get("end") or {}
+        end = peer.data("again").get("end") or {}
         kit.equal("code", "as interrupted", end.get("code"), "interrupted", "should")
 
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of
 from zot.home import RPC_TOKEN
 from zot.testing.fakeserver import FakeServer
+from zot.text import Frozen
 
 Level = Literal["must", "should"]
 """must: the documented wire; should: what this project decided where documents are silent."""
@@ -21,24 +20,13 @@ KEY = "conformance-key"
 FLAGS = ("--provider", "anthropic", "--base-url", "{url}", "--api-key", "{key}")
 REPEATED = frozenset({"text_delta", "tool_use_args", "tool_progress"})
 ORDERED = REPEATED | {
-    "user_message",
-    "turn_start",
-    "assistant_start",
-    "tool_use_start",
-    "tool_use_end",
-    "usage",
-    "assistant_message",
-    "tool_call",
-    "turn_end",
-    "tool_result",
-    "error",
-    "done",
-    "compact_done",
+    *("user_message", "turn_start", "assistant_start", "tool_use_start", "tool_use_end", "usage"),
+    *("assistant_message", "tool_call", "turn_end", "tool_result", "error", "done", "compact_done"),
 }
 """Events whose order is compared; others may come at any time."""
 
 
-class Point(Struct, frozen=True):
+class Point(Frozen):
     """One thing that holds, or does not."""
 
     id: str
@@ -118,10 +106,10 @@ class Kit:
     def equal(self, id: str, text: str, got: Any, expected: Any, level: Level = "must") -> bool:
         return self.check(id, text, got == expected, f"expected {expected!r}, got {got!r}", level)
 
-    def order(self, id: str, frames: Sequence[Frame], expected: str, level: Level = "must") -> bool:
+    def order(self, id: str, frames: Sequence[Frame], expected: str) -> bool:
         """Whether the events come in this order; those that repeat count once."""
         text = f"the events come in the order: {expected}"
-        return self.check(id, text, *compared(order_of(frames), expected.split()), level=level)
+        return self.check(id, text, *compared(order_of(frames), expected.split()))
 
     def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
         """After the last event nothing more comes: a ping is the next thing answered."""

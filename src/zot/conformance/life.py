@@ -56,14 +56,14 @@ def busy(kit: Kit) -> None:
         peer.send(prompt("text:2 hang:2"))
         peer.wait("two deltas", lambda frames: count_of(frames, "text_delta") >= 2)
         peer.send({"id": "s", "type": "get_state"}, {"id": "c", "type": "clear"})
-        state = peer.response("s").get("data") or {}
+        state = peer.data("s")
         kit.equal("state", "get_state says busy", state.get("busy"), True)
         text = "clear is refused while a prompt runs"
         kit.equal("clear", text, peer.response("c")["success"], False, "should")
         peer.send({"id": "a", "type": "abort"})
         peer.events_until_done()
         peer.send({"id": "t", "type": "get_state"})
-        state = peer.response("t").get("data") or {}
+        state = peer.data("t")
         kit.equal("idle", "and not any more after done", state.get("busy"), False)
 
 
@@ -74,7 +74,7 @@ def compact(kit: Kit) -> None:
             peer.events_until_done(number)
         before = len(peer.frames)
         peer.send({"id": "c", "type": "compact"})
-        started = (peer.response("c").get("data") or {}).get("started")
+        started = peer.data("c").get("started")
         kit.equal("started", "compact is acknowledged like a prompt", started, True)
         peer.wait("compact_done", lambda frames: count_of(frames, "compact_done") > 0)
         summary = last_of(peer.frames, "compact_done").get("summary")
@@ -83,7 +83,7 @@ def compact(kit: Kit) -> None:
         kinds = [frame["type"] for frame in frames if frame["type"] in ("compact_done", "done")]
         kit.equal("end", "done comes last", kinds, ["compact_done", "done"])
         peer.send({"id": "m", "type": "get_messages"})
-        messages = (peer.response("m").get("data") or {}).get("messages") or []
+        messages = peer.data("m").get("messages") or []
         fewer = 0 < len(messages) < 8
         kit.check("shorter", "the transcript is shorter", fewer, f"{len(messages)} messages")
 
@@ -105,28 +105,28 @@ def rewind(kit: Kit) -> None:
             peer.send(prompt(f"say:answer {number}", str(number)))
             peer.events_until_done(number)
         peer.send({"id": "c", "type": "checkpoints"})
-        listed = (peer.response("c").get("data") or {}).get("checkpoints") or []
+        listed = peer.data("c").get("checkpoints") or []
         text = "checkpoints lists the prompts"
         counts = [moment.get("message_count") for moment in listed]
         if not kit.equal("checkpoints", text, counts, [0, 2], "should"):
             return
         back = {"type": "rewind", "to": listed[1].get("id"), "files": False}
         peer.send({"id": "p", **back, "preview": True}, {"id": "s", "type": "get_state"})
-        shown = (peer.response("p").get("data") or {}).get("message_count")
+        shown = peer.data("p").get("message_count")
         kit.equal("preview", "a preview says how many messages go", shown, 2, "should")
-        count = (peer.response("s").get("data") or {}).get("message_count")
+        count = peer.data("s").get("message_count")
         kit.equal("unchanged", "and changes nothing", count, 4, "should")
         peer.send({"id": "r", **back}, {"id": "t", "type": "get_state"})
-        said = (peer.response("r").get("data") or {}).get("text")
+        said = peer.data("r").get("text")
         kit.equal("text", "rewind gives the prompt back", said, "say:answer 2", "should")
-        count = (peer.response("t").get("data") or {}).get("message_count")
+        count = peer.data("t").get("message_count")
         kit.equal("gone", "and the conversation ends before it", count, 2, "should")
 
 
 def agents(kit: Kit) -> None:
     with kit.peer() as peer:
         peer.send({"id": "h", "type": "hello", "features": ["agents", "codes", "seq"]})
-        offered = (peer.response("h").get("data") or {}).get("features") or []
+        offered = peer.data("h").get("features") or []
         if not kit.check("offered", "it has the feature agents", "agents" in offered, "", "should"):
             return
         peer.send(*({"id": name, "type": "open_agent", "agent": name} for name in "ab"))
@@ -142,7 +142,7 @@ def agents(kit: Kit) -> None:
             ascending = list(range(1, len(numbers) + 1))
             kit.equal(f"seq_{name}", "seq counts for each agent", numbers, ascending)
         peer.send({"id": "s", "type": "list_agents"})
-        agents = (peer.response("s").get("data") or {}).get("agents") or []
+        agents = peer.data("s").get("agents") or []
         states = [(shape.get("agent"), shape.get("state")) for shape in agents]
         kit.equal("list", "list_agents names them", states, [("a", "idle"), ("b", "idle")])
         peer.send({"id": "c", "type": "close_agent", "agent": "a"}, {"id": "l", "type": "ping"})

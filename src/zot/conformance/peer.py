@@ -101,6 +101,10 @@ class DrivenServer:
         frames = self.wait(f"the response to {id!r}", lambda frames: any(map(is_it, frames)))
         return next(frame for frame in frames if is_it(frame))
 
+    def data(self, id: str | int) -> Frame:
+        """What the response to the command with this id brings."""
+        return self.response(id).get("data") or {}
+
     def events_until_done(self, count: int = 1) -> list[Frame]:
         """The frames since the start, up to and including that many `done`."""
         frames = self.wait("done", lambda frames: count_of(frames, "done") >= count)

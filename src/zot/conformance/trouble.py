@@ -27,22 +27,25 @@ def refused(kit: Kit) -> None:
 
 def cut_stream(kit: Kit) -> None:
     with kit.peer() as peer:
-        peer.send(prompt("text:6 cut:3"))
-        frames = peer.events_until_done()
-        stop = last_of(frames, "turn_end").get("stop")
-        kit.equal("stop", "an answer that breaks off is an error, not a success", stop, "error")
+        text = "an answer that breaks off is an error, not a success"
+        _stops_with_error(kit, peer, "text:6 cut:3", text)
         _next_prompt_works(kit, peer)
 
 
 def stream_error(kit: Kit) -> None:
     with kit.peer() as peer:
-        peer.send(prompt("text:4 error:invalid_request_error"))
-        frames = peer.events_until_done()
-        stop = last_of(frames, "turn_end").get("stop")
-        kit.equal("stop", "an error event in the stream ends with error", stop, "error")
+        text = "an error event in the stream ends with error"
+        frames = _stops_with_error(kit, peer, "text:4 error:invalid_request_error", text)
         kinds = [frame["type"] for frame in frames]
         kit.equal("end", "error then done are last", kinds[-2:], ["error", "done"])
         _next_prompt_works(kit, peer)
+
+
+def _stops_with_error(kit: Kit, peer: DrivenServer, script: str, text: str) -> list[Frame]:
+    peer.send(prompt(script))
+    frames = peer.events_until_done()
+    kit.equal("stop", text, last_of(frames, "turn_end").get("stop"), "error")
+    return frames
 
 
 def abort_idle(kit: Kit) -> None:

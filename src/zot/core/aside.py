@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.cost import add, priced
+from zot.core.tool import failed
 from zot.errors import BadResponse, ToolError
 from zot.provider import types
 from zot.provider.retry import stream_with_retry
+from zot.text import Frozen
 
 NOTE = (
     "[This is a question on the side. Answer it from what you know and from the conversation, "
@@ -28,7 +28,7 @@ MAX_CALLS = 8
 """Model calls for one question."""
 
 
-class Aside(Struct, frozen=True):
+class Aside(Frozen):
     """A question on the side, answered."""
 
     answer: str
@@ -49,11 +49,8 @@ class SideQuestion:
         show: Callable[[str], None],
         reads: Callable[[types.ToolCall], None],
     ) -> None:
-        self._agent = agent
-        self._provider = provider
-        self._cancel = cancel
-        self._show = show
-        self._reads = reads
+        self._agent, self._provider, self._cancel = agent, provider, cancel
+        self._show, self._reads = show, reads
         self._context = agent.messages()
         """The conversation as it is now; what is said there meanwhile comes with the next one."""
         self._usage = types.Usage()
@@ -109,13 +106,12 @@ class SideQuestion:
     def _result(self, call: types.ToolCall, *, refused: bool) -> types.ToolResult:
         if refused or call.name not in READING:
             reason = "answer now" if refused else f"only {', '.join(READING)} can be used"
-            text = f"not run: this is a question on the side; {reason}"
-            return types.ToolResult(call.id, (types.Text(text),), True, call.name)
+            return failed(f"not run: this is a question on the side; {reason}").as_result(call)
         self._reads(call)
         try:
             output = self._agent.toolbox.call(
                 call, self._cancel, lambda event: None, lambda *_: None
             )
         except ToolError as error:
-            return types.ToolResult(call.id, (types.Text(str(error)),), True, call.name)
-        return types.ToolResult(call.id, output.content, output.is_error, call.name)
+            output = failed(str(error))
+        return output.as_result(call)

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from msgspec import Struct
-
 from zot.core.session import Body, Contents, Custom, Entry
 from zot.digest import sha256_hex
 from zot.provider.types import ToolCall
+from zot.text import Frozen
 
 KIND = "file_change"
 
 
-class FileChange(Struct, frozen=True):
+class FileChange(Frozen):
     """Noted before the file is written: one that failed left the file at `before`."""
 
     path: str
@@ -28,7 +27,7 @@ class FileChange(Struct, frozen=True):
     """None: it was removed."""
 
 
-class PlannedChange(Struct, frozen=True):
+class PlannedChange(Frozen):
     diff: str
     line: int
     """The first one that changes; 0: none does."""
@@ -39,7 +38,7 @@ class PlannedChange(Struct, frozen=True):
     after: bytes
 
 
-class ShownChange(Struct, frozen=True):
+class ShownChange(Frozen):
     """A planned change for the eyes of a person: whole texts, without secrets."""
 
     path: str

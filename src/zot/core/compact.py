@@ -10,7 +10,6 @@ from contextlib import closing
 from typing import Literal, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.cost import priced
@@ -18,6 +17,7 @@ from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
 from zot.provider.retry import RetryPolicy, stream_with_retry
+from zot.text import Frozen
 
 Reason = Literal["manual", "threshold", "overflow"]
 
@@ -45,7 +45,7 @@ Summarise the conversation above under these headings, leaving out those with no
 Keep paths, names, commands, numbers and error texts exactly as they were."""
 
 
-class Keep(Struct, frozen=True):
+class Keep(Frozen):
     """What a compaction leaves as it is."""
 
     messages: int | None = KEEP_MESSAGES
@@ -56,7 +56,7 @@ class Keep(Struct, frozen=True):
     """Where all of the conversation could be kept: summarise all of it instead of refusing."""
 
 
-class CompactPlan(Struct, frozen=True):
+class CompactPlan(Frozen):
     old: tuple[types.Message, ...]
     first_kept: str | None
     tokens: int

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
-
 from zot.provider.types import FellBack as FellBack
 from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
 from zot.provider.types import ReasoningDelta as ReasoningDelta
@@ -24,41 +22,42 @@ from zot.provider.types import TextDelta as TextDelta
 from zot.provider.types import ToolCallArgs as ToolCallArgs
 from zot.provider.types import ToolCallEnd as ToolCallEnd
 from zot.provider.types import ToolCallStart as ToolCallStart
+from zot.text import Frozen
 
 
-class UserMessage(Struct, frozen=True):
+class UserMessage(Frozen):
     message: Message
     queued: bool = False
     """It came while the run was at work, and waited."""
 
 
-class TurnStart(Struct, frozen=True):
+class TurnStart(Frozen):
     step: int
     """1 for the first model call of a prompt."""
 
 
-class AssistantStart(Struct, frozen=True):
+class AssistantStart(Frozen):
     provider: str
     model: str
     api: str
 
 
-class UsageReport(Struct, frozen=True):
+class UsageReport(Frozen):
     usage: Usage
     cumulative: Usage
 
 
-class AssistantMessage(Struct, frozen=True):
+class AssistantMessage(Frozen):
     message: Message
 
 
-class ToolCalled(Struct, frozen=True):
+class ToolCalled(Frozen):
     """The model asked for a tool; all calls of a turn are announced before the first one runs."""
 
     call: ToolCall
 
 
-class TurnEnd(Struct, frozen=True):
+class TurnEnd(Frozen):
     """One model call is over; its tools run after this."""
 
     stop: Stop
@@ -67,17 +66,17 @@ class TurnEnd(Struct, frozen=True):
     """The error's class (`ZotError.code`), for clients that asked for codes."""
 
 
-class ToolStarted(Struct, frozen=True):
+class ToolStarted(Frozen):
     call: ToolCall
 
 
-class ToolAllowed(Struct, frozen=True):
+class ToolAllowed(Frozen):
     """Every guard let the call pass: the tool begins. `call` has the arguments it runs with."""
 
     call: ToolCall
 
 
-class ToolProgress(Struct, frozen=True):
+class ToolProgress(Frozen):
     id: str
     text: str
 
@@ -88,7 +87,7 @@ effect; ask the tool what became of it; run it again with the same key; run it a
 ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
 
 
-class ToolReturned(Struct, frozen=True):
+class ToolReturned(Frozen):
     call: ToolCall
     result: ToolResult
     seconds: float = 0.0
@@ -99,12 +98,12 @@ class ToolReturned(Struct, frozen=True):
     """What it ran with after the guards, or would have; None: as in the call."""
 
 
-class ErrorRaised(Struct, frozen=True):
+class ErrorRaised(Frozen):
     message: str
     code: str = "error"
 
 
-class Done(Struct, frozen=True):
+class Done(Frozen):
     """The run is over: exactly one for every prompt and every compact, whatever happened."""
 
     stop: Stop = "end"
@@ -112,7 +111,7 @@ class Done(Struct, frozen=True):
     """The name of a durable run."""
 
 
-class OpenCall(Struct, frozen=True):
+class OpenCall(Frozen):
     """A call that a crash cut off, and what is done about it."""
 
     id: str
@@ -122,7 +121,7 @@ class OpenCall(Struct, frozen=True):
     replay: Replay
 
 
-class RunResumed(Struct, frozen=True):
+class RunResumed(Frozen):
     """A run that another process began goes on here. A turn that was open is void."""
 
     run: str
@@ -132,7 +131,7 @@ class RunResumed(Struct, frozen=True):
     open: tuple[OpenCall, ...] = ()
 
 
-class RunHeld(Struct, frozen=True):
+class RunHeld(Frozen):
     """A run that was cut off waits for somebody to say how it goes on."""
 
     run: str
@@ -140,20 +139,20 @@ class RunHeld(Struct, frozen=True):
     reason: str
 
 
-class RunSuspended(Struct, frozen=True):
+class RunSuspended(Frozen):
     """In the place of Done: the process ends, and the run goes on when the next one starts."""
 
     run: str
 
 
-class CompactStart(Struct, frozen=True):
+class CompactStart(Frozen):
     reason: Literal["manual", "threshold", "overflow"]
     messages: int = 0
     """How many there are in the context."""
     tokens: int = 0
 
 
-class CompactDone(Struct, frozen=True):
+class CompactDone(Frozen):
     summary: str
     reason: Literal["manual", "threshold", "overflow"]
     tokens_before: int = 0
@@ -165,7 +164,7 @@ class CompactDone(Struct, frozen=True):
     """How many there are in the context now."""
 
 
-class CompactFailed(Struct, frozen=True):
+class CompactFailed(Frozen):
     reason: Literal["manual", "threshold", "overflow"]
     error: str
     aborted: bool = False
@@ -173,7 +172,7 @@ class CompactFailed(Struct, frozen=True):
     tokens: int = 0
 
 
-class QueueUpdate(Struct, frozen=True):
+class QueueUpdate(Frozen):
     """Texts that wait: for the next tool's end, and for the end of the run."""
 
     steering: tuple[str, ...]
@@ -182,7 +181,7 @@ class QueueUpdate(Struct, frozen=True):
     """Some were taken: the user messages they became follow."""
 
 
-class ApprovalRequest(Struct, frozen=True):
+class ApprovalRequest(Frozen):
     id: str
     call: ToolCall
     preview: str
@@ -195,25 +194,25 @@ class ApprovalRequest(Struct, frozen=True):
     """The first line that changes."""
 
 
-class ApprovalResolved(Struct, frozen=True):
+class ApprovalResolved(Frozen):
     id: str
     call_id: str
     decision: Literal["allow", "deny"]
     source: Literal["client", "remembered", "timeout", "abort"]
 
 
-class ExtensionNotify(Struct, frozen=True):
+class ExtensionNotify(Frozen):
     extension: str
     level: str
     message: str
 
 
-class ExtensionDisplay(Struct, frozen=True):
+class ExtensionDisplay(Frozen):
     extension: str
     text: str
 
 
-class ExtensionPanel(Struct, frozen=True):
+class ExtensionPanel(Frozen):
     """An extension opened, drew or closed a panel."""
 
     extension: str
@@ -221,7 +220,7 @@ class ExtensionPanel(Struct, frozen=True):
     panel: dict[str, Json]
 
 
-class ExtensionAsk(Struct, frozen=True):
+class ExtensionAsk(Frozen):
     """An extension asks the person in front of zot something, and waits."""
 
     id: str
@@ -236,7 +235,7 @@ class ExtensionAsk(Struct, frozen=True):
     """Seconds."""
 
 
-class ServerChanged(Struct, frozen=True):
+class ServerChanged(Frozen):
     """An MCP server is in another state than before."""
 
     name: str

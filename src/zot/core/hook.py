@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from msgspec import Struct
-
 from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.provider.types import Json, Message, ToolCall
+from zot.text import Frozen
 
 Decider = Literal["user", "remembered", "policy", "yolo"]
 """Who decided about a call: a person, a person before, a rule or a guard, nobody."""
 
 
-class Allow(Struct, frozen=True):
+class Allow(Frozen):
     source: Decider | None = None
     """Who allowed it, where somebody was asked."""
 
 
-class Block(Struct, frozen=True):
+class Block(Frozen):
     reason: str
     source: Decider = "policy"
 
 
-class ReplaceArgs(Struct, frozen=True):
+class ReplaceArgs(Frozen):
     args: dict[str, Json]
     note: str = ""
     """Told to the model with the result, for what it did not ask for."""
@@ -34,7 +33,7 @@ class ReplaceArgs(Struct, frozen=True):
     """Who allowed it, where somebody was asked."""
 
 
-class ReplaceText(Struct, frozen=True):
+class ReplaceText(Frozen):
     text: str
 
 
@@ -42,13 +41,13 @@ ALLOW = Allow()
 Verdict = TypeVar("Verdict")
 
 
-class HookContext(Struct, frozen=True):
+class HookContext(Frozen):
     cancel: Cancel
     emit: Callable[[Event], None]
     """Tell the client something (an approval request); in order with all other events."""
 
 
-class Permission(Struct, frozen=True):
+class Permission(Frozen):
     """What was decided about one tool call."""
 
     decision: Literal["approved", "denied", "cancelled"]
@@ -61,7 +60,7 @@ class Permission(Struct, frozen=True):
 SubagentStatus = Literal["running", "completed", "failed", "cancelled", "timed_out"]
 
 
-class Subagent(Struct, frozen=True):
+class Subagent(Frozen):
     """An agent that a tool of this one opened, or closed again."""
 
     id: str

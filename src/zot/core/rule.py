@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from msgspec import Struct
+from zot.text import Frozen
 
 
-class Rule(Struct, frozen=True):
+class Rule(Frozen):
     tool: str
     """`write` covers `edit` too."""
     pattern: str

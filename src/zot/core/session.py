@@ -11,16 +11,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
-from msgspec import Struct
-
-from zot.provider.types import Json, Level, Message, Text, ToolCall, ToolResult, Usage
+from zot.provider.types import Json, Level, Message, Plain, Text, ToolCall, ToolResult, Usage
+from zot.text import Frozen
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
 JOURNAL = "journal"
 """Kind of the Custom rows that let a run survive its process (runtime/journal.py)."""
 
 
-class Compaction(Struct, frozen=True, gc=False):
+class Compaction(Plain):
     """Everything before `first_kept` is replaced by the summary, in what the model sees."""
 
     summary: str
@@ -33,36 +32,36 @@ class Compaction(Struct, frozen=True, gc=False):
     details: dict[str, Json] | None = None
 
 
-class ModelChange(Struct, frozen=True, gc=False):
+class ModelChange(Plain):
     provider: str
     model: str
 
 
-class LevelChange(Struct, frozen=True, gc=False):
+class LevelChange(Plain):
     level: Level
 
 
-class Title(Struct, frozen=True, gc=False):
+class Title(Plain):
     title: str
 
 
-class UsageNote(Struct, frozen=True, gc=False):
+class UsageNote(Plain):
     """Tokens of one model call, and the sum so far."""
 
     usage: Usage
     cumulative: Usage
 
 
-class Label(Struct, frozen=True, gc=False):
+class Label(Plain):
     target: str
     label: str | None
 
 
-class Cleared(Struct, frozen=True, gc=False):
+class Cleared(Plain):
     """The conversation starts afresh after this entry."""
 
 
-class ResultNote(Struct, frozen=True, gc=False):
+class ResultNote(Plain):
     """A tool's result, noted as soon as it is there. The message with all results of the turn
     follows and takes its place; if a crash comes first, the notes stand in for that message.
     """
@@ -70,13 +69,13 @@ class ResultNote(Struct, frozen=True, gc=False):
     result: ToolResult
 
 
-class Replaced(Struct, frozen=True, gc=False):
+class Replaced(Plain):
     """The messages before this entry are replaced by these."""
 
     messages: tuple[Message, ...]
 
 
-class Custom(Struct, frozen=True, gc=False):
+class Custom(Plain):
     """A row this version does not know, kept verbatim."""
 
     kind: str
@@ -98,7 +97,7 @@ Body = (
 )
 
 
-class Entry(Struct, frozen=True, gc=False):
+class Entry(Plain):
     id: str
     """Eight hex digits, unique in the session."""
     parent: str | None
@@ -151,7 +150,7 @@ class FencedStore(Store, Protocol):
         ...
 
 
-class SessionInfo(Struct, frozen=True):
+class SessionInfo(Frozen):
     """A session at a glance."""
 
     path: str
@@ -178,7 +177,7 @@ class SessionInfo(Struct, frozen=True):
 ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
 
 
-class Exported(Struct, frozen=True):
+class Exported(Frozen):
     """A session for people and other programs: a file, or a text."""
 
     path: str = ""

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from zot.cancel import Cancel
 from zot.core.session import Body, Custom
 from zot.provider.types import Message, Text
+from zot.text import Frozen
 
 
-class ShellOutput(Struct, frozen=True):
+class ShellOutput(Frozen):
     command: str
     output: str
     exit_code: int | None = None
@@ -31,7 +31,7 @@ class ShellOutput(Struct, frozen=True):
 Tell = Callable[[str], None]
 
 
-class Program(Struct, frozen=True):
+class Program(Frozen):
     """A program that is started and then talked to: an MCP server."""
 
     argv: list[str]

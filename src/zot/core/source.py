@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeGuard
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.tool import Tool, ToolOutput
 from zot.provider.types import Json, Model, ToolCall
+from zot.text import Frozen
 
 Question = Literal["approval", "dialog"]
 
@@ -99,7 +98,7 @@ class ReadySource:
         """There is nothing to let go of."""
 
 
-class CommandInfo(Struct, frozen=True):
+class CommandInfo(Frozen):
     name: str
     """Without the slash."""
     description: str
@@ -109,7 +108,7 @@ class CommandInfo(Struct, frozen=True):
     path: str = ""
 
 
-class CommandResult(Struct, frozen=True):
+class CommandResult(Frozen):
     """What a command wants to happen. Displays and panels were told as events already."""
 
     source: str
@@ -139,7 +138,7 @@ class CommandSource(Protocol):
         ...
 
 
-class ExtensionState(Struct, frozen=True):
+class ExtensionState(Frozen):
     name: str
     version: str
     state: Literal["starting", "ready", "restarting", "stopped"]
@@ -149,7 +148,7 @@ class ExtensionState(Struct, frozen=True):
     """Why it does not run."""
 
 
-class ServerState(Struct, frozen=True):
+class ServerState(Frozen):
     """An MCP server, as it is now."""
 
     name: str
@@ -170,7 +169,7 @@ class ServerSource(Protocol):
         ...
 
 
-class PersonAnswer(Struct, frozen=True):
+class PersonAnswer(Frozen):
     """What a person said to a question of an extension or an MCP server."""
 
     value: str | None = None

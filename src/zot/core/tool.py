@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Protocol, TypeGuard
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.events import Replay as Replay
 from zot.core.events import ToolStatus
-from zot.provider.types import Image, Json, Text, Usage
+from zot.provider.types import Image, Json, Text, ToolCall, ToolResult, Usage
+from zot.text import Frozen
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
 """Told of a path, its content and what it will be, before the file is written."""
@@ -28,7 +27,7 @@ def _unkept(state: Json) -> None:
     """There is no process that could go on."""
 
 
-class ToolContext(Struct, frozen=True):
+class ToolContext(Frozen):
     """What a running tool may use of the turn around it."""
 
     call_id: str
@@ -48,19 +47,30 @@ class ToolContext(Struct, frozen=True):
     """What `pause` was given by the process before this one; None: the call begins."""
 
 
-class ToolOutput(Struct, frozen=True):
+class ToolOutput(Frozen):
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details: dict[str, Json] | None = None
     status: ToolStatus | None = None
     """How it ended, where `is_error` does not say it all."""
 
+    def as_result(self, call: ToolCall) -> ToolResult:
+        return ToolResult(call.id, self.content, self.is_error, call.name, self.details)
+
+
+def as_output(said: ToolOutput | str) -> ToolOutput:
+    return ToolOutput((Text(said),)) if isinstance(said, str) else said
+
+
+def failed(text: str) -> ToolOutput:
+    return ToolOutput((Text(text),), is_error=True)
+
 
 REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
 """From the narrowest to the widest."""
 
 
-class Reconciled(Struct, frozen=True):
+class Reconciled(Frozen):
     """What a tool found out about a call that was cut off."""
 
     state: Literal["done", "not_done", "unknown"]
@@ -92,6 +102,14 @@ class Tool(Protocol):
             Cancelled: the turn was aborted and nothing of the tool's is left running.
         """
         ...
+
+
+class WrappedTool:
+    """Stands before a tool, under its name."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self.name, self.description, self.schema = tool.name, tool.description, tool.schema
 
 
 class ReconcilingTool(Protocol):

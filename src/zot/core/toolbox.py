@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol, assert_never
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
@@ -26,18 +25,21 @@ from zot.core.tool import (
     Tool,
     ToolContext,
     ToolOutput,
+    as_output,
+    failed,
     is_side_by_side,
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
 from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
+from zot.text import Frozen
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
 NOT_RUN_STEERED = "not run: the user sent a message first"
 
 
-class Begun(Struct, frozen=True):
+class Begun(Frozen):
     """A call that may run now, as ToolContext describes it."""
 
     key: str = ""
@@ -131,7 +133,7 @@ class _Attempt:
         return events.ToolReturned(self.call, result, seconds, status, self.executed, self.args)
 
 
-class _Alone(Struct, frozen=True):
+class _Alone(Frozen):
     """What a call needs around it when there is no turn."""
 
     cancel: Cancel
@@ -228,9 +230,9 @@ class Toolbox:
                 continue
             attempt.started = time.monotonic()
             if io.cancel.is_set():
-                attempt.outcome = _failure(NOT_RUN_ABORTED), "cancelled"
+                attempt.outcome = failed(NOT_RUN_ABORTED), "cancelled"
             elif steered:
-                attempt.outcome = _failure(NOT_RUN_STEERED), "cancelled"
+                attempt.outcome = failed(NOT_RUN_STEERED), "cancelled"
             else:
                 io.emit(events.ToolStarted(attempt.call))
                 attempt.outcome = _supervised(partial(self._prepare, attempt, io))
@@ -242,8 +244,7 @@ class Toolbox:
         if (noted := known.get(call.id)) is not None:
             return noted, "failed" if noted.is_error else "completed"
         output, status = attempt.finished()
-        result = ToolResult(call.id, output.content, output.is_error, call.name, output.details)
-        return result, status
+        return output.as_result(call), status
 
     def call(
         self,
@@ -295,12 +296,10 @@ class Toolbox:
         notes: Sequence[Text],
     ) -> ToolOutput:
         try:
-            output = tool.run(args, context)
+            output = as_output(tool.run(args, context))
         except ToolBlocked as error:
             self._tell(call, Permission("denied", "policy", "tool_execution", str(error)))
             raise
-        if isinstance(output, str):
-            output = ToolOutput((Text(output),))
         return replace(output, content=(*_never_empty(output.content), *notes))
 
     def _guarded(
@@ -364,20 +363,20 @@ def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:
     try:
         output = step()
     except Cancelled:
-        return _failure(ABORTED), "cancelled"
+        return failed(ABORTED), "cancelled"
     except ToolBlocked as error:
-        return _failure(str(error)), "blocked"
+        return failed(str(error)), "blocked"
     except ToolTimedOut as error:
-        return _failure(str(error)), "timed_out"
+        return failed(str(error)), "timed_out"
     except ToolError as error:
-        return _failure(str(error)), "failed"
+        return failed(str(error)), "failed"
     except JournalError:
         raise
     except BaseException as error:
         # A bug in a tool: the model gets one line, the developer the traceback on stderr.
         # SystemExit too: a tool must not be able to end the run's thread.
         report_bug(error)
-        return _failure(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
+        return failed(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
     if output is None:
         return None
     return output, output.status or ("failed" if output.is_error else "completed")
@@ -389,10 +388,6 @@ def _progress(id: str, io: CallIO) -> Callable[[str], None]:
             io.emit(events.ToolProgress(id, text))
 
     return progress
-
-
-def _failure(text: str) -> ToolOutput:
-    return ToolOutput((Text(text),), is_error=True)
 
 
 def _never_empty(content: tuple[Text | Image, ...]) -> tuple[Text | Image, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
@@ -13,18 +13,14 @@ from zot.extensions import proto
 from zot.extensions.deliver import content_of
 from zot.provider.types import Json, Text
 
+if TYPE_CHECKING:
+    from zot.extensions.extension import HostedExtension
+
 MAX_AT_ONCE = 8
 TIMEOUT = 60.0
 
 RunTool = Callable[[str, dict[str, Json], ToolContext], ToolOutput | str]
 """Runs a tool of zot's, with all its guards. Raises ToolError."""
-
-
-class Caller(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def send(self, frame: proto.ToExtension) -> bool: ...
 
 
 class HostCalls:
@@ -35,7 +31,7 @@ class HostCalls:
         self._lock = threading.Lock()
         self._running: dict[tuple[str, str], Cancel] = {}
 
-    def start(self, caller: Caller, call: proto.CallTool) -> None:
+    def start(self, caller: HostedExtension, call: proto.CallTool) -> None:
         key = (caller.name, call.id)
         if self._run_tool is None:
             refuse(caller, call, "this host does not run tools for extensions")
@@ -56,7 +52,7 @@ class HostCalls:
             daemon=True,
         ).start()
 
-    def cancel(self, caller: Caller, id: str) -> None:
+    def cancel(self, caller: HostedExtension, id: str) -> None:
         with self._lock:
             cancel = self._running.get((caller.name, id))
         if cancel is not None:
@@ -68,7 +64,9 @@ class HostCalls:
         for cancel in running:
             cancel.set()
 
-    def _run(self, caller: Caller, call: proto.CallTool, cancel: Cancel, run: RunTool) -> None:
+    def _run(
+        self, caller: HostedExtension, call: proto.CallTool, cancel: Cancel, run: RunTool
+    ) -> None:
         timer = threading.Timer(TIMEOUT, cancel.set)
         timer.start()
         try:
@@ -90,6 +88,6 @@ class HostCalls:
         caller.send(proto.HostToolResult(call.id, call.name, content, output.is_error, truncated))
 
 
-def refuse(caller: Caller, call: proto.CallTool, reason: str) -> None:
+def refuse(caller: HostedExtension, call: proto.CallTool, reason: str) -> None:
     content = (proto.Content("text", text=reason),)
     caller.send(proto.HostToolResult(call.id, call.name, content, is_error=True))

@@ -5,22 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer
 from zot.extensions import proto
 
+if TYPE_CHECKING:
+    from zot.extensions.extension import HostedExtension
+
 MAX_OPEN = 8
 MAX_SECONDS = 3600.0
 METHODS = ("confirm", "select", "input", "editor")
-
-
-class Asker(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def send(self, frame: proto.ToExtension) -> bool: ...
 
 
 class Dialogs:
@@ -35,16 +31,16 @@ class Dialogs:
         self._emit = emit
         self._lock = threading.Lock()
         self._ids = count(before + 1)
-        self._open: dict[str, tuple[Asker, str, threading.Timer]] = {}
+        self._open: dict[str, tuple[HostedExtension, str, threading.Timer]] = {}
 
-    def ask(self, asker: Asker, ask: proto.Ask) -> None:
+    def ask(self, asker: HostedExtension, ask: proto.Ask) -> None:
         event = self._opened(asker, ask)
         if event is None:
             asker.send(proto.Answer(ask.id, cancelled=True))
         else:
             self._emit(event)
 
-    def _opened(self, asker: Asker, ask: proto.Ask) -> ExtensionAsk | None:
+    def _opened(self, asker: HostedExtension, ask: proto.Ask) -> ExtensionAsk | None:
         with self._lock:
             busy = sum(owner is asker for owner, _, _ in self._open.values()) >= MAX_OPEN
             if busy or ask.method not in METHODS or not self._can_answer():
@@ -82,7 +78,7 @@ class Dialogs:
         asker.send(proto.Answer(ask_id, answer.value, answer.confirmed, answer.cancelled))
         return True
 
-    def drop(self, asker: Asker | None = None) -> None:
+    def drop(self, asker: HostedExtension | None = None) -> None:
         """Forget the questions of one that has ended, or of all."""
         with self._lock:
             gone = [id for id, (owner, _, _) in self._open.items() if asker in (None, owner)]

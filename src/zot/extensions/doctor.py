@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.core.events import Event, ExtensionNotify
@@ -15,7 +14,7 @@ from zot.extensions import proto
 from zot.extensions.extension import HostedExtension
 from zot.extensions.guest import Guest
 from zot.extensions.host import ExtensionHost, HostSettings
-from zot.text import compiled
+from zot.text import Frozen, compiled
 
 LOG_LINES = 5
 """So many of them are shown."""
@@ -23,7 +22,7 @@ LOG_READ = 65_536
 _START = r"\[zot\] \S+ starting "
 
 
-class Finding(Struct, frozen=True, omit_defaults=True):
+class Finding(Frozen, omit_defaults=True):
     """What the doctor saw of one extension."""
 
     name: str

@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Literal, Protocol, assert_never
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from zot.cancel import Cancel
 from zot.children.limits import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
-from zot.core.events import Event, ExtensionNotify, ExtensionPanel
+from zot.core.events import ExtensionNotify, ExtensionPanel
 from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
 from zot.extensions import proto, schema
@@ -31,17 +29,24 @@ from zot.extensions.peer import ExtensionProcess
 from zot.extensions.question import NoAnswer, Question
 from zot.lines import LineTooLong
 from zot.provider.types import Json
+from zot.text import Frozen
+
+if TYPE_CHECKING:
+    from zot.extensions.host import ExtensionHost
 
 State = Literal["starting", "ready", "restarting", "stopped"]
 LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
+NOTES_PER_SECOND, NOTES_AT_ONCE = 20, 50
+TOOL_SECONDS = 60.0
+"""For a tool that says nothing else."""
 MAX_DESCRIPTION = 16 * 1024
 """Characters; a tool's description is sent with every request to the model."""
 _ids = count(1)
 
 
-class ToolInfo(Struct, frozen=True):
+class ToolInfo(Frozen):
     name: str
     description: str
     schema: dict[str, Json]
@@ -65,26 +70,11 @@ class Registered:
         self.subscribed = False
 
 
-class Owner(Protocol):
-    """What an extension needs of the host around it."""
-
-    def emit(self, extension: HostedExtension, event: Event) -> None: ...
-    def problem(self, name: str, message: str) -> None: ...
-    def changed(self, extension: HostedExtension) -> None: ...
-    def hello_ack(self, extension: HostedExtension) -> proto.HelloAck: ...
-    def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None: ...
-    def cancel_tool(self, extension: HostedExtension, id: str) -> None: ...
-    def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None: ...
-    def tools_changed(self, extension: HostedExtension) -> None: ...
-    def ask(self, extension: HostedExtension, ask: proto.Ask) -> None: ...
-    def ended(self, extension: HostedExtension) -> None: ...
-
-
 class HostedExtension:
     def __init__(
         self,
         installed: Installed,
-        owner: Owner,
+        owner: ExtensionHost,
         *,
         log: LogFile,
         limits: ExtensionLimits,
@@ -161,7 +151,7 @@ class HostedExtension:
             self._peer = peer
         peer.start()
         if self._closing.is_set():
-            peer.kill()
+            process.kill()
 
     def settle(self) -> None:
         """Wait until it is ready, quiet after its hello, dead, or out of time."""
@@ -241,10 +231,9 @@ class HostedExtension:
         peer = self._peer
         if peer is not None:
             if not peer.ended.wait(max(0.0, deadline - time.monotonic())):
-                peer.terminate()
+                peer.process.terminate()
                 if not peer.ended.wait(self.limits.terminate):
                     self.log.note("ignored shutdown and SIGTERM: killed")
-                    peer.kill()
             peer.close()
         self._set_state("stopped", "zot stopped it")
         self.log.close()
@@ -309,31 +298,24 @@ class HostedExtension:
 
     def wait_live(self, deadline: float, cancel: Cancel) -> bool:
         """Wait for a start or a restart under way; False if there is none, or it takes too long."""
-        with cancel.waking(self._changed), self._changed:
-            while self.state in ("starting", "restarting"):
-                cancel.check()
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
-        return self.state == "ready"
+        under_way = ("starting", "restarting")
+        cancel.wait_for(self._changed, lambda: self.state not in under_way, deadline)
+        return self.live
 
     def wait_guard(self, event: str, deadline: float, cancel: Cancel) -> bool:
         """Wait until it guards the event, or says that it is ready without; False if it does not
         even run by then. One that runs and stays quiet does not guard any more."""
-        with cancel.waking(self._changed), self._changed:
-            while self.state != "stopped":
-                cancel.check()
-                # Before it is ready it cannot be asked, even if it has said what it guards.
-                if self.live and (self.said_ready or event in self.registered.intercepts):
-                    break
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
+
+        def known() -> bool:
+            # Before it is ready it cannot be asked, even if it has said what it guards.
+            said = self.said_ready or event in self.registered.intercepts
+            return self.state == "stopped" or (self.live and said)
+
+        cancel.wait_for(self._changed, known, deadline)
+        with self._changed:
             if self.live:
                 self.expected -= {event}
-        return self.live
+            return self.live
 
     @property
     def undecided(self) -> bool:
@@ -345,14 +327,8 @@ class HostedExtension:
 
     def wait_decided(self, cancel: Cancel) -> None:
         """Wait until it has said what it guards, for the time that is left for that."""
-        with cancel.waking(self._changed), self._changed:
-            while self.undecided:
-                cancel.check()
-                seconds = (self._decides_by or 0.0) - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._changed.wait(seconds)
-            self._decided = True
+        cancel.wait_for(self._changed, lambda: not self.undecided, self._decides_by or 0.0)
+        self._decided = True
         if self.live:
             self._owner.changed(self)
         elif self.state != "stopped":
@@ -503,7 +479,7 @@ class HostedExtension:
         except ExtensionError as error:
             self._report(f"tool {frame.name!r} was refused: {error}")
             return
-        wanted = frame.timeout if frame.timeout > 0 else self.limits.tool
+        wanted = frame.timeout if frame.timeout > 0 else TOOL_SECONDS
         timeout = min(wanted, threading.TIMEOUT_MAX)
         description = frame.description[:MAX_DESCRIPTION]
         coming.tools[frame.name] = ToolInfo(
@@ -536,7 +512,8 @@ class HostedExtension:
         if self._notes.take() > 0:
             self._dropped_notes += 1
             if self._dropped_notes == 1:
-                self._report("sends notifications faster than 20 a second; some are dropped")
+                rate = f"{NOTES_PER_SECOND} a second"
+                self._report(f"sends notifications faster than {rate}; some are dropped")
             if self._dropped_notes > self.limits.notes_dropped and self._peer is not None:
                 self._peer.fail("flooded zot with notifications")
             return
@@ -570,7 +547,7 @@ class HostedExtension:
                 return
 
     def _new_buckets(self) -> None:
-        self._notes = Bucket(self.limits.notes_per_second, self.limits.notes_burst)
+        self._notes = Bucket(NOTES_PER_SECOND, NOTES_AT_ONCE)
         self._draws = Bucket(self.limits.draws_per_second, self.limits.draws_per_second)
         self._dropped_notes = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.extensions import proto
@@ -16,6 +16,9 @@ from zot.extensions.manifest import Installed
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.files import write_atomic
 from zot.provider.types import Json, Message, ToolCall
+
+if TYPE_CHECKING:
+    from zot.extensions.host import ExtensionHost
 
 MAX_SYSTEM_PROMPT = 1024 * 1024
 MAX_PATIENCE = 60.0
@@ -53,18 +56,11 @@ class GuardMemory:
             extension.log.note(f"what it guards could not be remembered: {error.strerror}")
 
 
-class Interceptors(Protocol):
-    def interceptors(self, event: str) -> list[HostedExtension]: ...
-    def intercept_frame(
-        self, id: str, event: str, fields: dict[str, Json], guest: Guest
-    ) -> proto.EventIntercept: ...
-
-
 class ExtensionHook(Hook):
     """Each extension has 5 s, more where several agents ask it. No answer allows, or blocks where
     the extension asked for that."""
 
-    def __init__(self, host: Interceptors, guest: Guest) -> None:
+    def __init__(self, host: ExtensionHost, guest: Guest) -> None:
         self._host = host
         self._guest = guest
 
@@ -133,7 +129,7 @@ class ExtensionHook(Hook):
             return self._missing(extension, event, extension.unavailable())
         if event not in extension.registered.intercepts:
             return proto.EventInterceptResponse("")  # it runs, and does not care for this event
-        with extension.question(self._guest) as question, question.woken_by(context.cancel):
+        with extension.question(self._guest) as question:
             frame = self._host.intercept_frame(question.id, event, fields, self._guest)
             if not extension.send(frame):
                 return self._missing(extension, event, "it could not be asked")

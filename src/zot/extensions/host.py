@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
@@ -32,11 +32,12 @@ from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
+from zot.text import Frozen
 
 EndReason = Literal["shutdown", "session_switch", "reload"]
 
 
-class HostSettings(Struct, frozen=True):
+class HostSettings(Frozen):
     cwd: Path
     home: Path
     environ: Mapping[str, str]
@@ -117,15 +118,10 @@ class ExtensionHost:
         Raises:
             Cancelled: the turn was aborted meanwhile.
         """
-        cancel = cancel or Cancel()
         deadline = time.monotonic() + self.settings.limits.grace + 2
-        with cancel.waking(self._settling), self._settling:
-            while self._starter is not None and not self._settled and not cancel.is_set():
-                seconds = deadline - time.monotonic()
-                if seconds <= 0:
-                    break
-                self._settling.wait(seconds)
-        cancel.check()
+        (cancel or Cancel()).wait_for(
+            self._settling, lambda: self._starter is None or self._settled, deadline
+        )
 
     def _set_settled(self, settled: bool) -> None:
         with self._settling:
@@ -286,7 +282,7 @@ class ExtensionHost:
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit
-        with extension.question(guest) as question, question.woken_by(cancel):
+        with extension.question(guest) as question:
             if not (extension.wait_live(time.monotonic() + 5, cancel)) or not extension.send(
                 proto.CommandInvoked(
                     question.id, command.name, args.strip(), guest.session_id or UNSET
@@ -451,7 +447,7 @@ class ExtensionHost:
                 **fields,
             )
 
-    # --- what extensions ask of the host (Owner) ---------------------------------------------
+    # --- what extensions ask of the host -----------------------------------------------------
 
     def emit(self, extension: HostedExtension, event: Event) -> None:
         """To the one it works for; a window stays with the one who saw it open."""

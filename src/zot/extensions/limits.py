@@ -5,7 +5,7 @@ from __future__ import annotations
 from zot.children.limits import LineLimits
 
 
-class ExtensionLimits(LineLimits, frozen=True):
+class ExtensionLimits(LineLimits):
     """Times in seconds, sizes in bytes. The defaults are the documented ones."""
 
     grace: float = 3.0
@@ -21,15 +21,10 @@ class ExtensionLimits(LineLimits, frozen=True):
     so what one could stop waits."""
     intercept: float = 5.0
     command: float = 60.0
-    tool: float = 60.0
     shutdown: float = 2.0
-    notes_per_second: float = 20
-    notes_burst: float = 50
     notes_dropped: int = 10_000
     """Notifications over the rate; one more and the extension is stopped."""
     draws_per_second: float = 60
-    result_text: int = 256 * 1024
-    """Characters of a tool's text that reach the model."""
     restarts: int = 3
     restart_delays: tuple[float, ...] = (0.5, 2.0, 8.0)
     stable: float = 60.0

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ExtensionError
 from zot.files import read_own
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 FILE = "extension.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -23,7 +22,7 @@ MAX_BYTES = 1024 * 1024
 Scope = Literal["explicit", "project", "global"]
 
 
-class Manifest(Struct, frozen=True):
+class Manifest(Frozen):
     """What `extension.json` says. Unknown fields are kept in the file and ignored here."""
 
     name: str
@@ -48,7 +47,7 @@ class Manifest(Struct, frozen=True):
 prepared(Manifest)
 
 
-class Installed(Struct, frozen=True):
+class Installed(Frozen):
     """An extension on disk."""
 
     manifest: Manifest
@@ -82,14 +81,14 @@ class Installed(Struct, frozen=True):
         return [self.directory / path for path in self.manifest.skills]
 
 
-class Problem(Struct, frozen=True):
+class Problem(Frozen):
     """A folder that cannot be used; the message names the file and the reason."""
 
     name: str
     message: str
 
 
-class Discovery(Struct, frozen=True):
+class Discovery(Frozen):
     extensions: tuple[Installed, ...]
     """In load order, each name once, the disabled ones included."""
     problems: tuple[Problem, ...]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from zot.lines import encode_line
 from zot.provider.types import Json
-from zot.text import whole_value
+from zot.text import Frozen, whole_value
 
 PROTOCOL_VERSION = 1
 MAX_LINE = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ CAPABILITIES = ("ask", "call_tool", "fail_closed", "tool_cancel", "tool_progress
 """What this host offers beyond the frames every host knows; sent in `hello_ack`."""
 
 
-class Content(Struct, frozen=True, omit_defaults=True):
+class Content(Frozen, omit_defaults=True):
     """A piece of a tool's result: text, or an image in base64."""
 
     type: str
@@ -58,7 +58,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
     """`markdown`: how a user interface may show the text."""
 
 
-class Panel(Struct, frozen=True):
+class Panel(Frozen):
     """A small window an extension draws as lines of text."""
 
     id: str = ""
@@ -77,10 +77,14 @@ def panel_dict(panel: Panel) -> dict[str, Json]:
     }
 
 
+class ExtensionFrame(Frozen, tag_field="type"):
+    """Base of all frames, in both directions."""
+
+
 # --- extension to zot ------------------------------------------------------------------------
 
 
-class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
+class Hello(ExtensionFrame, tag="hello"):
     """The first frame: who is there."""
 
     name: str
@@ -88,14 +92,15 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
     capabilities: tuple[str, ...] = ()
 
 
-class RegisterCommand(Struct, frozen=True, tag_field="type", tag="register_command"):
+class Registration(ExtensionFrame):
     name: str
     description: str = ""
 
 
-class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
-    name: str
-    description: str = ""
+class RegisterCommand(Registration, tag="register_command"): ...
+
+
+class RegisterTool(Registration, tag="register_tool"):
     schema: Json = None
     """JSON Schema of the arguments; none means a tool without arguments."""
     timeout: float = 60.0
@@ -111,18 +116,18 @@ class RegisterTool(Struct, frozen=True, tag_field="type", tag="register_tool"):
     again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
 
 
-class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
+class Ready(ExtensionFrame, tag="ready"):
     """All first registrations were sent."""
 
 
-class Subscribe(Struct, frozen=True, tag_field="type", tag="subscribe"):
+class Subscribe(ExtensionFrame, tag="subscribe"):
     events: tuple[str, ...] = ()
     intercept: tuple[str, ...] = ()
     fail_closed: bool = False
     """No answer (too late, crashed, stopped) means blocked instead of allowed."""
 
 
-class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_intercept_response"):
+class EventInterceptResponse(ExtensionFrame, tag="event_intercept_response"):
     id: str
     block: bool = False
     reason: str = ""
@@ -131,7 +136,7 @@ class EventInterceptResponse(Struct, frozen=True, tag_field="type", tag="event_i
     system_prompt: str | None = None
 
 
-class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResult(ExtensionFrame, tag="tool_result"):
     """The answer to `tool_call` and `tool_reconcile`."""
 
     id: str
@@ -145,14 +150,14 @@ class ToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
-class ToolProgress(Struct, frozen=True, tag_field="type", tag="tool_progress"):
+class ToolProgress(ExtensionFrame, tag="tool_progress"):
     """A piece of output while a call is running."""
 
     id: str
     text: str
 
 
-class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_response"):
+class CommandResponse(ExtensionFrame, tag="command_response"):
     """The answer to `command_invoked`; the field named like the action holds its text."""
 
     id: str
@@ -167,31 +172,31 @@ class CommandResponse(Struct, frozen=True, tag_field="type", tag="command_respon
     error: str = ""
 
 
-class PanelRender(Struct, frozen=True, tag_field="type", tag="panel_render"):
+class PanelRender(ExtensionFrame, tag="panel_render"):
     panel_id: str
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
 
 
-class PanelClose(Struct, frozen=True, tag_field="type", tag="panel_close"):
+class PanelClose(ExtensionFrame, tag="panel_close"):
     """Goes both ways: whoever closes the panel tells the other."""
 
     panel_id: str
 
 
-class OpenPanel(Struct, frozen=True, tag_field="type", tag="open_panel"):
+class OpenPanel(ExtensionFrame, tag="open_panel"):
     """A panel nobody asked for with a command."""
 
     panel: Panel
 
 
-class Notify(Struct, frozen=True, tag_field="type", tag="notify"):
+class Notify(ExtensionFrame, tag="notify"):
     message: str
     level: str = "info"
 
 
-class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
+class Ask(ExtensionFrame, tag="ask"):
     """A question to the person in front of zot; answered by `answer`."""
 
     id: str
@@ -210,23 +215,23 @@ class Ask(Struct, frozen=True, tag_field="type", tag="ask"):
     person in front of that one is asked."""
 
 
-class Submit(Struct, frozen=True, tag_field="type", tag="submit"):
+class Submit(ExtensionFrame, tag="submit"):
     """Start a run with this text, where the host allows it."""
 
     text: str
 
 
-class SubmitSlash(Struct, frozen=True, tag_field="type", tag="submit_slash"):
+class SubmitSlash(ExtensionFrame, tag="submit_slash"):
     """Run this slash command as if the person had typed it, where the host allows it."""
 
     text: str
 
 
-class ClearNotes(Struct, frozen=True, tag_field="type", tag="clear_notes"):
+class ClearNotes(ExtensionFrame, tag="clear_notes"):
     """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
 
 
-class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
+class CallTool(ExtensionFrame, tag="call_tool"):
     """Run one of zot's tools; answered by `tool_result`."""
 
     id: str
@@ -236,12 +241,11 @@ class CallTool(Struct, frozen=True, tag_field="type", tag="call_tool"):
     """The `tool_call` in whose course this one is made."""
 
 
-class CallToolCancel(Struct, frozen=True, tag_field="type", tag="call_tool_cancel"):
+class CallToolCancel(ExtensionFrame, tag="call_tool_cancel"):
     id: str
 
 
-class ShutdownAck(Struct, frozen=True, tag_field="type", tag="shutdown_ack"):
-    pass
+class ShutdownAck(ExtensionFrame, tag="shutdown_ack"): ...
 
 
 FromExtension = (
@@ -268,7 +272,7 @@ FromExtension = (
 )
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(Frozen):
     """A frame of a type this zot does not know: from a newer SDK, and no reason to stop."""
 
     type: str
@@ -277,7 +281,7 @@ class Unknown(Struct, frozen=True):
 # --- zot to extension ------------------------------------------------------------------------
 
 
-class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
+class HelloAck(ExtensionFrame, tag="hello_ack"):
     zot_version: str
     provider: str
     model: str
@@ -289,7 +293,7 @@ class HelloAck(Struct, frozen=True, tag_field="type", tag="hello_ack"):
     capabilities: tuple[str, ...] = CAPABILITIES
 
 
-class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked"):
+class CommandInvoked(ExtensionFrame, tag="command_invoked"):
     id: str
     name: str
     args: str = ""
@@ -297,7 +301,7 @@ class CommandInvoked(Struct, frozen=True, tag_field="type", tag="command_invoked
     """The conversation in which it was typed."""
 
 
-class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
+class ToolCall(ExtensionFrame, tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] = {}
@@ -307,7 +311,7 @@ class ToolCall(Struct, frozen=True, tag_field="type", tag="tool_call"):
     """The conversation whose call it is: agents of one directory share their extensions."""
 
 
-class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile"):
+class ToolReconcile(ExtensionFrame, tag="tool_reconcile"):
     """What became of a call that a crash cut off? Nothing is to be done."""
 
     id: str
@@ -316,19 +320,19 @@ class ToolReconcile(Struct, frozen=True, tag_field="type", tag="tool_reconcile")
     key: str
 
 
-class ToolCancel(Struct, frozen=True, tag_field="type", tag="tool_cancel"):
+class ToolCancel(ExtensionFrame, tag="tool_cancel"):
     """The call was given up; its answer will be ignored."""
 
     id: str
 
 
-class Result(Struct, frozen=True, omit_defaults=True):
+class Result(Frozen, omit_defaults=True):
     content: tuple[Content, ...]
     is_error: bool = False
     truncated: bool = False
 
 
-class OpenToolCall(Struct, frozen=True):
+class OpenToolCall(Frozen):
     """A tool call that a crash cut off, and what is done about it."""
 
     tool_id: str
@@ -338,7 +342,7 @@ class OpenToolCall(Struct, frozen=True):
     replay: str
 
 
-class Payload(Struct, frozen=True, kw_only=True):
+class Payload(ExtensionFrame, kw_only=True):
     """What an event tells; which fields are there depends on the event."""
 
     event: str
@@ -394,17 +398,17 @@ class Payload(Struct, frozen=True, kw_only=True):
     system_prompt: str | UnsetType = UNSET
 
 
-class Event(Payload, frozen=True, kw_only=True, tag_field="type", tag="event"):
+class Event(Payload, kw_only=True, tag="event"):
     """Something happened; no answer is expected."""
 
 
-class EventIntercept(Payload, frozen=True, kw_only=True, tag_field="type", tag="event_intercept"):
+class EventIntercept(Payload, kw_only=True, tag="event_intercept"):
     """Something is about to happen; answered by `event_intercept_response` within 5 seconds."""
 
     id: str
 
 
-class PanelKey(Struct, frozen=True, tag_field="type", tag="panel_key"):
+class PanelKey(ExtensionFrame, tag="panel_key"):
     panel_id: str
     key: str
     """up down left right enter esc tab pageup pagedown home end backspace delete, or rune."""
@@ -412,13 +416,13 @@ class PanelKey(Struct, frozen=True, tag_field="type", tag="panel_key"):
     """The character, when the key is `rune`."""
 
 
-class PanelResize(Struct, frozen=True, tag_field="type", tag="panel_resize"):
+class PanelResize(ExtensionFrame, tag="panel_resize"):
     panel_id: str
     width: int
     height: int
 
 
-class Answer(Struct, frozen=True, tag_field="type", tag="answer"):
+class Answer(ExtensionFrame, tag="answer"):
     """The answer to `ask`."""
 
     id: str
@@ -429,7 +433,7 @@ class Answer(Struct, frozen=True, tag_field="type", tag="answer"):
     """Nobody was there, nobody answered in time, or the person did not want to."""
 
 
-class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class HostToolResult(ExtensionFrame, tag="tool_result"):
     """The answer to `call_tool`."""
 
     id: str
@@ -439,8 +443,7 @@ class HostToolResult(Struct, frozen=True, tag_field="type", tag="tool_result"):
     truncated: bool = False
 
 
-class Shutdown(Struct, frozen=True, tag_field="type", tag="shutdown"):
-    pass
+class Shutdown(ExtensionFrame, tag="shutdown"): ...
 
 
 ToExtension = (

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from contextlib import AbstractContextManager
-
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.extensions.guest import Guest
 from zot.extensions.proto import CommandResponse, EventInterceptResponse, ToolProgress, ToolResult
+from zot.text import Frozen
 
 MAX_PROGRESS = 64 * 1024
 """Characters of progress that wait to be shown; of more, the end is kept."""
 
 
-class NoAnswer(Struct, frozen=True):
+class NoAnswer(Frozen):
     """There will be no answer."""
 
     reason: str
 
 
-class TimedOut(Struct, frozen=True):
+class TimedOut(Frozen):
     """The extension runs, but the time is over."""
 
     reason: str = "it did not answer in time"
@@ -58,15 +55,8 @@ class Question:
         Raises:
             Cancelled: the turn was aborted meanwhile.
         """
+        if not cancel.wait_for(self._arrived, lambda: bool(self._answers), deadline):
+            return TimedOut()
+        cancel.check()
         with self._arrived:
-            while not self._answers:
-                cancel.check()
-                seconds = None if deadline is None else deadline - time.monotonic()
-                if seconds is not None and seconds <= 0:
-                    return TimedOut()
-                self._arrived.wait(seconds)
-            cancel.check()
             return self._answers.popleft()
-
-    def woken_by(self, cancel: Cancel) -> AbstractContextManager[None]:
-        return cancel.waking(self._arrived)

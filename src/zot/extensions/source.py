@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot import __version__
 from zot.cancel import Cancel
 from zot.core import hook
@@ -23,6 +21,7 @@ from zot.extensions.shared import SharedHosts
 from zot.home import LookAgain, Surroundings, may_have_extensions
 from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.extensions import guest as guests
@@ -42,7 +41,7 @@ BUILTIN_COMMANDS = frozenset(
 """Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
-class ExtensionOptions(Struct, frozen=True, kw_only=True):
+class ExtensionOptions(Frozen, kw_only=True):
     """Where extensions come from, in plain strings: this is made on every start."""
 
     cwd: str
@@ -80,7 +79,7 @@ class ExtensionOptions(Struct, frozen=True, kw_only=True):
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
-class ServedBy(Struct, frozen=True):
+class ServedBy(Frozen):
     """The host of a runtime's extensions, and who the runtime is there."""
 
     host: ExtensionHost

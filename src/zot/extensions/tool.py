@@ -18,6 +18,8 @@ from zot.extensions.question import NoAnswer, TimedOut
 from zot.provider.types import Image, Json, Text
 
 NO_CONTENT = "(extension returned no content)"
+MAX_TEXT = 256 * 1024
+"""Characters of a tool's text that reach the model."""
 
 
 class ExtensionTool:
@@ -25,26 +27,11 @@ class ExtensionTool:
         self._extension = extension
         self._guest = guest
         self._info = info
-
-    @property
-    def name(self) -> str:
-        return self._info.name
-
-    @property
-    def description(self) -> str:
-        return self._info.description
-
-    @property
-    def schema(self) -> dict[str, Json]:
-        return self._info.schema
-
-    @property
-    def replay(self) -> Replay:
-        return self._info.replay
-
-    @property
-    def extension(self) -> str:
-        return self._extension.name
+        self.extension = extension.name
+        self.name = info.name
+        self.description = info.description
+        self.schema = info.schema
+        self.replay: Replay = info.replay
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         if self._info.interactive and not self._guest.can_answer():
@@ -74,7 +61,7 @@ class ExtensionTool:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
             raise self._failed(self._extension.unavailable())
-        with self._extension.question(self._guest) as question, question.woken_by(context.cancel):
+        with self._extension.question(self._guest) as question:
             line = proto.encode(frame(question.id))
             if not self._extension.send_line(line):
                 raise self._failed(self._not_sent(len(line)))
@@ -120,8 +107,7 @@ class ExtensionTool:
         if any(block.format == "markdown" for block in result.content):
             details["format"] = "markdown"
         self._extension.activate(result.activate_tools)
-        cut = _cut(content, self._extension.limits.result_text)
-        return ToolOutput(tuple(cut) or (Text(NO_CONTENT),), is_error, details)
+        return ToolOutput(tuple(_cut(content)) or (Text(NO_CONTENT),), is_error, details)
 
     def _block(self, block: proto.Content) -> Text | Image:
         match block.type:
@@ -135,14 +121,14 @@ class ExtensionTool:
                 return Text(f'[unknown block type "{kind}" from extension {self._extension.name}]')
 
 
-def _cut(content: list[Text | Image], limit: int) -> list[Text | Image]:
-    """Keep the first `limit` characters of all texts together, and say so."""
+def _cut(content: list[Text | Image]) -> list[Text | Image]:
+    """Keep the first characters of all texts together, and say so."""
     kept: list[Text | Image] = []
-    left = limit
+    left = MAX_TEXT
     for block in content:
         if isinstance(block, Text):
             if len(block.text) > left:
-                kept.append(Text(f"{block.text[:left]}\n[cut after {limit} characters]"))
+                kept.append(Text(f"{block.text[:left]}\n[cut after {MAX_TEXT} characters]"))
                 return kept
             left -= len(block.text)
         kept.append(block)

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.glasspane.watched import WatchedStream
 from zot.swarm.agent import AgentSummary
-from zot.swarm.follow import FollowedAgent, Tail
+from zot.swarm.follow import FollowedAgent, Roster, Tail
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import agent_folders, shared_streams
-from zot.swarm.task import NoSuchAgent, SwarmError
+from zot.swarm.log import shared_streams
+from zot.swarm.task import NoSuchAgent
 
 FRESH_SECONDS = 0.15
 """Browsers that ask within this time share one look at the logs."""
@@ -45,10 +45,10 @@ class BoardAgent(Struct, frozen=True):
 
 class Board:
     def __init__(self, home: Path, environment: Mapping[str, str], files: Sequence[Path]) -> None:
-        self._folder = home / "swarm"
         self._streams = shared_streams(home)
         self._swarm = LocalSwarm(home, environment)
-        self._tails: dict[str, AnyTail] = {}
+        self._agents = Roster(self._swarm.folder)
+        self._others: dict[str, Tail[WatchedStream]] = {}
         self._rows: dict[str, BoardAgent] = {}
         self._version = 0
         self._looked = 0.0
@@ -56,7 +56,8 @@ class Board:
         for path in files:
             if not path.is_file():
                 raise ConfigError(f"cannot show {str(path)!r}: it is not a file")
-            self._add(Tail(WatchedStream(self._new_name(path), path)))
+            self._watch(path)
+        self._show_new()
 
     @property
     def version(self) -> int:
@@ -99,10 +100,19 @@ class Board:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _add(self, tail: AnyTail) -> None:
-        self._tails[tail.watched.id] = tail
-        tail.catch_up()
-        self._update(tail.watched.id, tail)
+    @property
+    def _tails(self) -> Mapping[str, AnyTail]:
+        return {**self._others, **self._agents.tails}
+
+    def _watch(self, path: Path) -> None:
+        name = self._new_name(path)
+        self._others[name] = Tail(WatchedStream(name, path))
+
+    def _show_new(self) -> None:
+        for id, tail in self._tails.items():
+            if id not in self._rows:
+                tail.catch_up()
+                self._update(id, tail)
 
     def _update(self, id: str, tail: AnyTail) -> None:
         summary = tail.watched.summary()
@@ -116,31 +126,23 @@ class Board:
         return self._rows[id].summary.stage in ("working", "needs_you")
 
     def _look_for_agents(self) -> None:
-        folders = {folder.id: folder for folder in agent_folders(self._folder)}
-        for id, tail in list(self._tails.items()):
-            if isinstance(tail.watched, FollowedAgent) and id not in folders:
-                del self._tails[id], self._rows[id]
-                self._version += 1
-        for id, folder in folders.items():
-            if id not in self._tails:
-                try:
-                    task = folder.task()
-                except SwarmError:
-                    continue  # it cannot be read; `zot swarm list` says why
-                if task is not None:
-                    self._add(Tail(FollowedAgent(folder, task)))
-        shown = {tail.watched.log for tail in self._tails.values()}
+        self._agents.look()
+        for id in self._rows.keys() - self._tails.keys():
+            del self._rows[id]
+            self._version += 1
+        shown = {tail.watched.log for tail in self._others.values()}
         for path in sorted(self._streams.glob("*.jsonl")):
             if path not in shown:
-                self._add(Tail(WatchedStream(self._new_name(path), path)))
+                self._watch(path)
+        self._show_new()
         self._mark_dead()
 
     def _mark_dead(self) -> None:
         """Without a supervisor no agent runs, whatever the last row of its log says."""
         if self._swarm.is_supervised():
             return
-        for id, tail in self._tails.items():
-            if isinstance(tail.watched, FollowedAgent) and tail.watched.agent.alive:
+        for id, tail in self._agents.tails.items():
+            if tail.watched.agent.alive:
                 tail.watched.agent.alive = False
                 self._update(id, tail)
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from zot.swarm.web import LOOPBACK, Refusal
 from zot.text import cookie_of
 
 Role = Literal["see", "answer", "drive"]
@@ -31,14 +32,6 @@ SAFE_HEADERS = {
 }
 
 
-class Denied(Exception):
-    """The request is not answered; the text says why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
 class Guard(Struct, frozen=True):
     tokens: Mapping[Role, str]
     hosts: frozenset[str]
@@ -52,15 +45,15 @@ class Guard(Struct, frozen=True):
         """A name of a stranger's that points here must not see the page (DNS rebinding)."""
         host = headers.get("host", "").lower()
         if host not in self.hosts:
-            raise Denied(421, f"this page is not called {host!r}")
+            raise Refusal(421, f"this page is not called {host!r}")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
         """Only our own page may change something."""
         if headers.get(HEADER) != "1":
-            raise Denied(403, f"the header {HEADER} is missing")
+            raise Refusal(403, f"the header {HEADER} is missing")
         origin = headers.get("origin", "")
         if origin and urlsplit(origin).netloc.lower() not in self.hosts:
-            raise Denied(403, f"not from {origin!r}")
+            raise Refusal(403, f"not from {origin!r}")
 
     def role(self, headers: Mapping[str, str]) -> Role | None:
         """What the browser with this cookie may do."""
@@ -81,9 +74,9 @@ class Guard(Struct, frozen=True):
         """What the browser may do, which is this at least."""
         have = self.role(headers)
         if have is None:
-            raise Denied(401, "open the page with the address that zot glasspane printed")
+            raise Refusal(401, "open the page with the address that zot glasspane printed")
         if ORDER.index(have) < ORDER.index(role):
-            raise Denied(403, f"this token may {have}, not {role}")
+            raise Refusal(403, f"this token may {have}, not {role}")
         return have
 
     def cookie(self, token: str) -> str:
@@ -99,6 +92,6 @@ def new_token() -> str:
 def names_of(host: str, port: int, further: tuple[str, ...] = ()) -> frozenset[str]:
     """What a browser may call this server."""
     names = {host, *further}
-    if host in ("127.0.0.1", "localhost", "::1"):
+    if host in LOOPBACK:
         names |= {"127.0.0.1", "localhost", "[::1]"}
     return frozenset(f"{name}:{port}".lower() for name in names)

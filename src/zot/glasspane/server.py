@@ -18,11 +18,12 @@ from starlette.types import Message, Send
 from zot.errors import ZotError
 from zot.glasspane.board import Board
 from zot.glasspane.feed import encode_event, next_batch
-from zot.glasspane.guard import SAFE_HEADERS, Denied, Guard, Role
+from zot.glasspane.guard import SAFE_HEADERS, Guard, Role
 from zot.lines import LINE_ERRORS
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import read_log, start_of_last
 from zot.swarm.task import NoSuchAgent, SwarmTask
+from zot.swarm.web import Refusal, body_of, error_of, json_of
 from zot.text import position_of
 
 PAGE = Path(__file__).parent / "page"
@@ -87,13 +88,12 @@ class Glasspane:
                 if role is not None:
                     self._guard.need(request.headers, role)
                 response = await handler(request)
-            except Denied as denied:
-                response = _json({"error": str(denied), "code": "denied"}, denied.status)
+            except Refusal as error:
+                response = error_of(error, error.status, "denied")
             except NoSuchAgent as error:
-                response = _json({"error": str(error), "code": error.code}, 404)
+                response = error_of(error, 404)
             except ZotError as error:
-                status = 400 if error.code == "invalid_params" else 409
-                response = _json({"error": str(error), "code": error.code}, status)
+                response = error_of(error, 400 if error.code == "invalid_params" else 409)
             response.headers.update(SAFE_HEADERS)
             return response
 
@@ -104,20 +104,22 @@ class Glasspane:
     async def _file(self, request: Request) -> Response:
         entry = FILES.get(request.path_params["name"])
         if entry is None or request.method != "GET":
-            raise Denied(404, "there is no such page")
+            raise Refusal(404, "there is no such page")
         name, kind = entry
         return Response((PAGE / name).read_bytes(), media_type=kind)
 
     async def _login(self, request: Request) -> Response:
         """With a token, or again with the cookie that it became."""
-        fields = await _body(request)
+        fields = await _fields(request)
         if "token" not in fields:
-            return _json({"role": self._guard.need(request.headers), "directory": self._directory})
+            return json_of(
+                {"role": self._guard.need(request.headers), "directory": self._directory}
+            )
         token = str(fields["token"])
         role = self._guard.role_of(token)
         if role is None:
-            raise Denied(401, "this token is not known: it changes with every start")
-        response = _json({"role": role, "directory": self._directory})
+            raise Refusal(401, "this token is not known: it changes with every start")
+        response = json_of({"role": role, "directory": self._directory})
         response.headers["set-cookie"] = self._guard.cookie(token)
         return response
 
@@ -189,14 +191,14 @@ class Glasspane:
             rows.append(row)
             if len(rows) == 200:
                 break
-        return _json({"rows": rows, "position": position})
+        return json_of({"rows": rows, "position": position})
 
     async def _diff(self, request: Request) -> Response:
         diff = await asyncio.to_thread(self._swarm.diff, request.path_params["id"])
-        return _json({"diff": diff})
+        return json_of({"diff": diff})
 
     async def _new(self, request: Request) -> Response:
-        fields = await _body(request)
+        fields = await _fields(request)
         return await self._once(fields, self._submit)
 
     def _submit(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +212,7 @@ class Glasspane:
         self._board.log(id)  # or it is not there
         if action not in ("approve", "answer"):
             self._guard.need(request.headers, "drive")
-        fields = await _body(request)
+        fields = await _fields(request)
         return await self._once(fields, lambda said: self._do(id, action, said))
 
     def _do(self, id: str, action: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -225,13 +227,13 @@ class Glasspane:
             case "retry":
                 self._swarm.retry(id)
             case "merge":
-                return {"tip": self._swarm.merge(id, squash=fields.get("squash") is True)}
+                return {"commit": self._swarm.merge(id, squash=fields.get("squash") is True)}
             case "remove":
                 self._swarm.remove(id)
             case "approve":
                 decision = fields.get("decision")
                 if decision not in ("allow", "deny", "allow_session"):
-                    raise Denied(
+                    raise Refusal(
                         400, f"decision must be allow, deny or allow_session: {decision!r}"
                     )
                 self._swarm.approve(
@@ -247,7 +249,7 @@ class Glasspane:
                     cancelled=fields.get("cancelled") is True,
                 )
             case _:
-                raise Denied(404, f"no action {action!r}")
+                raise Refusal(404, f"no action {action!r}")
         return {"ok": True}
 
     async def _once(
@@ -255,29 +257,21 @@ class Glasspane:
     ) -> Response:
         click = str(fields.get("click", ""))
         if click and click in self._done:
-            return _json(self._done[click])
+            return json_of(self._done[click])
         answer = await asyncio.to_thread(do, fields)
         if click:
             self._done[click] = answer
             if len(self._done) > 1000:
                 self._done.pop(next(iter(self._done)))
-        return _json(answer)
+        return json_of(answer)
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_BODY:
-            raise Denied(413, "too much was sent")
+async def _fields(request: Request) -> dict[str, Any]:
+    data = await body_of(request, MAX_BODY)
     try:
         return msgspec.json.decode(data or b"{}", type=dict[str, Any])
     except LINE_ERRORS as error:
-        raise Denied(400, f"not a JSON object: {error}") from error
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+        raise Refusal(400, f"not a JSON object: {error}") from error
 
 
 class EventStream(StreamingResponse):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
+from zot.core.cost import add
 from zot.local.examples import Example, nearest
 from zot.local.form import Form, flat_call, grammar
 from zot.local.prompt import EXAMPLES, system_text, turns
@@ -76,7 +77,7 @@ class LocalCall:
             spent = answer.usage
             answer = _Answer()
             yield from self._ask(client, cancel, "none", answer)
-            answer.usage = _sum(spent, answer.usage)
+            answer.usage = add(spent, answer.usage)
             if not answer.text:
                 answer.text = LOOPED
                 yield types.TextDelta(LOOPED)
@@ -222,12 +223,3 @@ def _rest_of_call(call: types.ToolCall, told: _Told | None) -> Iterator[types.St
         raw = call.raw if call.args is None else msgspec.json.encode(call.args).decode()
         yield types.ToolCallArgs(call.id, raw)
     yield types.ToolCallEnd(call.id)
-
-
-def _sum(first: types.Usage, second: types.Usage) -> types.Usage:
-    return types.Usage(
-        input=first.input + second.input,
-        output=first.output + second.output,
-        cache_read=first.cache_read + second.cache_read,
-        cache_write=first.cache_write + second.cache_write,
-    )

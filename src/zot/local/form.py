@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.provider.types import Json, ToolCall, ToolSpec
+from zot.text import Frozen
 
 Kind = Literal["string", "integer", "number", "boolean", "json"]
 HELP = {
@@ -37,14 +37,14 @@ text ::= [^{ \n] [^\x00]*
 """
 
 
-class Field(Struct, frozen=True):
+class Field(Frozen):
     name: str
     kind: Kind
     required: bool = True
     choices: tuple[str, ...] = ()
 
 
-class Form(Struct, frozen=True):
+class Form(Frozen):
     """One tool in its flat form."""
 
     name: str

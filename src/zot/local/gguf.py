@@ -7,30 +7,17 @@ import os
 import struct
 from pathlib import Path
 
-from msgspec import Struct
-
 from zot.errors import ConfigError
+from zot.text import Frozen
 
 MAX_STRING = 32 << 20
 MAX_COUNT = 4 << 20
-SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
 CUT = "the file ends in the middle of its header"
 
 
-class Header(Struct, frozen=True):
+class Header(Frozen):
     architecture: str
     context: int
     """Tokens the model was trained for; 0 when the file does not say."""

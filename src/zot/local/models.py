@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.text import Frozen, size_text
 
 DEFAULT = "qwen2.5-coder-1.5b"
 SMALL = "smollm2-135m"
 
 
-class Package(Struct, frozen=True):
+class Package(Frozen):
     """One registry package that carries the file, or a part of it, as data."""
 
     name: str
@@ -28,7 +28,7 @@ class Package(Struct, frozen=True):
     """Size of that member."""
 
 
-class LocalModel(Struct, frozen=True):
+class LocalModel(Frozen):
     name: str
     title: str
     licence: str
@@ -48,7 +48,7 @@ class LocalModel(Struct, frozen=True):
     question; one that answers "delete all .tmp files" with `rm -r /tmp` must never act unasked."""
 
 
-class Weights(Struct, frozen=True):
+class Weights(Frozen):
     """A model file to run, by name or by path."""
 
     name: str
@@ -116,9 +116,8 @@ def find_weights(name: str, home: str) -> Weights:
         return Weights(path.stem, path, path.stat().st_size)
     model = known_model(name)
     if not is_pulled(model, home):
-        size = f"{model.bytes / 1e9:.1f} GB" if model.bytes > 1e9 else f"{model.bytes // 10**6} MB"
         raise ConfigError(
             f"the local model {name!r} is not on this machine yet: "
-            f"run `zot local pull {name}` ({size})"
+            f"run `zot local pull {name}` ({size_text(model.bytes)})"
         )
     return Weights(model.name, pulled_path(model, home), model.bytes, model)

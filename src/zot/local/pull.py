@@ -180,7 +180,9 @@ def fetch_packages(
     missing, have = _left_to_fetch(packages, partial)
     seen = have
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(_scratch_dir(partial.parent)))
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix=".pull-", dir=partial.parent))
+        )
         out = stack.enter_context(_open_at(partial, have))
         running: dict[str, subprocess.Popen[bytes]] = {}
         stack.callback(_end_all, running)
@@ -323,12 +325,6 @@ def _write_all(fd: int, data: bytes) -> None:
             view = view[os.write(fd, view) :]
     except OSError as failed:
         raise PullError(f"writing the model failed: {failed.strerror}") from failed
-
-
-@contextmanager
-def _scratch_dir(parent: Path) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix=".pull-", dir=parent) as name:
-        yield name
 
 
 def _size_below(folder: Path) -> int:

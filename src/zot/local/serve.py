@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
 from zot.files import lock_file, write_atomic
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -24,7 +24,7 @@ LEASE, ALIVE, STARTING, ADDRESS, LOG = "lease", "alive", "starting", "server.jso
 """Files in a server's directory. The first three are only ever locked."""
 
 
-class Orders(Struct, frozen=True):
+class Orders(Frozen):
     """What the starter wants; on stdin, so that the key is in no argument list."""
 
     directory: str
@@ -39,7 +39,7 @@ class Orders(Struct, frozen=True):
     template: str = ""
 
 
-class ServerAddress(Struct, frozen=True):
+class ServerAddress(Frozen):
     """Where a running server is; in a file that only the user can read."""
 
     pid: int

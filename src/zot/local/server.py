@@ -61,12 +61,9 @@ class LocalServer:
         template: str = "",
         memory: Callable[[], int | None] = free_memory,
     ) -> None:
-        self.weights = weights
-        self.progress = progress
-        self.linger = linger
-        self.template = template
-        self._memory = memory
-        self._context = context
+        self.weights, self.progress = weights, progress
+        self.linger, self.template = linger, template
+        self._context, self._memory = context, memory
         self._lease: int | None = None
         self._lock = threading.Lock()
         self.directory = Path(around.home, "local", self._key())
@@ -106,13 +103,10 @@ class LocalServer:
                 os.close(self._lease)
                 self._lease = None
 
-    def is_running(self) -> bool:
-        return self._running() is not None
-
     def ends_within(self, seconds: float) -> bool:
         """Whether the server is gone, or goes within this time."""
         deadline = time.monotonic() + seconds
-        while self._is_alive():
+        while is_alive(self.directory):
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_SECONDS)
@@ -130,9 +124,6 @@ class LocalServer:
             cancel.sleep(POLL_SECONDS)
         return fd
 
-    def _is_alive(self) -> bool:
-        return is_alive(self.directory)
-
     def _running(self) -> ServerAddress | None:
         return running_server(self.directory)
 
@@ -140,7 +131,7 @@ class LocalServer:
 
     def _await_other(self, cancel: Cancel) -> ServerAddress | None:
         """A server whose starter was killed may still be loading: it will do."""
-        while self._is_alive():
+        while is_alive(self.directory):
             if (address := self._running()) is not None:
                 return address
             cancel.sleep(POLL_SECONDS)

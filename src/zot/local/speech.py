@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from zot.local.form import Form
 from zot.provider.types import Json
+from zot.text import Frozen
 
 MARKERS = (
     "```json",
@@ -31,7 +30,7 @@ CALL_STARTS = ('{"tool":"', '{"name":"')
 _LEAD = re.compile(r"(?:```(?:json|JSON)|\[TOOL\]|<tool_call>|<tools>|<\|im_start\|>)?\s*")
 
 
-class SpokenCall(Struct, frozen=True):
+class SpokenCall(Frozen):
     """A call in its flat form."""
 
     name: str

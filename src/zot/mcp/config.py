@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.digest import sha256_hex
@@ -20,7 +19,7 @@ from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN, expand_user
 from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 PROJECT_FILE = ".mcp.json"
 USER_FILE = "mcp.json"
@@ -38,7 +37,7 @@ Origin = Literal["given", "user", "project"]
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-class OAuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class OAuthConfig(Frozen, forbid_unknown_fields=True):
     """What the user knows about the login of a server; all of it can be found out, if not."""
 
     client_id: str = ""
@@ -48,7 +47,7 @@ class OAuthConfig(Struct, frozen=True, forbid_unknown_fields=True):
     client_metadata_url: str = ""
 
 
-class _Wishes(Struct, frozen=True, kw_only=True):
+class _Wishes(Frozen, kw_only=True):
     """What is kept as the file has it."""
 
     command: str = ""
@@ -71,7 +70,7 @@ class _Wishes(Struct, frozen=True, kw_only=True):
     """With --jail: whether it may use the network."""
 
 
-class ServerConfig(_Wishes, frozen=True, kw_only=True):
+class ServerConfig(_Wishes, kw_only=True):
     name: str
     origin: Origin
     folder: str
@@ -84,7 +83,7 @@ class ServerConfig(_Wishes, frozen=True, kw_only=True):
         return self.url or " ".join([*words, self.command, *map(repr, self.args)])
 
 
-class _Entry(_Wishes, frozen=True, kw_only=True):
+class _Entry(_Wishes, kw_only=True):
     """One of `mcpServers`, as several programs write it."""
 
     type: str = ""
@@ -96,7 +95,7 @@ class _Entry(_Wishes, frozen=True, kw_only=True):
 prepared(_Entry)
 
 
-class Configured(Struct, frozen=True):
+class Configured(Frozen):
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
     hint: str = ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,6 +17,7 @@ from zot.core.tool import ToolContext
 from zot.errors import McpError
 from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
 from zot.mcp import protocol
+from zot.mcp.dialogs import ServerDialogs
 from zot.mcp.link import Link, LinkRequest, McpFault, McpSessionLost, McpTimeout, Patience
 from zot.provider.types import Json
 from zot.text import prepared
@@ -34,21 +34,11 @@ TakeProgress = Callable[[str], None]
 MakeLink = Callable[["McpConnection"], Link]
 
 
-class ServerAsker(Protocol):
-    """Puts a server's questions to the person in front of zot."""
-
-    def can_ask(self) -> bool: ...
-
-    def elicit(self, params: Json, cancel: Cancel) -> dict[str, Json]:
-        """The answer to `elicitation/create`, whatever the person does."""
-        ...
-
-
 class McpConnection:
     """Open after `open`. Safe for several threads: each request waits for itself."""
 
     def __init__(
-        self, make_link: MakeLink, asker: ServerAsker, changed: Callable[[], None]
+        self, make_link: MakeLink, asker: ServerDialogs, changed: Callable[[], None]
     ) -> None:
         """`changed` is called when the server says that its lists did."""
         self._asker = asker
@@ -318,7 +308,7 @@ class McpConnection:
         dialogs = self._asker.can_ask()
         return protocol.with_meta(params, self.version, dialogs=dialogs, token=token)
 
-    # --- what the server says of its own accord ----------------------------------------------
+    # --- what the server says of its own accord; called by the thread that reads -------------
 
     def notified(self, notification: RpcNotification) -> None:
         match notification.method:
@@ -326,6 +316,7 @@ class McpConnection:
                 self._changed()
 
     def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
+        """`reply` is called once, by whichever thread."""
         match request.method:
             case "ping":
                 reply({})

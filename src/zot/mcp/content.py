@@ -12,7 +12,7 @@ from zot.core.image import MAX_IMAGE, checked_image
 from zot.core.tool import ToolOutput
 from zot.errors import CommandError
 from zot.provider.types import Image, Json, Text, texts_in
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MAX_IMAGES = 20
 MAX_BLOCKS = 10_000
@@ -22,7 +22,7 @@ Shorten = Callable[[str], str]
 """Makes a text that is too long for a model short; the rest goes into a file."""
 
 
-class _Resource(Struct, frozen=True):
+class _Resource(Frozen):
     uri: str = ""
     mimeType: str | None = None  # the wire's name
     text: str | None = None

@@ -122,7 +122,7 @@ class McpDialogs:
 
 
 class ServerDialogs:
-    """The questions of one server (connection.ServerAsker)."""
+    """The questions of one server."""
 
     def __init__(self, dialogs: McpDialogs, server: str) -> None:
         self._dialogs = dialogs
@@ -132,6 +132,7 @@ class ServerDialogs:
         return self._dialogs.can_ask()
 
     def elicit(self, params: Json, cancel: Cancel) -> dict[str, Json]:
+        """The answer to `elicitation/create`, whatever the person does."""
         request = params if isinstance(params, dict) else {}
         message = str(request.get("message", ""))
         if request.get("mode") == "url":

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from zot.errors import BadResponse, McpError
 from zot.provider.sse import Splitter
+from zot.text import Frozen
 
 MAX_EVENT = 16 * 1024 * 1024
 
 
-class ServerEvent(Struct, frozen=True):
+class ServerEvent(Frozen):
     data: bytes
     id: str | None = None
     retry: float | None = None

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Collection, Mapping
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -21,11 +20,12 @@ from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
 from zot.provider.types import Json
+from zot.text import Frozen
 
 LOGIN_SECONDS = 600.0
 
 
-class Examined(Struct, frozen=True):
+class Examined(Frozen):
     """What a server said when it was started for a look."""
 
     listed: ServerLists

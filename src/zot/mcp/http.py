@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
 
@@ -20,12 +20,15 @@ from zot.errors import Cancelled, ConfigError, McpError, ProviderError
 from zot.jsonrpc import RpcAnswer, RpcFault, notification_line, read_message, request_line
 from zot.mcp import link
 from zot.mcp.config import ServerConfig, check_address
-from zot.mcp.connection import header_value
+from zot.mcp.connection import McpConnection, header_value
 from zot.mcp.events import EventReader, ServerEvent
 from zot.mcp.protocol import MODERN
 from zot.provider.address import split_query
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.types import Json
+
+if TYPE_CHECKING:
+    from zot.mcp.oauth import McpAuth
 
 MAX_BODY = 16 * 1024 * 1024
 NOTICE_SECONDS = 10.0
@@ -33,22 +36,6 @@ HTTP_ERROR = -32000
 MAX_RECONNECTS = 5
 LONGEST_PAUSE = 10.0
 ACCEPT = "application/json, text/event-stream"
-
-
-class HttpAuth(Protocol):
-    """Who a server is told we are."""
-
-    def header(self, cancel: Cancel) -> str:
-        """What to send as `Authorization`; empty: nothing."""
-        ...
-
-    def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
-        """The server refused; True: something changed, and it should be asked again.
-
-        Raises:
-            McpLogin: the user has to log in.
-        """
-        ...
 
 
 class StreamPlace(Struct):
@@ -65,7 +52,7 @@ class HttpLink:
     hint = ""
 
     def __init__(
-        self, config: ServerConfig, log: LogFile, handler: link.LinkHandler, auth: HttpAuth | None
+        self, config: ServerConfig, log: LogFile, handler: McpConnection, auth: McpAuth | None
     ) -> None:
         check_address(config.url)
         base, query = split_query(config.url)
@@ -164,7 +151,7 @@ class HttpLink:
         self, method: str, body: bytes | None, headers: dict[str, str], cancel: Cancel
     ) -> Iterator[HttpAnswer]:
         headers = {**headers, **self._own_headers}
-        if self._auth is not None and (header := self._auth.header(cancel)):
+        if self._auth is not None and (header := self._auth.header()):
             headers["authorization"] = header
         self._http.secret = headers.get("authorization", "").rpartition(" ")[2]
         try:

@@ -1,7 +1,7 @@
 """What carries MCP messages to a server and back: the parts that every transport shares.
 
 A request is waited for by the thread that made it; what belongs to it (progress, its answer)
-arrives there. All else goes to a LinkHandler.
+arrives there. All else goes to the connection.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
@@ -19,6 +19,10 @@ from zot import jsonrpc
 from zot.cancel import Cancel
 from zot.errors import McpError
 from zot.provider.types import Json
+from zot.text import Frozen
+
+if TYPE_CHECKING:
+    from zot.mcp.connection import McpConnection
 
 PROGRESS = "notifications/progress"
 MAX_WAITING = 100
@@ -67,7 +71,7 @@ class Patience:
         return max(0.0, self.deadline - time.monotonic())
 
 
-class LinkRequest(Struct, frozen=True):
+class LinkRequest(Frozen):
     """A request on its way to a server."""
 
     method: str
@@ -85,18 +89,6 @@ class LinkRequest(Struct, frozen=True):
 
     def timed_out(self) -> McpTimeout:
         return McpTimeout(f"no answer to {self.method} within {self.patience.seconds:g} s")
-
-
-class LinkHandler(Protocol):
-    """What the server says of its own accord. Called by the thread that reads."""
-
-    def notified(self, notification: jsonrpc.RpcNotification) -> None: ...
-
-    def asked(
-        self, request: jsonrpc.RpcRequest, reply: Callable[[Json | jsonrpc.RpcFault], None]
-    ) -> None:
-        """A request of the server's; `reply` is called once, by whichever thread."""
-        ...
 
 
 class Link(Protocol):
@@ -139,7 +131,7 @@ class LinkIncoming:
     """Takes the messages of a server: answers and progress go to whoever waits for them, the rest
     to the handler."""
 
-    def __init__(self, handler: LinkHandler, send: Callable[[bytes], object]) -> None:
+    def __init__(self, handler: McpConnection, send: Callable[[bytes], object]) -> None:
         """`send` carries the answer to a request of the server's."""
         self._handler = handler
         self._send = send
@@ -189,22 +181,18 @@ class Replies:
 
     def wait(self, ask: LinkRequest) -> Raw:
         """See Link.request."""
-        with ask.cancel.waking(self._arrived):
-            while True:
-                message = self._next(ask)
-                if isinstance(message, jsonrpc.RpcAnswer):
-                    return result_of(message)
-                ask.patience.extend()
-                ask.progress(message)
-
-    def _next(self, ask: LinkRequest) -> jsonrpc.RpcAnswer | Raw:
-        with self._arrived:
-            while not self._messages:
-                ask.cancel.check()
-                if not (left := ask.patience.left):
-                    raise ask.timed_out()
-                self._arrived.wait(left)
-            return self._messages.popleft()
+        while True:
+            arrived = ask.cancel.wait_for(
+                self._arrived, lambda: bool(self._messages), ask.patience.deadline
+            )
+            if not arrived:
+                raise ask.timed_out()
+            with self._arrived:
+                message = self._messages.popleft()
+            if isinstance(message, jsonrpc.RpcAnswer):
+                return result_of(message)
+            ask.patience.extend()
+            ask.progress(message)
 
 
 def result_of(answer: jsonrpc.RpcAnswer) -> Raw:

@@ -28,7 +28,7 @@ from zot.provider.auth.oauth import AuthServer
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MARGIN = 60.0
 """Seconds before its end at which a token is renewed."""
@@ -43,7 +43,7 @@ ShowPage = Callable[[str], None]
 """Lets the user see an address in a browser."""
 
 
-class Challenge(Struct, frozen=True):
+class Challenge(Frozen):
     """What a server says when it refuses."""
 
     metadata: str = ""
@@ -51,7 +51,7 @@ class Challenge(Struct, frozen=True):
     error: str = ""
 
 
-class Login(Struct, frozen=True, omit_defaults=True):
+class Login(Frozen, omit_defaults=True):
     """What is kept of a login, beside its token: enough to renew it."""
 
     server: AuthServer
@@ -155,7 +155,7 @@ def _fetched(addresses: Iterable[str], kind: type[Json]) -> Json:
     return None
 
 
-class Found(Struct, frozen=True):
+class Found(Frozen):
     """What is known about a login before it begins."""
 
     metadata: _Metadata
@@ -352,8 +352,8 @@ class LoginFile:
 
 
 class McpAuth:
-    """The login of one server (http.HttpAuth). Without `show` nobody can log in here: whoever
-    must is told how."""
+    """The login of one server: who it is told we are. Without `show` nobody can log in here:
+    whoever must is told how."""
 
     def __init__(
         self, name: str, url: str, own: OAuthConfig, home: str, show: ShowPage | None = None
@@ -366,16 +366,18 @@ class McpAuth:
         self._logins = 0
         self._renewed = False
 
-    def header(self, cancel: Cancel) -> str:
+    def header(self) -> str:
+        """What to send as `Authorization`; empty: nothing."""
         login, token = self._file.get(self._url)
         if token is None:
             return ""
-        left = token.seconds_left(time.time())
-        if left is not None and left < MARGIN and login is not None:
+        if login is not None and token.seconds_left(time.time()) < MARGIN:
             token = self._renew() or token
         return f"Bearer {token.access_token}"
 
     def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+        """The server refused; True: something changed, and it should be asked again. Raises
+        McpLogin when the user has to log in, Cancelled."""
         said = read_challenge(challenge)
         if status == 403 and said.error != "insufficient_scope":
             return False

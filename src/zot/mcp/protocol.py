@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from zot import __version__
 from zot.digest import sha256_hex
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -44,7 +44,7 @@ _INVISIBLE = re.compile(
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-class McpToolInfo(Struct, frozen=True, omit_defaults=True):
+class McpToolInfo(Frozen, omit_defaults=True):
     """One tool as a server lists it."""
 
     name: str
@@ -62,14 +62,14 @@ class McpToolInfo(Struct, frozen=True, omit_defaults=True):
         return sha256_hex(msgspec.json.encode(seen, order="deterministic"))[:16]
 
 
-class PromptInfo(Struct, frozen=True, omit_defaults=True):
+class PromptInfo(Frozen, omit_defaults=True):
     name: str
     description: str = ""
     arguments: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
 
 
-class ServerLists(Struct, frozen=True, omit_defaults=True):
+class ServerLists(Frozen, omit_defaults=True):
     """What a server brings; kept on disk between runs."""
 
     tools: tuple[McpToolInfo, ...] = ()

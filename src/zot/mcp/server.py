@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.children.limits import MIB
 from zot.core.shell import Confine
@@ -19,10 +17,11 @@ from zot.errors import Cancelled, McpError, ZotError
 from zot.later import Later, later
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
-from zot.mcp.link import Link, LinkHandler, McpGone, McpLogin, Patience
+from zot.mcp.link import Link, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.children import logfile
@@ -43,7 +42,7 @@ REFRESH_PAUSE = 1.0
 """Between two looks at a server's lists, however often it says that they changed."""
 
 
-class ServerParts(Struct, frozen=True):
+class ServerParts(Frozen):
     """What a server needs of the zot around it."""
 
     home: str
@@ -243,12 +242,7 @@ class McpServer:
         return self.error or f"it did not start within {self.config.startup_timeout:g} s"
 
     def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
-        with cancel.waking(self._news), self._news:
-            while pends() and not self._closed.is_set() and not cancel.is_set():
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                self._news.wait(left)
+        cancel.wait_for(self._news, lambda: self._closed.is_set() or not pends(), deadline)
         cancel.check()
 
     def _spawn(self, job: str, work: Callable[[], None]) -> None:
@@ -304,7 +298,7 @@ class McpServer:
             raise
         return connection
 
-    def _link(self, config: ServerConfig, handler: LinkHandler) -> Link:
+    def _link(self, config: ServerConfig, handler: McpConnection) -> Link:
         parts = self._parts
         log = logfile.LogFile(self.log_path, LOG_BYTES)
         if config.url:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -22,6 +21,7 @@ from zot.mcp.content import Shorten
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
+from zot.text import Frozen
 
 WAIT_SECONDS = 5.0
 """How long a prompt waits for a server that nobody knows yet; later its tools come with the next
@@ -40,7 +40,7 @@ ABOUT = (
 )
 
 
-class Offer(Struct, frozen=True):
+class Offer(Frozen):
     """What the model sees."""
 
     direct: tuple[ServerTool, ...] = ()

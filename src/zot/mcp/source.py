@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
@@ -20,6 +18,7 @@ from zot.errors import CommandError
 from zot.home import LookAgain
 from zot.later import later
 from zot.provider.types import Json, ToolCall
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
@@ -32,7 +31,7 @@ else:
     config, dialogs, store = later("zot.mcp", "config", "dialogs", "store")
 
 
-class McpOptions(Struct, frozen=True, kw_only=True):
+class McpOptions(Frozen, kw_only=True):
     """Where servers come from, and what they may use; made on every start."""
 
     cwd: str

@@ -20,7 +20,8 @@ from zot.errors import Cancelled, McpError
 from zot.jsonrpc import OpenRequests, RpcAnswer, RpcFault, notification_line, request_line
 from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
-from zot.mcp.link import LinkHandler, LinkIncoming, LinkRequest, McpTimeout, Replies, gone
+from zot.mcp.connection import McpConnection
+from zot.mcp.link import LinkIncoming, LinkRequest, McpTimeout, Replies, gone
 from zot.provider.types import Json
 from zot.text import printable
 
@@ -80,7 +81,7 @@ class StdioLink:
         config: ServerConfig,
         confined: AbstractContextManager[Program],
         log: LogFile,
-        handler: LinkHandler,
+        handler: McpConnection,
     ) -> None:
         self._incoming = LinkIncoming(handler, lambda line: self._peer.send_line(line))
         self._log = log
@@ -146,7 +147,7 @@ class StdioLink:
         self._open.close(gone("the server was stopped"))
         self._peer.ask_to_stop()
         if not self._peer.ended.wait(CLOSE_SECONDS):
-            self._peer.terminate()
+            self._peer.process.terminate()
             if not self._peer.ended.wait(LIMITS.terminate):
                 self._log.note("ignored the end of its stdin and SIGTERM: killed")
         self._peer.close()

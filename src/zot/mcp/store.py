@@ -10,19 +10,18 @@ import os
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.mcp.protocol import McpToolInfo, ServerLists
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MAX_CACHE = 8 * 1024 * 1024
 
 
-class Agreed(Struct, frozen=True, omit_defaults=True):
+class Agreed(Frozen, omit_defaults=True):
     """What the user agreed to about one server."""
 
     name: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.check import problem
@@ -16,7 +15,7 @@ from zot.mcp.content import Shorten, output_of, resource_of
 from zot.mcp.protocol import McpToolInfo, first_line
 from zot.mcp.server import McpServer
 from zot.provider.types import Json
-from zot.text import nearest
+from zot.text import Frozen, nearest
 
 PROXY = "mcp"
 RESOURCES = "mcp_resource"
@@ -25,7 +24,7 @@ MAX_LISTED = 16_000
 MAX_MATCHES = 30
 
 
-class ServerTool(Struct, frozen=True):
+class ServerTool(Frozen):
     """A tool, and whose it is."""
 
     server: McpServer

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from zot.bugs import internal_error
 from zot.build import Additions, build_runtime
@@ -20,11 +20,11 @@ from zot.core.agent import Limits
 from zot.core.events import Event
 from zot.core.source import Question
 from zot.core.titles import shortened, title_of
-from zot.errors import CommandError, ZotError
+from zot.errors import Cancelled, CommandError, ZotError
 from zot.home import Surroundings
 from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
-from zot.mcpserver.tools import Limited, ReplyArguments, StartArguments, TaskArguments
+from zot.mcpserver.tools import AnyArguments, ReplyArguments, StartArguments, TaskArguments
 from zot.provider.types import Text, Usage
 from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
@@ -34,38 +34,30 @@ from zot.sessions import library
 from zot.sessions.files import load
 from zot.settings.flags import Options
 from zot.settings.plan import Plan, plan
+from zot.text import Frozen
+from zot.wire import forms
+
+if TYPE_CHECKING:
+    from zot.mcpserver.server import ZotMcpServer
 
 CLOSE_SECONDS = 3.0
 ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
-KEY = "approval"
-"""What the one question of an `input_required` is called."""
 
 
-class McpWire(Protocol):
-    """The connection, as a job uses it."""
+class McpQuestion(Frozen):
+    """What the client's user is asked, and who hears the answer."""
 
-    def wait(self, cancel: Cancel) -> None: ...
-
-    def overfull(self) -> bool: ...
-
-    def progress(self, token: int | str, number: int, message: str) -> None: ...
-
-    def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int: ...
-
-    def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
-        ...
-
-    def asked(self, job: McpJob, question: JsonObject) -> None:
-        """Answer the call that the job works for with a question."""
-        ...
+    form: JsonObject
+    take: Callable[[Any], None]
+    request: int | None = None
+    """The request that asks, in the older era."""
 
 
 class McpJob(RuntimeClient):
     """Knows nothing of the request that waits for it: the server does."""
 
     def __init__(
-        self, wire: McpWire, peer: McpPeer, arguments: TaskArguments, token: int | str | None
+        self, wire: ZotMcpServer, peer: McpPeer, arguments: AnyArguments, token: int | str | None
     ) -> None:
         self._wire = wire
         self.peer = peer
@@ -73,13 +65,13 @@ class McpJob(RuntimeClient):
         """Of the call that waits for the result; each call may bring another one."""
         self._arguments = arguments
         self._lock = threading.Lock()
-        self._cancelled = False
+        self._cancel = Cancel()
         self._runtime: Runtime | None = None
         self._said = ""
         self._cut = False
         self._steps = 0
-        self._open: tuple[str, int | None] | None = None
-        """The approval that is asked for, and the request that asks in the older era."""
+        self._open: dict[str, McpQuestion] = {}
+        """What is not answered yet, by the id of the approval or the dialog."""
 
     # --- the work ----------------------------------------------------------------------------
 
@@ -94,9 +86,13 @@ class McpJob(RuntimeClient):
         before = runtime.state().usage
         try:
             return self._done(runtime, self._run(runtime), before)
+        except Cancelled:
+            return self._result(runtime, before, "aborted", None)
         except ZotError as error:
             return self._result(runtime, before, "error", error)
         finally:
+            for id in list(self._open):
+                self._resolved(id)
             runtime.close(timeout=CLOSE_SECONDS)
             runtime.release()
 
@@ -117,12 +113,11 @@ class McpJob(RuntimeClient):
             raise
 
     def _planned(self, options: Options, around: Surroundings) -> Plan:
+        options = replace(options, tools=narrowed(options.tools, self._arguments.tools))
         match self._arguments:
-            case StartArguments(cwd=cwd, reasoning=reasoning, tools=tools):
+            case StartArguments(cwd=cwd):
                 if cwd and not os.path.isabs(cwd):
                     raise CommandError(f"cwd must be an absolute path, not {cwd!r}")
-                options = replace(options, tools=narrowed(options.tools, tools))
-                options = replace(options, reasoning=reasoning or options.reasoning)
                 return self._planned_in(cwd, options, around)
             case ReplyArguments(session_id=id):
                 path = library.find_id(id, around.home)
@@ -145,30 +140,43 @@ class McpJob(RuntimeClient):
             )
         return planned
 
-    def _run(self, runtime: Runtime) -> Run:
+    def _run(self, runtime: Runtime) -> Run | None:
+        """The run, at its end; None: a command was all there was to do."""
         arguments = self._arguments
-        if isinstance(arguments, StartArguments) and arguments.model:
+        if isinstance(arguments, ReplyArguments):
+            runtime.adopt_session()  # the server's own model is for tasks that begin
+        if arguments.model:
             runtime.set_model(arguments.model)
+        if arguments.reasoning:
+            runtime.set_reasoning(arguments.reasoning)
+        self._runtime = runtime
+        command = runtime.run_typed(arguments.prompt, self._cancel)
+        prompt, call = arguments.prompt, None
+        if command is not None:
+            if command.action == "error":
+                raise CommandError(command.text, code="extension")
+            if command.action not in ("prompt", "insert"):
+                self._said = command.text
+                return None
+            prompt, call = command.text, command.call
         limits = lower(runtime.settings.limits, arguments)
-        with self._lock:
-            self._runtime = runtime
-        run = runtime.prompt(arguments.prompt, tag=self, limits=limits)
-        if self._cancelled:  # while it was on its way here
+        run = runtime.prompt(prompt, tag=self, limits=limits, call=call)
+        if self._cancel.is_set():  # while it was on its way here
             runtime.abort(self)
         run.ended.wait()
         return run
 
     def cancel(self) -> None:
         """Stop as soon as possible; `work` returns then."""
-        with self._lock:
-            self._cancelled = True
-            runtime = self._runtime
-        if runtime is not None:
+        self._cancel.set()
+        if (runtime := self._runtime) is not None:
             runtime.abort(self)
 
     # --- the result --------------------------------------------------------------------------
 
-    def _done(self, runtime: Runtime, run: Run, before: Usage) -> JsonObject:
+    def _done(self, runtime: Runtime, run: Run | None, before: Usage) -> JsonObject:
+        if run is None:
+            return self._result(runtime, before, "end", None)
         stop = "length" if run.stop == "end" and self._cut else run.stop
         return self._result(runtime, before, stop, run.error)
 
@@ -201,7 +209,7 @@ class McpJob(RuntimeClient):
         return self._wire.overfull()
 
     def can_answer(self, what: Question) -> bool:
-        return what == "approval" and self.peer.forms
+        return self.peer.forms
 
     def listen(self, event: Event, run: Run | None) -> None:
         match event:
@@ -217,8 +225,13 @@ class McpJob(RuntimeClient):
                 self._progress(title_of(call))
             case events.Retrying(reason=reason):
                 self._progress(f"trying again: {reason}")
-            case events.ApprovalRequest():
-                self._ask(event)
+            case events.ApprovalRequest(id):
+                form = protocol.approval_form(title_of(event.call), event.diff or event.preview)
+                self._ask(id, form, lambda answer: self._decide(id, answer))
+            case events.ExtensionAsk(id):
+                text, schema = forms.form_of(event)
+                form = {"message": text, "requestedSchema": schema}
+                self._ask(id, form, lambda answer: self._answer(event, answer))
             case events.ApprovalResolved(id):
                 self._resolved(id)
             case _:
@@ -229,21 +242,32 @@ class McpJob(RuntimeClient):
             self._steps += 1
             self._wire.progress(self.token, self._steps, message)
 
-    # --- approval ----------------------------------------------------------------------------
+    # --- questions ---------------------------------------------------------------------------
 
-    def _ask(self, asked: events.ApprovalRequest) -> None:
-        question = protocol.approval_form(title_of(asked.call), asked.diff or asked.preview)
+    def _ask(self, id: str, form: JsonObject, take: Callable[[Any], None]) -> None:
         if self.peer.modern:
-            self._open = (asked.id, None)
-            self._wire.asked(self, question)
+            with self._lock:
+                self._open[id] = McpQuestion(form, take)
+            self._ask_all()
         else:
-            request = self._wire.ask(question, lambda answer: self._decide(asked.id, answer))
-            self._open = (asked.id, request)
+            request = self._wire.ask(form, take)
+            with self._lock:
+                self._open[id] = McpQuestion(form, take, request)
+
+    def _ask_all(self) -> None:
+        with self._lock:
+            shown = {id: question.form for id, question in self._open.items()}
+        if shown:
+            self._wire.asked(self, shown)
 
     def answered(self, responses: JsonObject) -> None:
-        """The client called again, with the answer to what it was asked."""
-        if self._open is not None:
-            self._decide(self._open[0], responses.get(KEY))
+        """The client called again, with the answers to what it was asked."""
+        for id, answer in responses.items():
+            with self._lock:
+                question = self._open.pop(id, None)
+            if question is not None:
+                question.take(answer)
+        self._ask_all()  # what came up meanwhile
 
     def _decide(self, id: str, answer: Any) -> None:
         assert self._runtime is not None
@@ -252,12 +276,20 @@ class McpJob(RuntimeClient):
         except ZotError:
             pass  # it timed out, or was aborted, meanwhile
 
+    def _answer(self, ask: events.ExtensionAsk, answer: Any) -> None:
+        assert self._runtime is not None
+        with self._lock:
+            self._open.pop(ask.id, None)
+        try:
+            self._runtime.answer(ask.id, **asdict(forms.answer_of(ask, answer)))
+        except ZotError:
+            pass  # the same
+
     def _resolved(self, id: str) -> None:
-        if self._open is not None and self._open[0] == id:
-            request = self._open[1]
-            self._open = None
-            if request is not None:
-                self._wire.withdraw(request)
+        with self._lock:
+            question = self._open.pop(id, None)
+        if question is not None and question.request is not None:
+            self._wire.withdraw(question.request)
 
 
 def narrowed(
@@ -269,7 +301,7 @@ def narrowed(
     return tuple(name for name in wanted if name in allowed)
 
 
-def lower(limits: Limits, arguments: Limited) -> Limits:
+def lower(limits: Limits, arguments: TaskArguments) -> Limits:
     """The limits of a call; it can only ask for less than the server was started with."""
     fields: dict[str, Any] = {}
     for name in ("max_steps", "max_cost", "max_tokens", "max_seconds"):

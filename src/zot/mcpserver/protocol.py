@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from zot import __version__
 from zot.jsonrpc import INVALID_PARAMS, RpcError, RpcId
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 MODERN = ("2026-07-28",)
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -30,14 +30,14 @@ INSTRUCTIONS = (
 JsonObject = dict[str, Any]
 
 
-class McpPeer(Struct, frozen=True):
+class McpPeer(Frozen):
     """Who asks: how it speaks, and whether it can be asked something."""
 
     modern: bool = False
     forms: bool = False
 
 
-class McpParams(Struct, frozen=True):
+class McpParams(Frozen):
     """What any request may carry; a method reads what it knows."""
 
     meta: JsonObject = field(default_factory=dict, name="_meta")
@@ -131,11 +131,13 @@ def refused(text: str, peer: McpPeer) -> JsonObject:
     return _complete(result) if peer.modern else result
 
 
-def input_required(key: str, question: JsonObject, state: str) -> JsonObject:
-    """In the place of a result: the client asks its user, and calls again with the answer."""
-    asked = {"method": "elicitation/create", "params": {"mode": "form", **question}}
+def input_required(forms: dict[str, JsonObject], state: str) -> JsonObject:
+    """In the place of a result: the client asks its user, and calls again with the answers."""
+    requests = {
+        key: {"method": "elicitation/create", "params": {"mode": "form", **form}}
+        for key, form in forms.items()
+    }
     meta = {f"{_META}serverInfo": _server_info()}
-    requests = {key: asked}
     return {
         "resultType": "input_required",
         "inputRequests": requests,

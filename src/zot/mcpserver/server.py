@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from zot import jsonrpc
-from zot.bugs import internal_error
 from zot.errors import CommandError
 from zot.home import Surroundings
 from zot.later import Later
@@ -58,19 +57,12 @@ class ZotMcpServer(JsonRpcServer):
     # --- requests ----------------------------------------------------------------------------
 
     def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
-        try:
+        def work() -> None:
             result = self._request(id, method, protocol.read_params(params))
-        except jsonrpc.RpcError as error:
-            self.put(jsonrpc.fault_line(id, error.fault))
-        except Exception as error:  # a bug of ours ends this request, not the process
-            self.put(
-                jsonrpc.fault_line(
-                    id, jsonrpc.RpcFault(jsonrpc.INTERNAL_ERROR, str(internal_error(error)))
-                )
-            )
-        else:
             if result is not None:
-                self.put(jsonrpc.result_line(id, result))
+                self.answer(id, result)
+
+        self.answering(id, work)
 
     def _request(self, id: jsonrpc.RpcId, method: str, params: McpParams) -> JsonObject | None:
         """The result; None: it comes later."""
@@ -149,18 +141,23 @@ class ZotMcpServer(JsonRpcServer):
     def _ended(self, job: McpJob, result: JsonObject) -> None:
         """Answer the call that waits for the job, or keep the result for one that will."""
         with self.lock:
-            waiting = [id for id, other in self._calls.items() if other is job]
-            for id in waiting:
-                del self._calls[id]
+            waiting = self._taken(job)
             for state in [state for state, other in self._asked.items() if other is job]:
                 del self._asked[state]
                 self._results[state] = result
                 while len(self._results) > MAX_HELD:
                     del self._results[next(iter(self._results))]
         for id in waiting:
-            self.put(jsonrpc.result_line(id, result))
+            self.answer(id, result)
 
-    # --- what jobs use (McpWire) -------------------------------------------------------------
+    def _taken(self, job: McpJob) -> list[jsonrpc.RpcId]:
+        """The calls that wait for the job, which will be answered; while the lock is held."""
+        waiting = [id for id, other in self._calls.items() if other is job]
+        for id in waiting:
+            del self._calls[id]
+        return waiting
+
+    # --- what jobs use -----------------------------------------------------------------------
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
@@ -178,21 +175,20 @@ class ZotMcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
+        """Give up on a question, and tell the client so."""
         if self.questions.drop(id):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
             self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
-    def asked(self, job: McpJob, question: JsonObject) -> None:
+    def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
+        """Answer the call that waits for the job, if one does, with its questions."""
         state = os.urandom(16).hex()
         with self.lock:
-            waiting = [id for id, other in self._calls.items() if other is job]
-            for id in waiting:
-                del self._calls[id]
-            self._asked[state] = job
+            waiting = self._taken(job)
+            if waiting:
+                self._asked[state] = job
         for id in waiting:
-            self.put(
-                jsonrpc.result_line(id, protocol.input_required(mcp_jobs.KEY, question, state))
-            )
+            self.answer(id, protocol.input_required(forms, state))
 
     # --- the end -----------------------------------------------------------------------------
 

@@ -5,44 +5,46 @@ On the way to the answer to `tools/list`: loads little.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from msgspec import Struct
 
 from zot.errors import CommandError
+from zot.mcpserver.protocol import JsonObject
 from zot.provider.types import LEVELS, Level
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 START, REPLY = "zot", "zot_reply"
-JsonObject = dict[str, Any]
 
 
-class Limited(Struct, frozen=True, forbid_unknown_fields=True):
+class TaskArguments(Frozen, forbid_unknown_fields=True):
+    """What any call may say."""
+
     prompt: str
+    model: str = ""
+    reasoning: Level | None = None
+    tools: tuple[str, ...] | None = None
     max_steps: int | None = None
     max_cost: float | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
 
 
-class StartArguments(Limited, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class StartArguments(TaskArguments, forbid_unknown_fields=True, kw_only=True):
     cwd: str = ""
-    model: str = ""
-    reasoning: Level | None = None
-    tools: tuple[str, ...] | None = None
 
 
-class ReplyArguments(Limited, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ReplyArguments(TaskArguments, forbid_unknown_fields=True, kw_only=True):
     session_id: str
 
 
-TaskArguments = StartArguments | ReplyArguments
-
-
+AnyArguments = StartArguments | ReplyArguments
 prepared(StartArguments, ReplyArguments)
 
 _TEXT = {"type": "string"}
+_CHOICES: JsonObject = {
+    "model": {"type": "string", "description": "a model, or PROVIDER/MODEL"},
+    "reasoning": {"type": "string", "enum": list(LEVELS)},
+    "tools": {"type": "array", "items": _TEXT, "description": "the only tools it may use"},
+}
 _LIMITS: JsonObject = {
     "max_steps": {"type": "integer", "minimum": 1, "description": "model calls"},
     "max_cost": {"type": "number", "exclusiveMinimum": 0, "description": "US dollars"},
@@ -71,14 +73,13 @@ def told() -> list[JsonObject]:
     start: JsonObject = {
         "prompt": {"type": "string", "description": "the task, with all that it needs to know"},
         "cwd": {"type": "string", "description": "an absolute directory to work in"},
-        "model": {"type": "string", "description": "a model, or PROVIDER/MODEL"},
-        "reasoning": {"type": "string", "enum": list(LEVELS)},
-        "tools": {"type": "array", "items": _TEXT, "description": "the only tools it may use"},
+        **_CHOICES,
         **_LIMITS,
     }
     reply: JsonObject = {
         "session_id": {"type": "string", "description": "as a call of zot returned it"},
         "prompt": _TEXT,
+        **_CHOICES,
         **_LIMITS,
     }
     what = "Give a task to zot, a coding agent that reads and changes files and runs commands."
@@ -104,17 +105,17 @@ def _tool(name: str, title: str, text: str, fields: JsonObject, needed: list[str
     }
 
 
-def arguments_of(name: str, arguments: JsonObject) -> TaskArguments | None:
+def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
     """What a call asks; None: there is no such tool.
 
     Raises:
         CommandError: the arguments are wrong.
     """
-    kind = {START: StartArguments, REPLY: ReplyArguments}.get(name)
-    if kind is None:
+    kinds: dict[str, type[AnyArguments]] = {START: StartArguments, REPLY: ReplyArguments}
+    if name not in kinds:
         return None
     try:
-        asked: TaskArguments = msgspec.convert(arguments, kind)
+        asked = msgspec.convert(arguments, kinds[name])
     except msgspec.ValidationError as error:
         raise CommandError(f"invalid arguments for {name!r}: {error}") from error
     for limit in ("max_steps", "max_cost", "max_tokens", "max_seconds"):

@@ -4,6 +4,7 @@ observer and a page's transcript are folded from them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -13,8 +14,7 @@ MAX_TEXT = 256 * 1024
 """Characters of one text that are kept; a frame may bring megabytes."""
 
 
-class RunStarted(Struct, frozen=True):
-    pass
+class RunStarted(Struct, frozen=True): ...
 
 
 class RunResumed(Struct, frozen=True):
@@ -29,8 +29,7 @@ class TurnStarted(Struct, frozen=True):
     """A call of the model begins."""
 
 
-class MessageStarted(Struct, frozen=True):
-    pass
+class MessageStarted(Struct, frozen=True): ...
 
 
 class TextAdded(Struct, frozen=True):
@@ -89,22 +88,24 @@ class Failed(Struct, frozen=True):
     """It came to a limit of its own: of cost, steps, tokens or time."""
 
 
-class RunEnded(Struct, frozen=True):
-    pass
+class RunEnded(Struct, frozen=True): ...
 
 
-class Asked(Struct, frozen=True):
-    """Somebody has to answer before it goes on."""
+class PersonQuestion(Struct, frozen=True):
+    """An approval or an answer that somebody has to give before the agent goes on."""
 
     id: str
     kind: Literal["approval", "answer"]
     title: str
     tool: str = ""
-    call_id: str = ""
     preview: str = ""
     args: dict[str, Any] | None = None
     options: tuple[str, ...] = ()
     method: str = ""
+
+
+class Asked(PersonQuestion, frozen=True):
+    call_id: str = ""
     timeout_seconds: float | None = None
 
 
@@ -117,8 +118,7 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
-class CompactStarted(Struct, frozen=True):
-    pass
+class CompactStarted(Struct, frozen=True): ...
 
 
 class CompactEnded(Struct, frozen=True):
@@ -176,6 +176,8 @@ Fact = (
     | Noted
 )
 Facts = tuple[Fact, ...]
+FrameReader = Callable[[dict[str, Any]], Fact | Facts]
+"""What a frame says, by its fields."""
 
 
 # --- reading fields of a stranger's frame --------------------------------------------------------
@@ -200,9 +202,9 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
     return ""
 
 
-def dialog(fields: dict[str, Any], id: str, limit: str) -> Facts:
+def dialog(fields: dict[str, Any], id: str, limit: str) -> Asked:
     """A question of an extension; `id` and `limit` are the fields with its id and its time."""
-    question = Asked(
+    return Asked(
         id=text_of(fields, id),
         kind="answer",
         title=text_of(fields, "title") or "an answer of the user",
@@ -211,7 +213,6 @@ def dialog(fields: dict[str, Any], id: str, limit: str) -> Facts:
         method=text_of(fields, "method"),
         timeout_seconds=number_of(fields, limit) / 1000 or None,
     )
-    return (question,)
 
 
 def main_argument(args: dict[str, Any]) -> str:
@@ -252,10 +253,6 @@ def text_of_blocks(blocks: list[Any]) -> str:
         if isinstance(block, str):
             texts.append(block)
         elif isinstance(block, dict):
-            kind = block.get("type")
-            texts.append(text_of(block, "text") if kind == "text" else _other_block(kind))
+            named = {"text": text_of(block, "text"), "image": "[image]"}
+            texts.append(named.get(str(block.get("type")), ""))
     return "\n".join(text for text in texts if text)[:MAX_TEXT]
-
-
-def _other_block(kind: Any) -> str:
-    return "[image]" if kind == "image" else ""

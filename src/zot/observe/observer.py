@@ -39,7 +39,8 @@ def facts_of(frame: dict[str, Any] | bytes | str) -> facts.Facts:
     fields = facts.fields_of(frame)
     kind = fields.get("type")
     read = TABLE.get(kind) if isinstance(kind, str) else None
-    return read(fields) if read is not None else ()
+    told = read(fields) if read is not None else ()
+    return told if isinstance(told, tuple) else (told,)
 
 
 class Observer:
@@ -299,26 +300,17 @@ def _open(waiting: Waiting, now: float) -> OpenQuestion:
     question = waiting.question
     asked = max(0.0, now - waiting.since)
     limit = question.timeout_seconds
-    return OpenQuestion(
-        id=question.id,
-        kind=question.kind,
-        title=question.title,
-        tool=question.tool,
-        preview=question.preview,
-        args=question.args,
-        options=question.options,
-        method=question.method,
-        asked_seconds=asked,
-        left_seconds=None if limit is None else max(0.0, limit - asked),
-    )
+    shown = {name: getattr(question, name) for name in facts.PersonQuestion.__struct_fields__}
+    left = None if limit is None else max(0.0, limit - asked)
+    return OpenQuestion(**shown, asked_seconds=asked, left_seconds=left)
 
 
 def _sum(left: facts.UsedTokens, right: facts.UsedTokens) -> facts.UsedTokens:
     return facts.UsedTokens(
-        input=left.input + right.input,
-        output=left.output + right.output,
-        cache_read=left.cache_read + right.cache_read,
-        cache_write=left.cache_write + right.cache_write,
+        left.input + right.input,
+        left.output + right.output,
+        left.cache_read + right.cache_read,
+        left.cache_write + right.cache_write,
     )
 
 

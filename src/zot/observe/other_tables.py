@@ -4,100 +4,75 @@ documented shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from zot.observe.facts import (
-    CompactEnded,
-    CompactStarted,
-    Facts,
-    Failed,
-    MessageEnded,
-    RunEnded,
-    RunsModel,
-    RunStarted,
-    TextAdded,
-    ThoughtAdded,
-    ToolEnded,
-    ToolRuns,
-    ToolSaid,
-    ToolWritten,
-    TurnEnded,
-    TurnStarted,
-    UsedTokens,
-    UserSaid,
-    count_of,
-    list_of,
-    number_of,
-    object_of,
-    text_of,
-    text_of_blocks,
-)
+from zot.observe import facts
+from zot.observe.facts import count_of, list_of, number_of, object_of, text_of, text_of_blocks
 
 # --- Claude Code ---------------------------------------------------------------------------------
 
 
-def _system(fields: dict[str, Any]) -> Facts:
+def _system(fields: dict[str, Any]) -> facts.Facts:
     match fields.get("subtype"):
         case "init":
-            return (RunStarted(), RunsModel(text_of(fields, "model")))
+            return (facts.RunStarted(), facts.RunsModel(text_of(fields, "model")))
         case "status" if fields.get("status") == "compacting":
-            return (CompactStarted(),)
+            return (facts.CompactStarted(),)
         case "compact_boundary":
-            return (CompactEnded(),)
+            return (facts.CompactEnded(),)
     return ()
 
 
-def _assistant(fields: dict[str, Any]) -> Facts:
+def _assistant(fields: dict[str, Any]) -> facts.Facts:
     """One content block of a message, or several; each message is one call of the model."""
     message = object_of(fields, "message")
-    facts: Facts = ()
+    told: facts.Facts = ()
     for block in list_of(message, "content"):
         if isinstance(block, dict):
-            facts = (*facts, *_claude_block(block))
+            told = (*told, *_claude_block(block))
     if message.get("usage"):
-        facts = (*facts, _claude_tokens(object_of(message, "usage"), text_of(message, "id")))
-    return facts
+        told = (*told, _claude_tokens(object_of(message, "usage"), text_of(message, "id")))
+    return told
 
 
-def _claude_block(block: dict[str, Any]) -> Facts:
+def _claude_block(block: dict[str, Any]) -> facts.Facts:
     match block.get("type"):
         case "text":
-            return (MessageEnded(text_of(block, "text")),)
+            return (facts.MessageEnded(text_of(block, "text")),)
         case "thinking":
-            return (ThoughtAdded(text_of(block, "thinking")),)
+            return (facts.ThoughtAdded(text_of(block, "thinking")),)
         case "tool_use":
             id = text_of(block, "id")
             return (
-                ToolWritten(id, text_of(block, "name"), object_of(block, "input")),
-                ToolRuns(id),
+                facts.ToolWritten(id, text_of(block, "name"), object_of(block, "input")),
+                facts.ToolRuns(id),
             )
     return ()
 
 
-def _claude_user(fields: dict[str, Any]) -> Facts:
+def _claude_user(fields: dict[str, Any]) -> facts.Facts:
     """What the person said, or the results of tools."""
     message = object_of(fields, "message")
     content = message.get("content")
     if isinstance(content, str):
-        return (UserSaid(content),)
-    facts: Facts = ()
+        return (facts.UserSaid(content),)
+    told: facts.Facts = ()
     for block in list_of(message, "content"):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            facts = (*facts, _claude_result(block))
+            told = (*told, _claude_result(block))
         elif isinstance(block, dict) and block.get("type") == "text":
-            facts = (*facts, UserSaid(text_of(block, "text")))
-    return facts
+            told = (*told, facts.UserSaid(text_of(block, "text")))
+    return told
 
 
-def _claude_result(block: dict[str, Any]) -> ToolEnded:
+def _claude_result(block: dict[str, Any]) -> facts.ToolEnded:
     content = block.get("content")
     text = content if isinstance(content, str) else text_of_blocks(list_of(block, "content"))
-    return ToolEnded(text_of(block, "tool_use_id"), block.get("is_error") is True, text)
+    return facts.ToolEnded(text_of(block, "tool_use_id"), block.get("is_error") is True, text)
 
 
-def _claude_tokens(usage: dict[str, Any], message: str) -> UsedTokens:
-    return UsedTokens(
+def _claude_tokens(usage: dict[str, Any], message: str) -> facts.UsedTokens:
+    return facts.UsedTokens(
         input=count_of(usage, "input_tokens"),
         output=count_of(usage, "output_tokens"),
         cache_read=count_of(usage, "cache_read_input_tokens"),
@@ -107,25 +82,29 @@ def _claude_tokens(usage: dict[str, Any], message: str) -> UsedTokens:
     )
 
 
-def _stream_event(fields: dict[str, Any]) -> Facts:
+def _stream_event(fields: dict[str, Any]) -> facts.Facts:
     """With `--include-partial-messages`: the provider's own stream."""
     event = object_of(fields, "event")
     delta = object_of(event, "delta")
     if event.get("type") == "content_block_delta" and delta.get("type") == "text_delta":
-        return (TextAdded(text_of(delta, "text")),)
+        return (facts.TextAdded(text_of(delta, "text")),)
     return ()
 
 
-def _result(fields: dict[str, Any]) -> Facts:
-    tokens = UsedTokens(cost_usd=number_of(fields, "total_cost_usd"))
+def _result(fields: dict[str, Any]) -> facts.Facts:
+    tokens = facts.UsedTokens(cost_usd=number_of(fields, "total_cost_usd"))
     subtype = text_of(fields, "subtype")
     if fields.get("is_error") is not True and subtype in ("success", ""):
-        return (tokens, RunEnded())
+        return (tokens, facts.RunEnded())
     what = text_of(fields, "result", "error") or subtype.replace("_", " ")
-    return (tokens, Failed(what or "unknown error", subtype.startswith("error_max")), RunEnded())
+    return (
+        tokens,
+        facts.Failed(what or "unknown error", subtype.startswith("error_max")),
+        facts.RunEnded(),
+    )
 
 
-CLAUDE_TABLE: dict[str, Callable[[dict[str, Any]], Facts]] = {
+CLAUDE_TABLE: dict[str, facts.FrameReader] = {
     "system": _system,
     "assistant": _assistant,
     "user": _claude_user,
@@ -136,17 +115,17 @@ CLAUDE_TABLE: dict[str, Callable[[dict[str, Any]], Facts]] = {
 # --- codex ---------------------------------------------------------------------------------------
 
 
-def _item(fields: dict[str, Any]) -> Facts:
+def _item(fields: dict[str, Any]) -> facts.Facts:
     item = object_of(fields, "item")
     id = text_of(item, "id")
     over = fields.get("type") == "item.completed"
     match item.get("type"):
         case "agent_message" if over:
-            return (MessageEnded(text_of(item, "text")),)
+            return (facts.MessageEnded(text_of(item, "text")),)
         case "reasoning" if over:
-            return (ThoughtAdded(text_of(item, "text")),)
+            return (facts.ThoughtAdded(text_of(item, "text")),)
         case "error":
-            return (Failed(text_of(item, "message") or "unknown error"),)
+            return (facts.Failed(text_of(item, "message") or "unknown error"),)
         case "command_execution":
             args = {"command": text_of(item, "command")}
             return _codex_tool(id, "shell", args, item, over=over)
@@ -163,34 +142,34 @@ def _item(fields: dict[str, Any]) -> Facts:
 
 def _codex_tool(
     id: str, name: str, args: dict[str, Any], item: dict[str, Any], *, over: bool
-) -> Facts:
+) -> facts.Facts:
     output = text_of(item, "aggregated_output")
     if not over:
-        running = (ToolWritten(id, name, args), ToolRuns(id))
-        return (*running, ToolSaid(id, output, whole=True)) if output else running
+        running = (facts.ToolWritten(id, name, args), facts.ToolRuns(id))
+        return (*running, facts.ToolSaid(id, output, whole=True)) if output else running
     failed = item.get("status") in ("failed", "declined")
-    return (ToolWritten(id, name, args), ToolEnded(id, failed, output))
+    return (facts.ToolWritten(id, name, args), facts.ToolEnded(id, failed, output))
 
 
-def _codex_turn_completed(fields: dict[str, Any]) -> Facts:
+def _codex_turn_completed(fields: dict[str, Any]) -> facts.Facts:
     usage = object_of(fields, "usage")
     cached = count_of(usage, "cached_input_tokens")
-    tokens = UsedTokens(
+    tokens = facts.UsedTokens(
         input=max(0, count_of(usage, "input_tokens") - cached),
         output=count_of(usage, "output_tokens"),
         cache_read=cached,
     )
-    return (tokens, RunEnded())
+    return (tokens, facts.RunEnded())
 
 
-def _codex_turn_failed(fields: dict[str, Any]) -> Facts:
+def _codex_turn_failed(fields: dict[str, Any]) -> facts.Facts:
     reason = text_of(object_of(fields, "error"), "message") or "unknown error"
-    return (TurnEnded("error", reason), RunEnded())
+    return (facts.TurnEnded("error", reason), facts.RunEnded())
 
 
-CODEX_TABLE: dict[str, Callable[[dict[str, Any]], Facts]] = {
+CODEX_TABLE: dict[str, facts.FrameReader] = {
     "thread.started": lambda fields: (),
-    "turn.started": lambda fields: (RunStarted(), TurnStarted()),
+    "turn.started": lambda fields: (facts.RunStarted(), facts.TurnStarted()),
     "turn.completed": _codex_turn_completed,
     "turn.failed": _codex_turn_failed,
     "item.started": _item,

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
+
+from zot.observe.facts import PersonQuestion
 
 AgentState = Literal["idle", "thinking", "tool", "waiting", "compacting", "failed", "gone"]
 WaitingKind = Literal["", "approval", "answer", "retry", "tool"]
 AgentOutcome = Literal["", "answered", "aborted", "failed", "limit"]
 
 
-class OpenQuestion(Struct, frozen=True):
-    """An approval or an answer that somebody has to give before the agent goes on."""
-
-    id: str
-    kind: Literal["approval", "answer"]
-    title: str
-    tool: str = ""
-    preview: str = ""
-    args: dict[str, Any] | None = None
-    options: tuple[str, ...] = ()
-    method: str = ""
+class OpenQuestion(PersonQuestion, frozen=True):
     asked_seconds: float = 0.0
     """How long it has been open."""
     left_seconds: float | None = None

@@ -12,7 +12,7 @@ from zot.core import events
 from zot.core.compact import Keep
 from zot.core.session import Body, Custom, Entry, Session, Title
 from zot.core.shell import ShellOutput
-from zot.core.source import CommandInfo
+from zot.core.source import CommandInfo, CommandResult
 from zot.errors import AuthError, CommandError, ConfigError
 from zot.later import Later
 from zot.pi import commands
@@ -234,16 +234,16 @@ class Actions:
     def list_commands(self) -> dict[str, Json]:
         return {"commands": [_listed(info) for info in self._runtime.commands()]}
 
-    def run_command(self, text: str) -> str | None:
+    def run_command(self, text: str) -> CommandResult | None:
         """Run a command that was typed; the prompt that is to be started, if any."""
         result = self._runtime.run_typed(text)
         if result is None:
-            return text
+            return CommandResult("", "prompt", text)
         if result.action == "error":
             raise CommandError(result.text)
         if result.action == "insert":
             self._server.show("set_editor_text", text=result.text)
-        return result.text if result.action == "prompt" else None
+        return result if result.action == "prompt" else None
 
     # --- dialogs -----------------------------------------------------------------------------
 

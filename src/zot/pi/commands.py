@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
-
 from zot.provider.types import Json
+from zot.text import Frozen
 
 QueueMode = Literal["all", "one-at-a-time"]
 
 
-class PiCommand(Struct, frozen=True, tag_field="type"):
+class PiCommand(Frozen, tag_field="type"):
     """Base of all commands; unknown fields are ignored, as pi does."""
 
 
-class ImageContent(Struct, frozen=True):
+class ImageContent(Frozen):
     mimeType: str
     data: bytes
     """Base64 on the wire."""
 
 
-class Attachment(Struct, frozen=True):
+class Attachment(Frozen):
     """A file that came with a prompt of generation A; the raw object is echoed beside it."""
 
     type: Literal["image", "document"]
@@ -34,152 +33,135 @@ class Attachment(Struct, frozen=True):
     extractedText: str | None = None
 
 
-class Prompt(PiCommand, frozen=True, tag="prompt"):
+class Spoken(PiCommand):
     message: str = ""
     images: tuple[ImageContent, ...] | None = None
+
+
+class Prompt(Spoken, tag="prompt"):
     attachments: tuple[dict[str, Json], ...] | None = None
     streamingBehavior: Literal["steer", "followUp"] | None = None
 
 
-class Steer(PiCommand, frozen=True, tag="steer"):
-    message: str = ""
-    images: tuple[ImageContent, ...] | None = None
+class Steer(Spoken, tag="steer"): ...
 
 
-class FollowUp(PiCommand, frozen=True, tag="follow_up"):
-    message: str = ""
-    images: tuple[ImageContent, ...] | None = None
+class FollowUp(Spoken, tag="follow_up"): ...
 
 
-class Abort(PiCommand, frozen=True, tag="abort"):
-    pass
+class Abort(PiCommand, tag="abort"): ...
 
 
-class ClearQueue(PiCommand, frozen=True, tag="clear_queue"):
-    pass
+class ClearQueue(PiCommand, tag="clear_queue"): ...
 
 
-class NewSession(PiCommand, frozen=True, tag="new_session"):
+class NewSession(PiCommand, tag="new_session"):
     parentSession: str | None = None
 
 
-class GetState(PiCommand, frozen=True, tag="get_state"):
-    pass
+class GetState(PiCommand, tag="get_state"): ...
 
 
-class GetMessages(PiCommand, frozen=True, tag="get_messages"):
-    pass
+class GetMessages(PiCommand, tag="get_messages"): ...
 
 
-class SetModel(PiCommand, frozen=True, tag="set_model"):
+class SetModel(PiCommand, tag="set_model"):
     provider: str
     modelId: str
 
 
-class CycleModel(PiCommand, frozen=True, tag="cycle_model"):
-    pass
+class CycleModel(PiCommand, tag="cycle_model"): ...
 
 
-class GetAvailableModels(PiCommand, frozen=True, tag="get_available_models"):
-    pass
+class GetAvailableModels(PiCommand, tag="get_available_models"): ...
 
 
-class SetThinkingLevel(PiCommand, frozen=True, tag="set_thinking_level"):
+class SetThinkingLevel(PiCommand, tag="set_thinking_level"):
     level: str
 
 
-class CycleThinkingLevel(PiCommand, frozen=True, tag="cycle_thinking_level"):
-    pass
+class CycleThinkingLevel(PiCommand, tag="cycle_thinking_level"): ...
 
 
-class GetAvailableThinkingLevels(PiCommand, frozen=True, tag="get_available_thinking_levels"):
-    pass
+class GetAvailableThinkingLevels(PiCommand, tag="get_available_thinking_levels"): ...
 
 
-class SetSteeringMode(PiCommand, frozen=True, tag="set_steering_mode"):
+class SetSteeringMode(PiCommand, tag="set_steering_mode"):
     mode: QueueMode
 
 
-class SetFollowUpMode(PiCommand, frozen=True, tag="set_follow_up_mode"):
+class SetFollowUpMode(PiCommand, tag="set_follow_up_mode"):
     mode: QueueMode
 
 
-class Compact(PiCommand, frozen=True, tag="compact"):
+class Compact(PiCommand, tag="compact"):
     customInstructions: str | None = None
 
 
-class SetAutoCompaction(PiCommand, frozen=True, tag="set_auto_compaction"):
+class SetAutoCompaction(PiCommand, tag="set_auto_compaction"):
     enabled: bool
 
 
-class SetAutoRetry(PiCommand, frozen=True, tag="set_auto_retry"):
+class SetAutoRetry(PiCommand, tag="set_auto_retry"):
     enabled: bool
 
 
-class AbortRetry(PiCommand, frozen=True, tag="abort_retry"):
-    pass
+class AbortRetry(PiCommand, tag="abort_retry"): ...
 
 
-class Bash(PiCommand, frozen=True, tag="bash"):
+class Bash(PiCommand, tag="bash"):
     command: str
     excludeFromContext: bool = False
 
 
-class AbortBash(PiCommand, frozen=True, tag="abort_bash"):
-    pass
+class AbortBash(PiCommand, tag="abort_bash"): ...
 
 
-class GetSessionStats(PiCommand, frozen=True, tag="get_session_stats"):
-    pass
+class GetSessionStats(PiCommand, tag="get_session_stats"): ...
 
 
-class ExportHtml(PiCommand, frozen=True, tag="export_html"):
+class ExportHtml(PiCommand, tag="export_html"):
     outputPath: str | None = None
 
 
-class SwitchSession(PiCommand, frozen=True, tag="switch_session"):
+class SwitchSession(PiCommand, tag="switch_session"):
     sessionPath: str
 
 
-class Fork(PiCommand, frozen=True, tag="fork"):
+class Fork(PiCommand, tag="fork"):
     entryId: str
 
 
-class Clone(PiCommand, frozen=True, tag="clone"):
-    pass
+class Clone(PiCommand, tag="clone"): ...
 
 
-class GetForkMessages(PiCommand, frozen=True, tag="get_fork_messages"):
-    pass
+class GetForkMessages(PiCommand, tag="get_fork_messages"): ...
 
 
-class GetEntries(PiCommand, frozen=True, tag="get_entries"):
+class GetEntries(PiCommand, tag="get_entries"):
     since: str | None = None
 
 
-class GetTree(PiCommand, frozen=True, tag="get_tree"):
-    pass
+class GetTree(PiCommand, tag="get_tree"): ...
 
 
-class GetLastAssistantText(PiCommand, frozen=True, tag="get_last_assistant_text"):
-    pass
+class GetLastAssistantText(PiCommand, tag="get_last_assistant_text"): ...
 
 
-class SetSessionName(PiCommand, frozen=True, tag="set_session_name"):
+class SetSessionName(PiCommand, tag="set_session_name"):
     name: str
 
 
-class GetCommands(PiCommand, frozen=True, tag="get_commands"):
-    pass
+class GetCommands(PiCommand, tag="get_commands"): ...
 
 
-class GetProtocol(PiCommand, frozen=True, tag="get_protocol"):
+class GetProtocol(PiCommand, tag="get_protocol"):
     """Ours, not pi's: what is spoken here. With `generation`, the client says what it speaks."""
 
     generation: Literal["a", "b", "c"] | None = None
 
 
-class ExtensionUiResponse(PiCommand, frozen=True, tag="extension_ui_response"):
+class ExtensionUiResponse(PiCommand, tag="extension_ui_response"):
     """The answer to a dialog; it gets no response of its own."""
 
     value: str | None = None

@@ -14,13 +14,14 @@ import binascii
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from zot.core.image import checked_image
 from zot.errors import CommandError
 from zot.lines import decode_line
 from zot.pi import commands
 from zot.provider.types import Image, Json, Text
+from zot.text import Frozen
 from zot.wire.zot import Envelope, checked_id, checked_name
 
 Generation = Literal["a", "b", "c"]
@@ -28,7 +29,7 @@ PROTOCOL_VERSION = 1
 """Of `get_protocol`'s answer; pi itself has no number."""
 
 
-class PiResponse(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class PiResponse(Frozen, omit_defaults=True, kw_only=True):
     id: Raw | UnsetType = UNSET
     type: Literal["response", ""] = ""
     command: str | UnsetType = UNSET
@@ -37,7 +38,7 @@ class PiResponse(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str | UnsetType = UNSET
 
 
-class PiIncoming(Struct, frozen=True):
+class PiIncoming(Frozen):
     name: str
     """The command's word; `parse` for a line that is no JSON, empty for one without a type."""
     id: Raw | UnsetType
@@ -154,7 +155,7 @@ def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
 # --- what comes with a prompt ----------------------------------------------------------------
 
 
-class PromptFiles(Struct, frozen=True):
+class PromptFiles(Frozen):
     """The images and documents of a prompt, as the model gets them."""
 
     images: tuple[Image, ...] = ()
@@ -163,7 +164,7 @@ class PromptFiles(Struct, frozen=True):
     """The attachments as the client sent them."""
 
 
-def files(command: commands.Prompt) -> PromptFiles:
+def files(command: commands.Spoken) -> PromptFiles:
     """Images of the newer generations and attachments of the oldest.
 
     Raises:
@@ -173,7 +174,8 @@ def files(command: commands.Prompt) -> PromptFiles:
         checked_image(image.mimeType, image.data, "images") for image in command.images or ()
     ]
     documents: list[Text] = []
-    for position, raw in enumerate(command.attachments or ()):
+    attached = command.attachments or () if isinstance(command, commands.Prompt) else ()
+    for position, raw in enumerate(attached):
         where = f"attachments[{position}]"
         attachment = _attachment(raw, where)
         if attachment.type == "image":
@@ -181,7 +183,7 @@ def files(command: commands.Prompt) -> PromptFiles:
             pictures.append(checked_image(attachment.mimeType, data, where))
         elif attachment.extractedText is not None:
             documents.append(document(attachment.fileName, attachment.extractedText))
-    return PromptFiles(tuple(pictures), tuple(documents), command.attachments or ())
+    return PromptFiles(tuple(pictures), tuple(documents), attached)
 
 
 def document(name: str, text: str) -> Text:

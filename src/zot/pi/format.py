@@ -15,21 +15,8 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET
 
-from zot.core.session import (
-    Body,
-    Cleared,
-    Compaction,
-    Custom,
-    Entry,
-    Label,
-    LevelChange,
-    ModelChange,
-    Replaced,
-    ResultNote,
-    Session,
-    Title,
-    UsageNote,
-)
+from zot.core import session as entries
+from zot.core.session import Body, Compaction, Entry, Session
 from zot.lines import encode_line
 from zot.pi.messages import (
     WORD_LEVELS,
@@ -90,9 +77,9 @@ class PiWriter:
             "cwd": meta.cwd,
         }
         lines = [encode_line({**row, "parentSession": meta.parent} if meta.parent else row)]
-        told: list[Body] = [ModelChange(meta.provider, meta.model)] if meta.model else []
+        told: list[Body] = [entries.ModelChange(meta.provider, meta.model)] if meta.model else []
         if meta.title:
-            told.append(Title(meta.title))
+            told.append(entries.Title(meta.title))
         for body in told:
             entry = Entry(_derived(meta.id, len(lines)), self._root, unix(meta.started), body)
             lines.append(self.entry(entry, Session()))
@@ -109,7 +96,7 @@ class PiWriter:
         ids += [entry.id] if values else []
         self._name_messages(entry, ids, session)
         at = self._root if entry.parent is None else self._last.get(entry.parent, entry.parent)
-        if isinstance(entry.body, Cleared | Replaced):
+        if isinstance(entry.body, entries.Cleared | entries.Replaced):
             at = None
         stamp = _milliseconds(rfc3339(entry.time))
         rows = []
@@ -124,7 +111,7 @@ class PiWriter:
         match entry.body:
             case Message("tool", (ToolResult(call), *_)) if self._is_noted(call, session):
                 self._first[entry.id] = self._noted[call]
-            case Replaced(messages):  # each has an id of its own
+            case entries.Replaced(messages):  # each has an id of its own
                 counts = [len(to_pi(message)) for message in messages]
                 at = len(ids) - sum(counts)
                 for number, count in enumerate(counts):
@@ -147,34 +134,34 @@ class PiWriter:
             case Message():
                 shown = self._messages(entry.body, session)
                 return [{"type": "message", "message": shown_message} for shown_message in shown]
-            case ResultNote(result):
+            case entries.ResultNote(result):
                 self._noted[result.call_id] = entry.id
                 value = result_to_pi(result, round(entry.time * 1000))
                 return [{"type": "message", "message": value}]
-            case Replaced(messages):
+            case entries.Replaced(messages):
                 shown = [shown_message for message in messages for shown_message in to_pi(message)]
                 told = self._told_again(entry, session)
                 return told + [
                     {"type": "message", "message": shown_message} for shown_message in shown
                 ]
-            case Cleared():
+            case entries.Cleared():
                 return self._told_again(entry, session)
             case Compaction():
                 kept = session.context_at(entry.parent).kept(entry.body)
                 # Nothing kept: pi wants the row's own id there, which no row before it has.
                 return [self._compaction(entry.body, kept[0][0] if kept else entry.id)]
-            case ModelChange(provider, model):
+            case entries.ModelChange(provider, model):
                 return [{"type": "model_change", "provider": provider, "modelId": model}]
-            case LevelChange(level):
+            case entries.LevelChange(level):
                 return [{"type": "thinking_level_change", "thinkingLevel": level_word(level)}]
-            case Title(title):
+            case entries.Title(title):
                 return [{"type": "session_info", "name": title}]
-            case Label(target, label):
+            case entries.Label(target, label):
                 at = self._last.get(target, target)
                 return [{"type": "label", "targetId": at, **({"label": label} if label else {})}]
-            case Custom(kind, data):
+            case entries.Custom(kind, data):
                 return [_custom(kind, data)]
-            case UsageNote():
+            case entries.UsageNote():
                 return []
             case _:
                 assert_never(entry.body)
@@ -184,8 +171,10 @@ class PiWriter:
         path = session.path(entry.parent) if entry.parent in session.entries else []
         told: dict[type, Body] = {type(earlier.body): earlier.body for earlier in path}
         if self._meta.model:
-            told.setdefault(ModelChange, ModelChange(self._meta.provider, self._meta.model))
-        wanted = [told[kind] for kind in (ModelChange, LevelChange) if kind in told]
+            told.setdefault(
+                entries.ModelChange, entries.ModelChange(self._meta.provider, self._meta.model)
+            )
+        wanted = [told[kind] for kind in (entries.ModelChange, entries.LevelChange) if kind in told]
         return [
             value
             for body in wanted
@@ -284,22 +273,24 @@ class PiTranscript(SessionReader):
     def _body(self, row: dict[str, Json]) -> Body:
         match row["type"]:
             case "message":
-                return from_pi(row.get("message")) or Custom("message", _rest(row))
+                return from_pi(row.get("message")) or entries.Custom("message", _rest(row))
             case "model_change":
-                return ModelChange(_text(row, "provider"), _text(row, "modelId"))
+                return entries.ModelChange(_text(row, "provider"), _text(row, "modelId"))
             case "thinking_level_change":
                 level = WORD_LEVELS.get(_text(row, "thinkingLevel"))
-                return LevelChange(level) if level else Custom(row["type"], _rest(row))
+                return (
+                    entries.LevelChange(level) if level else entries.Custom(row["type"], _rest(row))
+                )
             case "compaction":
                 return self._compaction(row)
             case "session_info":
-                return Title(_text(row, "name"))
+                return entries.Title(_text(row, "name"))
             case "label":
-                return Label(_text(row, "targetId"), _text(row, "label") or None)
+                return entries.Label(_text(row, "targetId"), _text(row, "label") or None)
             case "branch_summary" | "custom_message":
                 return _for_the_model(row)
             case kind:
-                return Custom(kind, _rest(row))
+                return entries.Custom(kind, _rest(row))
 
     def _compaction(self, row: dict[str, Json]) -> Compaction:
         kept = row.get("firstKeptEntryId")
@@ -321,16 +312,16 @@ class PiTranscript(SessionReader):
 def _for_the_model(row: dict[str, Json]) -> Body:
     """Rows that the model reads as a message of the user."""
     role = "branchSummary" if row["type"] == "branch_summary" else "custom"
-    return from_pi({**_rest(row), "role": role}) or Custom(row["type"], _rest(row))
+    return from_pi({**_rest(row), "role": role}) or entries.Custom(row["type"], _rest(row))
 
 
-def _merged(entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+def _merged(read: Mapping[str, Entry]) -> Mapping[str, Entry]:
     children: dict[str | None, int] = {}
-    for entry in entries.values():
+    for entry in read.values():
         children[entry.parent] = children.get(entry.parent, 0) + 1
     merged: dict[str, Entry] = {}
     moved: dict[str, str] = {}
-    for entry in entries.values():
+    for entry in read.values():
         before = merged.get(entry.parent) if entry.parent else None
         if before and _are_results(before, entry) and children[entry.parent] == 1:
             del merged[before.id]
@@ -353,7 +344,7 @@ def _pointing(entry: Entry, moved: Mapping[str, str]) -> Entry:
     body = entry.body
     if isinstance(body, Compaction) and body.first_kept is not None:
         body = msgspec.structs.replace(body, first_kept=_end(body.first_kept, moved))
-    elif isinstance(body, Label):
+    elif isinstance(body, entries.Label):
         body = msgspec.structs.replace(body, target=_end(body.target, moved))
     return msgspec.structs.replace(entry, body=body)
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from zot.pi.messages import Part, PiAssistant, PiMessage, PiResult, PiUsage
 from zot.provider.types import Json
+from zot.text import Frozen
 
 Reason = Literal["manual", "threshold", "overflow"]
 
 
-class PiFrame(Struct, frozen=True, tag_field="type"):
+class PiFrame(Frozen, tag_field="type"):
     """Base of all frames; what is UNSET is not sent."""
 
 
-class SpecError(PiFrame, frozen=True, tag="error"):
+class SpecError(PiFrame, tag="error"):
     """Generation A's answer to input it cannot use."""
 
     error: str
@@ -25,33 +26,31 @@ class SpecError(PiFrame, frozen=True, tag="error"):
 # --- a run -----------------------------------------------------------------------------------
 
 
-class AgentStart(PiFrame, frozen=True, tag="agent_start"):
-    pass
+class AgentStart(PiFrame, tag="agent_start"): ...
 
 
-class AgentEnd(PiFrame, frozen=True, tag="agent_end"):
+class AgentEnd(PiFrame, tag="agent_end"):
     messages: list[PiMessage]
     willRetry: bool | UnsetType = UNSET
 
 
-class AgentSettled(PiFrame, frozen=True, tag="agent_settled"):
+class AgentSettled(PiFrame, tag="agent_settled"):
     aborted: bool
 
 
-class TurnStarted(PiFrame, frozen=True, tag="turn_start"):
-    pass
+class TurnStarted(PiFrame, tag="turn_start"): ...
 
 
-class TurnEnded(PiFrame, frozen=True, tag="turn_end"):
+class TurnEnded(PiFrame, tag="turn_end"):
     message: PiAssistant
     toolResults: list[PiResult]
 
 
-class MessageStart(PiFrame, frozen=True, tag="message_start"):
+class MessageStart(PiFrame, tag="message_start"):
     message: PiMessage
 
 
-class Piece(Struct, frozen=True, kw_only=True):
+class Piece(Frozen, kw_only=True):
     """pi's `assistantMessageEvent`."""
 
     type: str
@@ -64,35 +63,35 @@ class Piece(Struct, frozen=True, kw_only=True):
     partial: Raw | UnsetType = UNSET
 
 
-class MessageUpdate(PiFrame, frozen=True, tag="message_update"):
+class MessageUpdate(PiFrame, tag="message_update"):
     assistantMessageEvent: Piece
     usage: Raw | UnsetType = UNSET
     message: Raw | UnsetType = UNSET
 
 
-class MessageEnd(PiFrame, frozen=True, tag="message_end"):
+class MessageEnd(PiFrame, tag="message_end"):
     message: PiMessage
 
 
 # --- tools -----------------------------------------------------------------------------------
 
 
-class PiToolOutput(Struct, frozen=True):
+class PiToolOutput(Frozen):
     content: list[Part]
     details: dict[str, Json] | UnsetType = UNSET
 
 
-class ToolExecution(PiFrame, frozen=True, tag="tool_execution_start"):
+class ToolExecution(PiFrame, tag="tool_execution_start"):
     toolCallId: str
     toolName: str
     args: dict[str, Json]
 
 
-class ToolExecutionUpdate(ToolExecution, frozen=True, tag="tool_execution_update"):
+class ToolExecutionUpdate(ToolExecution, tag="tool_execution_update"):
     partialResult: PiToolOutput
 
 
-class ToolExecutionEnd(PiFrame, frozen=True, tag="tool_execution_end"):
+class ToolExecutionEnd(PiFrame, tag="tool_execution_end"):
     toolCallId: str
     toolName: str
     result: PiToolOutput | str
@@ -100,7 +99,7 @@ class ToolExecutionEnd(PiFrame, frozen=True, tag="tool_execution_end"):
     durationMs: int | UnsetType = UNSET
 
 
-class BashUpdate(PiFrame, frozen=True, tag="bash_execution_update"):
+class BashUpdate(PiFrame, tag="bash_execution_update"):
     delta: str
     id: Raw | UnsetType = UNSET
 
@@ -108,12 +107,12 @@ class BashUpdate(PiFrame, frozen=True, tag="bash_execution_update"):
 # --- upkeep ----------------------------------------------------------------------------------
 
 
-class TouchedFiles(Struct, frozen=True):
+class TouchedFiles(Frozen):
     readFiles: list[str]
     modifiedFiles: list[str]
 
 
-class CompactionResult(Struct, frozen=True):
+class CompactionResult(Frozen):
     summary: str
     firstKeptEntryId: str
     tokensBefore: int
@@ -122,7 +121,7 @@ class CompactionResult(Struct, frozen=True):
     details: TouchedFiles
 
 
-class SpecCompaction(PiFrame, frozen=True, tag="compaction"):
+class SpecCompaction(PiFrame, tag="compaction"):
     """Generation A's only word for a compaction that is done."""
 
     summary: str
@@ -131,11 +130,11 @@ class SpecCompaction(PiFrame, frozen=True, tag="compaction"):
     auto: bool | UnsetType = UNSET
 
 
-class CompactionStart(PiFrame, frozen=True, tag="compaction_start"):
+class CompactionStart(PiFrame, tag="compaction_start"):
     reason: Reason
 
 
-class CompactionEnd(PiFrame, frozen=True, tag="compaction_end"):
+class CompactionEnd(PiFrame, tag="compaction_end"):
     reason: Reason
     aborted: bool
     willRetry: bool
@@ -143,36 +142,36 @@ class CompactionEnd(PiFrame, frozen=True, tag="compaction_end"):
     errorMessage: str | UnsetType = UNSET
 
 
-class AutoRetryStart(PiFrame, frozen=True, tag="auto_retry_start"):
+class AutoRetryStart(PiFrame, tag="auto_retry_start"):
     attempt: int
     maxAttempts: int
     delayMs: int
     errorMessage: str
 
 
-class AutoRetryEnd(PiFrame, frozen=True, tag="auto_retry_end"):
+class AutoRetryEnd(PiFrame, tag="auto_retry_end"):
     success: bool
     attempt: int
     finalError: str | UnsetType = UNSET
 
 
-class QueueChanged(PiFrame, frozen=True, tag="queue_update"):
+class QueueChanged(PiFrame, tag="queue_update"):
     steering: tuple[str, ...]
     followUp: tuple[str, ...]
 
 
-class SessionInfoChanged(PiFrame, frozen=True, tag="session_info_changed"):
+class SessionInfoChanged(PiFrame, tag="session_info_changed"):
     name: str
 
 
-class ThinkingLevelChanged(PiFrame, frozen=True, tag="thinking_level_changed"):
+class ThinkingLevelChanged(PiFrame, tag="thinking_level_changed"):
     level: str
 
 
 # --- the user's interface --------------------------------------------------------------------
 
 
-class UiRequest(PiFrame, frozen=True, kw_only=True, tag="extension_ui_request"):
+class UiRequest(PiFrame, kw_only=True, tag="extension_ui_request"):
     id: str
     method: str
     title: str | UnsetType = UNSET
@@ -190,7 +189,7 @@ class UiRequest(PiFrame, frozen=True, kw_only=True, tag="extension_ui_request"):
 # --- answers ---------------------------------------------------------------------------------
 
 
-class PiPrice(Struct, frozen=True):
+class PiPrice(Frozen):
     """Dollars per million tokens."""
 
     input: float
@@ -199,7 +198,7 @@ class PiPrice(Struct, frozen=True):
     cacheWrite: float
 
 
-class PiModel(Struct, frozen=True):
+class PiModel(Frozen):
     id: str
     name: str
     api: str
@@ -213,7 +212,7 @@ class PiModel(Struct, frozen=True):
     headers: dict[str, str] | UnsetType = UNSET
 
 
-class TokenCounts(Struct, frozen=True):
+class TokenCounts(Frozen):
     input: int
     output: int
     cacheRead: int
@@ -221,13 +220,13 @@ class TokenCounts(Struct, frozen=True):
     total: int
 
 
-class ContextUsage(Struct, frozen=True):
+class ContextUsage(Frozen):
     tokens: int | None
     contextWindow: int
     percent: float | None
 
 
-class SessionStats(Struct, frozen=True):
+class SessionStats(Frozen):
     sessionFile: str | UnsetType
     sessionId: str
     userMessages: int
@@ -240,6 +239,6 @@ class SessionStats(Struct, frozen=True):
     contextUsage: ContextUsage
 
 
-class ForkPoint(Struct, frozen=True):
+class ForkPoint(Frozen):
     entryId: str
     text: str

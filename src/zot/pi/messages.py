@@ -10,11 +10,12 @@ from __future__ import annotations
 import binascii
 from collections.abc import Iterable
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from zot.provider import types
 from zot.sessions import signatures
 from zot.sessions.format import BadRow
+from zot.text import Frozen
 
 ORIGINAL = "pi"
 """Key of a message's extra: the object pi wrote, where ours cannot say it all."""
@@ -50,16 +51,16 @@ def api_word(api: str) -> str:
 # --- to pi -----------------------------------------------------------------------------------
 
 
-class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+class TextPart(Frozen, tag_field="type", tag="text"):
     text: str
 
 
-class ImagePart(Struct, frozen=True, tag_field="type", tag="image"):
+class ImagePart(Frozen, tag_field="type", tag="image"):
     data: bytes
     mimeType: str
 
 
-class ThinkingPart(Struct, frozen=True, tag_field="type", tag="thinking"):
+class ThinkingPart(Frozen, tag_field="type", tag="thinking"):
     thinking: str
     thinkingSignature: str | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
@@ -67,7 +68,7 @@ class ThinkingPart(Struct, frozen=True, tag_field="type", tag="thinking"):
     """Ours: what a provider wants back that pi has no word for."""
 
 
-class CallPart(Struct, frozen=True, tag_field="type", tag="toolCall"):
+class CallPart(Frozen, tag_field="type", tag="toolCall"):
     id: str
     name: str
     arguments: dict[str, types.Json]
@@ -77,7 +78,7 @@ class CallPart(Struct, frozen=True, tag_field="type", tag="toolCall"):
 Part = TextPart | ImagePart | ThinkingPart | CallPart
 
 
-class PiCost(Struct, frozen=True):
+class PiCost(Frozen):
     input: float
     output: float
     cacheRead: float
@@ -85,7 +86,7 @@ class PiCost(Struct, frozen=True):
     total: float
 
 
-class PiUsage(Struct, frozen=True):
+class PiUsage(Frozen):
     input: int
     output: int
     cacheRead: int
@@ -94,13 +95,13 @@ class PiUsage(Struct, frozen=True):
     cost: PiCost
 
 
-class PiUser(Struct, frozen=True, tag_field="role", tag="user"):
+class PiUser(Frozen, tag_field="role", tag="user"):
     content: list[Part]
     timestamp: int
     attachments: types.Json = UNSET
 
 
-class PiAssistant(Struct, frozen=True, tag_field="role", tag="assistant"):
+class PiAssistant(Frozen, tag_field="role", tag="assistant"):
     content: list[Part]
     api: str
     provider: str
@@ -111,7 +112,7 @@ class PiAssistant(Struct, frozen=True, tag_field="role", tag="assistant"):
     errorMessage: str | UnsetType = UNSET
 
 
-class PiResult(Struct, frozen=True, tag_field="role", tag="toolResult"):
+class PiResult(Frozen, tag_field="role", tag="toolResult"):
     toolCallId: str
     toolName: str
     content: list[Part]
@@ -120,13 +121,13 @@ class PiResult(Struct, frozen=True, tag_field="role", tag="toolResult"):
     details: dict[str, types.Json] | UnsetType = UNSET
 
 
-class PiSummary(Struct, frozen=True, tag_field="role", tag="compactionSummary"):
+class PiSummary(Frozen, tag_field="role", tag="compactionSummary"):
     summary: str
     tokensBefore: int
     timestamp: int
 
 
-class PiSystem(Struct, frozen=True, tag_field="role", tag="system"):
+class PiSystem(Frozen, tag_field="role", tag="system"):
     """The message that opens a conversation in generation C."""
 
     sections: dict[str, str]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
+from zot.pi.messages import WORD_LEVELS
 from zot.provider.models import Models
 from zot.provider.types import Model
 from zot.settings.flags import Options
@@ -70,5 +71,4 @@ def matches(pattern: str, model: Model) -> bool:
 
 def without_level(pattern: str) -> str:
     head, colon, tail = pattern.rpartition(":")
-    known = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
-    return head if colon and tail in known else pattern
+    return head if colon and tail in WORD_LEVELS else pattern

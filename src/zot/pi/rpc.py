@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import assert_never
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from zot import __version__
@@ -42,18 +42,19 @@ from zot.pi.messages import PiSystem, level_word
 from zot.pi.sessions import PiSessions
 from zot.provider.models import clamped
 from zot.provider.retry import RetryPolicy
-from zot.provider.types import Json, Level
+from zot.provider.types import Json, Level, ToolCall
 from zot.runtime.approval import Approval
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
+from zot.text import Frozen
 from zot.wire.serving import LineServer
 
 TICK = 0.05
 """Seconds between two looks at what was held back."""
 
 
-class Settling(Struct, frozen=True):
+class Settling(Frozen):
     """The tag of an automatic compaction: the prompt before it is settled when it is done."""
 
     aborted: bool = False
@@ -182,13 +183,9 @@ class PiServer(LineServer):
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
-            case commands.Steer(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.steer(message, files.images, keep=True)
-                self.answer(incoming, {"disposition": "queued"})
-            case commands.FollowUp(message, images):
-                files = pi.files(commands.Prompt(message, images))
-                runtime.follow(message, files.images, keep=True)
+            case commands.Steer(message) | commands.FollowUp(message):
+                offer = runtime.steer if isinstance(command, commands.Steer) else runtime.follow
+                offer(message, pi.files(command).images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
@@ -245,16 +242,23 @@ class PiServer(LineServer):
         self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles
     ) -> dict[str, Json] | None:
         """A prompt that may be an extension's command: it is answered when the command is done."""
-        text = self.actions.run_command(command.message)
-        if text is None:
+        made = self.actions.run_command(command.message)
+        if made is None:
             return {"disposition": "handled"}
-        self._hear(incoming, replace(command, message=text), files)
+        self._hear(incoming, replace(command, message=made.text), files, made.call)
         return None
 
-    def _hear(self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles) -> None:
-        """Start a run, or let the one that is going on hear the message."""
+    def _hear(
+        self,
+        incoming: PiIncoming,
+        command: commands.Prompt,
+        files: pi.PromptFiles,
+        call: ToolCall | None = None,
+    ) -> None:
+        """Start a run, or let the one that is going on hear the message. `call`: a tool that runs
+        first, which only a run of its own can."""
         runtime = self.runtime
-        running = runtime.running
+        running = None if call is not None else runtime.running
         if running is not None and running.kind == "prompt" and self.peer.generation != "a":
             if command.streamingBehavior is None:
                 raise CommandError(
@@ -265,9 +269,15 @@ class PiServer(LineServer):
             if offer(command.message, files.images):
                 self.answer(incoming, {"disposition": "queued"})
                 return
-        self._start(incoming, command.message, files)
+        self._start(incoming, command.message, files, call)
 
-    def _start(self, incoming: PiIncoming, text: str, files: pi.PromptFiles) -> None:
+    def _start(
+        self,
+        incoming: PiIncoming,
+        text: str,
+        files: pi.PromptFiles,
+        call: ToolCall | None = None,
+    ) -> None:
         self.open_session()
         extra: dict[str, object] | None = None
         if files.echoed:
@@ -277,6 +287,7 @@ class PiServer(LineServer):
             files.images,
             documents=files.documents,
             extra=extra,
+            call=call,
             accepted=lambda ahead: self.answer(incoming, {"disposition": "started"}),
         )
 

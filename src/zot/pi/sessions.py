@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
@@ -17,7 +17,8 @@ from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.errors import SessionError
 from zot.home import Surroundings
 from zot.sessions.files import FileStore, Loaded, load
-from zot.sessions.kept import info_of, path_of
+from zot.sessions.kept import is_same_file, path_of
+from zot.sessions.library import describe
 from zot.sessions.open import open_session, session_paths
 from zot.sessions.rows import Meta, rfc3339
 from zot.settings.resolve import Setup
@@ -44,25 +45,12 @@ class PiSessions:
         Raises:
             SessionError: it cannot be written.
         """
-        copied = list(entries)
         id = id or new_session_id()
         if self.directory is None:
-            return Session(id=id, entries=copied)
+            return Session(id=id, entries=entries)
         started = time.time()
-        meta = Meta(
-            id,
-            self.cwd,
-            started=rfc3339(started),
-            version=zot.__version__,
-            parent=parent or UNSET,
-        )
         path = os.path.join(self.directory, file_name(id, started))
-        store = FileStore.create(path, meta, lazy=True, format="pi")
-        session = Session(id=id, entries=copied, store=store)
-        store.follow(session)
-        for entry in copied:
-            store.append(entry)
-        return session
+        return self._create(path, id, started, parent, list(entries))
 
     def open(self, name: str, current: Session | None = None) -> Session:
         """The session in a file, of pi's format or ours; `current` if that is it.
@@ -71,7 +59,7 @@ class PiSessions:
             SessionError: there is none, or it cannot be used.
         """
         path = os.path.expanduser(name)
-        if current is not None and same_file(path, path_of(current)):
+        if current is not None and is_same_file(path, path_of(current)):
             return current  # the file that is open is locked, by us
         if not os.path.exists(path):
             raise SessionError(f"there is no session {path!r}")
@@ -89,12 +77,13 @@ class PiSessions:
         if os.path.sep in wanted or wanted.endswith(".jsonl") or self.directory is None:
             if os.path.exists(os.path.expanduser(wanted)) or self.directory is None:
                 return self.open(wanted)
-            return self._create(os.path.abspath(os.path.expanduser(wanted)))
-        path = self._path_with(wanted)
-        if path is None:
+            path = os.path.abspath(os.path.expanduser(wanted))
+            return self._create(path, new_session_id(), time.time())
+        fitting = self._path_with(wanted)
+        if fitting is None:
             where = f"in {self.directory!r}"
             raise SessionError(f"there is no session with the id {wanted!r} {where}")
-        return self.open(path)
+        return self.open(fitting)
 
     def with_id(self, id: str) -> Session:
         """The session with exactly this id, or a new one that gets it."""
@@ -115,14 +104,14 @@ class PiSessions:
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
         paths = session_paths(self.directory) if self.directory is not None else []
-        return [info_of(path, load(path)) for path in paths[:limit]]
+        return [describe(path, load(path)) for path in paths[:limit]]
 
     def info(self, session: Session) -> SessionInfo:
         meta = Meta(session.id, self.cwd, started=rfc3339(time.time()))
         store = session.store
         if isinstance(store, FileStore):
             meta = store.meta
-        return info_of(path_of(session), Loaded(meta, dict(session.entries), ()))
+        return describe(path_of(session), Loaded(meta, dict(session.entries), ()))
 
     def fork(self, name: str, at: str | int | None, current: Session) -> Session:
         source = self.find(name) if name else current
@@ -151,18 +140,22 @@ class PiSessions:
         paths = session_paths(self.directory) if self.directory is not None else []
         return self.open(paths[0]) if paths else self.new()
 
-    def _create(self, path: str) -> Session:
-        id = new_session_id()
-        meta = Meta(id, self.cwd, started=rfc3339(time.time()), version=zot.__version__)
+    def _create(
+        self, path: str, id: str, started: float, parent: str = "", entries: Sequence[Entry] = ()
+    ) -> Session:
+        meta = Meta(
+            id,
+            self.cwd,
+            started=rfc3339(started),
+            version=zot.__version__,
+            parent=parent or UNSET,
+        )
         store = FileStore.create(path, meta, lazy=True, format="pi")
-        session = Session(id=id, store=store)
+        session = Session(id=id, entries=entries, store=store)
         store.follow(session)
+        for entry in entries:
+            store.append(entry)
         return session
-
-
-def same_file(path: str, other: str) -> bool:
-    path = os.path.expanduser(path)
-    return bool(other) and os.path.realpath(path) == os.path.realpath(other)
 
 
 def agent_directory(around: Surroundings) -> str:

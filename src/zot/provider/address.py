@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from zot.errors import ConfigError
+from zot.text import Frozen
 
 PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 HEX = frozenset(b"0123456789abcdefABCDEF")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Address(Struct, frozen=True):
+class Address(Frozen):
     scheme: str
     host: str
     port: int
@@ -37,7 +36,7 @@ class Address(Struct, frozen=True):
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-class Proxy(Struct, frozen=True):
+class Proxy(Frozen):
     host: str
     port: int
     headers: dict[str, str]

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
-from zot.errors import BadResponse
+from zot.errors import BadResponse, ProviderError
 from zot.provider import types
-from zot.provider.failure import SHOWN, one_line
+from zot.provider.failure import (
+    MAX_MESSAGE,
+    SHOWN,
+    class_for_kind,
+    class_for_status,
+    one_line,
+)
 from zot.provider.providers import Quirks
 from zot.text import whole_characters, whole_escapes
 
@@ -181,6 +187,12 @@ class Assembler:
             self.usage = usage
             self._events.append(types.UsageSeen(usage))
 
+    def count(
+        self, prompt: int, output: int, read: int, write: int = 0, reasoning: int | None = None
+    ) -> None:
+        """The tokens so far; `prompt` are all, those of the cache too."""
+        self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
+
     def finished(self, stop: StopWord) -> types.Finished:
         """The whole answer. Calls make it a tool turn, whatever the server called its end."""
         blocks = tuple([self._block(part) for part in self._parts if has_said(part)])
@@ -193,6 +205,12 @@ class Assembler:
         error = BadResponse(f"{self.provider}: the answer ended before it was complete")
         error.retryable = True  # the retry layer asks again only when there was no content
         return error
+
+    def failed(self, text: str, kind: str = "", status: int | None = None) -> ProviderError:
+        """What to raise when the server tells of an error in the stream, by its word or number."""
+        text = one_line(text or "an error without a message", MAX_MESSAGE)
+        known = class_for_status(status, text) if status else class_for_kind(kind, text)
+        return known(f"{self.provider}: {text}", status=status)
 
     def _grow(self, part: Part, text: str) -> None:
         part.pieces.append(text)

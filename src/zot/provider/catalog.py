@@ -8,12 +8,11 @@ import os
 from functools import cache
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Api, Json, Model, Price
-from zot.text import nearest
+from zot.text import Frozen, nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
 NEAR = 3
@@ -32,7 +31,7 @@ SCRIPTED = Model(
 )
 
 
-class CatalogRow(Struct, frozen=True, omit_defaults=True):
+class CatalogRow(Frozen, omit_defaults=True):
     """A model as it stands in a data file."""
 
     id: str
@@ -49,7 +48,7 @@ class CatalogRow(Struct, frozen=True, omit_defaults=True):
     compat: dict[str, Json] | None = None
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(Frozen):
     date: str
     """The day the prices were true."""
     source: str

@@ -83,7 +83,7 @@ class ModelClient:
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""
-        places = (*self._info.env[:1], "--api-key")
+        places = (*self._info.env[:1], "--api-key (api_key in Python)")
         return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
 
     def _told(self, error: ProviderError, answer: HttpAnswer) -> ProviderError:
@@ -191,19 +191,11 @@ def is_version(part: str) -> bool:
     return part[:1] == "v" and part[1:2].isdigit()
 
 
-_WIRES = {
-    "anthropic": "zot.provider.anthropic",
-    "openai-chat": "zot.provider.openai_chat",
-    "openai-responses": "zot.provider.openai_responses",
-    "google": "zot.provider.google",
-}
-
-
 def load_wire(api: Api) -> Wire:
-    """The API's file; only the one in use is loaded."""
-    if api not in _WIRES:
+    """The API's file, which has its name; only the one in use is loaded."""
+    if api == "scripted":
         raise ValueError("the scripted provider makes no connection")
-    wire: Wire = Later(_WIRES[api]).WIRE
+    wire: Wire = Later(f"zot.provider.{api.replace('-', '_')}").WIRE
     return wire
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -14,7 +13,7 @@ from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Http
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Model
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 SECONDS = 15.0
 MAX_BODY = 16 * 1024 * 1024
@@ -25,7 +24,7 @@ NOT_FOR_TALK = (
 )
 
 
-class LiveRow(Struct, frozen=True):
+class LiveRow(Frozen):
     """One model of any list: each server has some of these fields."""
 
     id: str = ""
@@ -41,7 +40,7 @@ class LiveRow(Struct, frozen=True):
     max_input_tokens: int | None = None
 
 
-class LiveList(Struct, frozen=True):
+class LiveList(Frozen):
     data: tuple[LiveRow, ...] | None = None
     models: tuple[LiveRow, ...] | None = None
 
@@ -53,7 +52,6 @@ def live_models(
     info: ProviderInfo,
     key: str = "",
     base_url: str = "",
-    cancel: Cancel | None = None,
     *,
     seconds: float = SECONDS,
 ) -> tuple[Model, ...]:
@@ -68,14 +66,14 @@ def live_models(
         raise ConfigError(f"no address for provider {info.name!r}: set --base-url")
     http = Http(info.name, url, secret=key, connect_seconds=seconds, idle_seconds=seconds)
     try:
-        rows = fetch(http, info, key, cancel or Cancel())
+        rows = fetch(http, info, key)
     finally:
         http.close()
     known = {model.id: model for model in catalog.models(info.name)} if info.catalog else {}
     return tuple(as_model(info, row, known) for row in rows if can_talk(row))
 
 
-def fetch(http: Http, info: ProviderInfo, key: str, cancel: Cancel) -> tuple[LiveRow, ...]:
+def fetch(http: Http, info: ProviderInfo, key: str) -> tuple[LiveRow, ...]:
     headers = {"accept": "application/json", **info.headers, **auth_headers(info, key)}
     path = "/v1/models"
     if info.api == "anthropic":
@@ -88,7 +86,7 @@ def fetch(http: Http, info: ProviderInfo, key: str, cancel: Cancel) -> tuple[Liv
         path = next(iter(info.paths.values())).removesuffix("/completions")
         path = path.rpartition("/")[0] + "/models"
     target = join_path(http.address.path, path)
-    with http.exchange("GET", target, headers, None, cancel) as answer:
+    with http.exchange("GET", target, headers, None, Cancel()) as answer:
         if answer.status != 200:
             raise answer.error()
         body = answer.read_text(MAX_BODY)

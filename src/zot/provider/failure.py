@@ -37,14 +37,7 @@ OVERFLOW_TEXTS = (
 NOT_OVERFLOW_TEXTS = ("rate limit", "per minute", "per day", "too many requests")
 # What makes an error that names an image one about its size.
 SIZE_WORDS = (
-    "exceed",
-    "too large",
-    "too big",
-    "maximum",
-    "max allowed",
-    "dimension",
-    "pixel",
-    "size",
+    *("exceed", "too large", "too big", "maximum", "max allowed", "dimension", "pixel", "size"),
 )
 SHOWN = 200
 """Characters shown of a body that is not what it should be."""
@@ -102,14 +95,11 @@ def class_for_kind(kind: str, text: str = "") -> type[errors.ProviderError]:
     low = kind.lower()
     if is_overflow(text) or is_overflow(kind):
         return errors.ContextTooLong
-    if "rate_limit" in low or "resource_exhausted" in low or low == "429":
+    if "rate_limit" in low or "resource_exhausted" in low:
         return errors.RateLimited
-    if any(word in low for word in ("auth", "permission")) or low in ("401", "403"):
+    if any(word in low for word in ("auth", "permission")):
         return Unauthorized
-    if any(word in low for word in ("invalid", "not_found", "bad_request")) or low in (
-        "400",
-        "404",
-    ):
+    if any(word in low for word in ("invalid", "not_found", "bad_request")):
         return errors.Rejected
     if any(word in low for word in ("overload", "unavailable", "timeout", "server", "internal")):
         return errors.Overloaded

@@ -10,7 +10,7 @@ from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
 from zot.provider.address import quoted
 from zot.provider.assemble import Assembler, Part, StopWord, decode
-from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -319,12 +319,8 @@ class GoogleReader:
     def read(self, data: bytes) -> None:
         event = decode(_EVENT, data, self.out.provider)
         if event.error is not None:
-            error = event.error
-            text = one_line(error.message or error.status or "an error without a message", 2_000)
-            kind = class_for_kind(error.status or "", text)
-            if error.code:
-                kind = class_for_status(error.code, text)
-            raise kind(f"{self.out.provider}: {text}", status=error.code)
+            error, word = event.error, event.error.status or ""
+            raise self.out.failed(error.message or word, word, error.code)
         self._usage(event.usageMetadata)
         if event.promptFeedback is not None and event.promptFeedback.blockReason:
             self._blocked = event.promptFeedback.blockReason
@@ -399,14 +395,8 @@ class GoogleReader:
         read = seen.cachedContentTokenCount or 0
         prompt = (seen.promptTokenCount or 0) + (seen.toolUsePromptTokenCount or 0)
         thoughts = seen.thoughtsTokenCount
-        self.out.set_usage(
-            types.Usage(
-                input=max(prompt - read, 0),
-                output=(seen.candidatesTokenCount or 0) + (thoughts or 0),
-                cache_read=read,
-                reasoning=thoughts,
-            )
-        )
+        output = (seen.candidatesTokenCount or 0) + (thoughts or 0)
+        self.out.count(prompt, output, read, reasoning=thoughts)
 
 
 PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
 from zot.provider.assemble import Assembler, Part, StopWord, decode
-from zot.provider.failure import class_for_kind, class_for_status, one_line
+from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -348,13 +348,10 @@ class ChatReader:
 
     def _failed(self, error: ChatError | str) -> ProviderError:
         if isinstance(error, str):
-            error = ChatError(message=error)
-        text = one_line(error.message or error.type or "an error without a message", 2_000)
-        if isinstance(error.code, int) and error.code >= 400:
-            kind = class_for_status(error.code, text)
-            return kind(f"{self.out.provider}: {text}", status=error.code)
-        kind = class_for_kind(str(error.type or error.code or ""), text)
-        return kind(f"{self.out.provider}: {text}")
+            return self.out.failed(error)
+        status = error.code if isinstance(error.code, int) and error.code >= 400 else None
+        kind = str(error.type or error.code or "")
+        return self.out.failed(error.message or error.type or "", kind, status)
 
     def _delta(self, delta: ChatDelta) -> None:
         # The thought first: a proxy may put both into one delta.
@@ -433,15 +430,8 @@ class ChatReader:
         read = details.cached_tokens or seen.prompt_cache_hit_tokens or seen.cached_tokens or 0
         write = details.cache_write_tokens or 0
         completion = seen.completion_tokens_details
-        self.out.set_usage(
-            types.Usage(
-                input=max((seen.prompt_tokens or 0) - read - write, 0),
-                output=seen.completion_tokens or 0,
-                cache_read=read,
-                cache_write=write,
-                reasoning=completion.reasoning_tokens if completion else None,
-            )
-        )
+        reasoning = completion.reasoning_tokens if completion else None
+        self.out.count(seen.prompt_tokens or 0, seen.completion_tokens or 0, read, write, reasoning)
 
 
 def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:

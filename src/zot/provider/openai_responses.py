@@ -13,7 +13,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
 from zot.provider.assemble import Assembler, Part, StopWord, decode
-from zot.provider.failure import class_for_kind, one_line
+from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -21,7 +21,6 @@ from zot.text import encode_json
 API = "openai-responses"
 MIN_OUTPUT = 16
 """The smallest limit that the server accepts."""
-LENGTHS = ("max_output_tokens", "max_tokens")
 
 
 # --- what is sent ----------------------------------------------------------------------------
@@ -354,9 +353,10 @@ class ResponsesReader:
         self.done = True
 
     def _failed(self, error: ResponsesError) -> ProviderError:
-        text = one_line(error.message or str(error.code or "") or "the response failed", 2_000)
-        kind = class_for_kind(str(error.code or error.type or ""), text)
-        return kind(f"{self.out.provider}: {text}")
+        code = str(error.code or "")
+        return self.out.failed(
+            error.message or code or "the response failed", code or error.type or ""
+        )
 
     def _usage(self, seen: ResponsesUsage | None) -> None:
         if seen is None:
@@ -364,15 +364,8 @@ class ResponsesReader:
         details = seen.input_tokens_details or ResponsesDetails()
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
         output = seen.output_tokens_details
-        self.out.set_usage(
-            types.Usage(
-                input=max((seen.input_tokens or 0) - read - write, 0),
-                output=seen.output_tokens or 0,
-                cache_read=read,
-                cache_write=write,
-                reasoning=output.reasoning_tokens if output else None,
-            )
-        )
+        reasoning = output.reasoning_tokens if output else None
+        self.out.count(seen.input_tokens or 0, seen.output_tokens or 0, read, write, reasoning)
 
 
 def has_answer(item: ResponsesItem) -> bool:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN
 from zot.later import later
-from zot.provider.types import Api, Json, Level, Model, Provider
-from zot.text import nearest
+from zot.provider.types import LEVELS, Api, Json, Level, Model, Provider
+from zot.text import Frozen, nearest
 
 if TYPE_CHECKING:
     from zot.provider import client, scripted
@@ -30,7 +29,7 @@ Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
 """How the key travels: `Authorization: Bearer`, or in a header of that name."""
 
 
-class ProviderInfo(Struct, frozen=True, kw_only=True):
+class ProviderInfo(Frozen, kw_only=True):
     """One row of the table; a user's models.json makes the same rows."""
 
     name: str
@@ -62,7 +61,7 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
     OpenAI speak Chat Completions, and `openai-responses` is for those that do not."""
 
 
-class Quirks(Struct, frozen=True, kw_only=True):
+class Quirks(Frozen, kw_only=True):
     """How a server departs from its API. Defaults are the API as documented."""
 
     max_tokens_field: str = "max_completion_tokens"
@@ -197,17 +196,12 @@ def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str
     A level that `levels` does not mention is taken as it is, except those only few models have.
     """
     table: dict[str, str | None] = {
-        "minimum": "minimal",
-        "low": "low",
-        "medium": "medium",
-        "high": "high",
-        "xhigh": None,
-        "max": None,
+        **{"minimum": "minimal", "low": "low", "medium": "medium", "high": "high"},
         **(levels or {}),
     }
     if level == "off":
         return None
-    order = ("minimum", "low", "medium", "high", "xhigh", "max")
+    order = LEVELS[1:]
     at = order.index(level)
     for distance in range(len(order)):
         for index in (at + distance, at - distance):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.errors import ProviderError
 from zot.provider import types
+from zot.text import Frozen
 
 BEFORE_CONTENT = (types.Started, types.UsageSeen)
 
 
-class RetryPolicy(Struct, frozen=True):
+class RetryPolicy(Frozen):
     max_attempts: int = 4
     first_delay: float = 0.5
     """Seconds before the second attempt; doubled for each one after."""

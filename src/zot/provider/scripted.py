@@ -32,20 +32,19 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError, ProviderError
 from zot.provider import types
 from zot.provider.failure import class_for_status, cut
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 NAME = "scripted"
 ARGS_PIECE = 32
 """Characters of a tool's arguments in one delta."""
 
 
-class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedCall(Frozen, forbid_unknown_fields=True):
     """One tool call of a scripted turn."""
 
     name: str
@@ -54,21 +53,17 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     raw_args: str | None = None
 
 
-class ScriptedUsage(Struct, frozen=True, forbid_unknown_fields=True):
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    reasoning: int | None = None
+class ScriptedUsage(types.TokenCounts, forbid_unknown_fields=True):
+    """Of one turn."""
 
 
-class ScriptedError(Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedError(Frozen, forbid_unknown_fields=True):
     message: str = "scripted error"
     status: int | None = None
     retry_after: float | None = None
 
 
-class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptedTurn(Frozen, forbid_unknown_fields=True):
     """What one model call answers; the module's docstring explains the fields."""
 
     text: str | tuple[str, ...] = ()
@@ -83,7 +78,7 @@ class ScriptedTurn(Struct, frozen=True, forbid_unknown_fields=True):
     repeat: bool = False
 
 
-class Script(Struct, frozen=True, forbid_unknown_fields=True):
+class Script(Frozen, forbid_unknown_fields=True):
     turns: tuple[ScriptedTurn, ...]
 
 
@@ -231,8 +226,7 @@ def ending(turn: ScriptedTurn, calls: Sequence[ScriptedCall]) -> Iterator[types.
             blocks.append(
                 types.ToolCall(call.id, call.name, as_object(call.raw_args), call.raw_args)
             )
-    said = turn.usage
-    usage = types.Usage(said.input, said.output, said.cache_read, said.cache_write, said.reasoning)
+    usage = types.Usage(*msgspec.structs.astuple(turn.usage))
     yield types.UsageSeen(usage)
     yield types.Finished(tuple(blocks), turn.stop or ("tool_use" if calls else "end"), usage)
 

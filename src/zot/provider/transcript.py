@@ -7,22 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, assert_never, cast
 
-from msgspec import Struct
-
 from zot.provider import types
-from zot.text import whole_characters
+from zot.text import Frozen, whole_characters
 
 DEFAULT_OUTPUT = 32_000
 """Tokens asked for when nobody said how many; above it only slips of the model are longer."""
 IMAGE_TOKENS = 1_600
+MAX_ID = 64
 
 
-class UserTurn(Struct, frozen=True):
+class UserTurn(Frozen):
     blocks: tuple[types.Text | types.Image, ...]
     kind: Literal["user"] = "user"
 
 
-class ModelTurn(Struct, frozen=True):
+class ModelTurn(Frozen):
     blocks: tuple[types.Text | types.ToolCall | types.Reasoning, ...]
     same_provider: bool
     """Made by the provider that is asked now: what it wants back can be given back."""
@@ -30,7 +29,7 @@ class ModelTurn(Struct, frozen=True):
     kind: Literal["model"] = "model"
 
 
-class ToolTurn(Struct, frozen=True):
+class ToolTurn(Frozen):
     results: tuple[types.ToolResult, ...]
     """In the order of the calls, one for each."""
     kind: Literal["tool"] = "tool"
@@ -98,16 +97,16 @@ def data_url(image: types.Image) -> str:
     return f"data:{image.mime_type};base64,{base64_of(image)}"
 
 
-def wire_id(id: str, limit: int = 64) -> str:
+def wire_id(id: str) -> str:
     """A tool id in the letters every server takes; the same for a call and its result."""
-    if 0 < len(id) <= limit and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
+    if 0 < len(id) <= MAX_ID and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
         return id
     safe = "".join(
         char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in id
     )
-    if safe == id and 0 < len(id) <= limit:
-        return id
-    return f"{safe[: limit - 13]}_{_digest(id)[:12]}"
+    if safe == id and 0 < len(id) <= MAX_ID:
+        return id  # nothing but _ and -
+    return f"{safe[: MAX_ID - 13]}_{_digest(id)[:12]}"
 
 
 def short_id(id: str) -> str:

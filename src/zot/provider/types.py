@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
+from zot.text import Frozen
 
 Json = Any
 """JSON that was not parsed into a type: the one place where `Any` is right."""
@@ -22,22 +21,24 @@ LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh",
 Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripted"]
 
 
-# Messages and what they are made of are `gc=False`: built once from JSON and never changed, they
-# cannot form cycles, and a long transcript would slow down every collection of the whole process.
+class Plain(Frozen, gc=False):
+    """Base of messages, of what they are made of, and of what else is in a transcript: built once
+    from JSON, they cannot form cycles, and a long one would slow down every garbage collection."""
+
 
 # --- content ---------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True, gc=False):
+class Text(Plain):
     text: str
 
 
-class Image(Struct, frozen=True, gc=False):
+class Image(Plain):
     mime_type: str
     data: bytes
 
 
-class ToolCall(Struct, frozen=True, gc=False):
+class ToolCall(Plain):
     id: str
     name: str
     args: dict[str, Json] | None
@@ -47,7 +48,7 @@ class ToolCall(Struct, frozen=True, gc=False):
     """What the provider wants back with the call (a thought signature); nobody else reads it."""
 
 
-class ToolResult(Struct, frozen=True, gc=False):
+class ToolResult(Plain):
     call_id: str
     content: tuple[Text | Image, ...]
     is_error: bool = False
@@ -57,7 +58,7 @@ class ToolResult(Struct, frozen=True, gc=False):
     """Facts for user interfaces (a diff, an exit code); the model does not see them."""
 
 
-class Reasoning(Struct, frozen=True, gc=False):
+class Reasoning(Plain):
     """What the model thought, kept so that it can be replayed to the API that made it."""
 
     text: str
@@ -72,7 +73,7 @@ Block = Text | Image | ToolCall | ToolResult | Reasoning
 # --- money -----------------------------------------------------------------------------------
 
 
-class Price(Struct, frozen=True, gc=False):
+class Price(Plain):
     """US dollars per million tokens."""
 
     input: float
@@ -81,7 +82,7 @@ class Price(Struct, frozen=True, gc=False):
     cache_write: float = 0.0
 
 
-class Cost(Struct, frozen=True, gc=False):
+class Cost(Plain):
     """US dollars."""
 
     input: float = 0.0
@@ -94,15 +95,18 @@ class Cost(Struct, frozen=True, gc=False):
         return self.input + self.output + self.cache_read + self.cache_write
 
 
-class Usage(Struct, frozen=True, gc=False):
-    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
-
+class TokenCounts(Plain):
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int | None = None
     """Part of `output`, where the provider says so."""
+
+
+class Usage(TokenCounts):
+    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
+
     cost: Cost = Cost()
     """Filled by the core from the model's price, not by providers."""
     cost_known: bool = True
@@ -116,7 +120,7 @@ class Usage(Struct, frozen=True, gc=False):
 # --- messages --------------------------------------------------------------------------------
 
 
-class Origin(Struct, frozen=True, gc=False):
+class Origin(Plain):
     """Where an assistant message came from, and how it ended."""
 
     provider: str
@@ -127,7 +131,7 @@ class Origin(Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Message(Struct, frozen=True, gc=False):
+class Message(Plain):
     role: Role
     content: tuple[Block, ...]
     time: float
@@ -146,7 +150,7 @@ def texts_in(blocks: Iterable[object]) -> list[str]:
 # --- models and requests ---------------------------------------------------------------------
 
 
-class Model(Struct, frozen=True):
+class Model(Frozen):
     id: str
     provider: str
     api: Api
@@ -168,13 +172,13 @@ class Model(Struct, frozen=True):
     """Whether its tool calls must be allowed first: where a person can be asked, or always."""
 
 
-class ToolSpec(Struct, frozen=True):
+class ToolSpec(Frozen):
     name: str
     description: str
     schema: dict[str, Json]
 
 
-class Request(Struct, frozen=True):
+class Request(Frozen):
     model: Model
     system: str
     messages: tuple[Message, ...]
@@ -194,40 +198,40 @@ class Request(Struct, frozen=True):
 # --- the stream ------------------------------------------------------------------------------
 
 
-class Started(Struct, frozen=True):
+class Started(Frozen):
     """The server accepted the request; content will follow."""
 
 
-class TextDelta(Struct, frozen=True):
+class TextDelta(Frozen):
     text: str
 
 
-class ReasoningDelta(Struct, frozen=True):
+class ReasoningDelta(Frozen):
     text: str
 
 
-class ToolCallStart(Struct, frozen=True):
+class ToolCallStart(Frozen):
     id: str
     name: str
 
 
-class ToolCallArgs(Struct, frozen=True):
+class ToolCallArgs(Frozen):
     id: str
     delta: str
     """A fragment of the arguments' JSON text."""
 
 
-class ToolCallEnd(Struct, frozen=True):
+class ToolCallEnd(Frozen):
     id: str
 
 
-class UsageSeen(Struct, frozen=True):
+class UsageSeen(Frozen):
     """What is known so far, so that an aborted call is still counted."""
 
     usage: Usage
 
 
-class Retrying(Struct, frozen=True):
+class Retrying(Frozen):
     """The call failed before any content and will be made again after `delay` seconds."""
 
     attempt: int
@@ -236,7 +240,7 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
-class FellBack(Struct, frozen=True):
+class FellBack(Frozen):
     """The model failed for good; the call goes on with the next one."""
 
     failed: str
@@ -246,7 +250,7 @@ class FellBack(Struct, frozen=True):
     reason: str
 
 
-class Finished(Struct, frozen=True):
+class Finished(Frozen):
     """The last event of a call that ended well. Blocks are in the model's order."""
 
     content: tuple[Block, ...]

@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
-
 from zot.core.agent import Limits
 from zot.errors import CommandError
 from zot.provider.types import Usage
 from zot.runtime.client import RuntimeClient
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
@@ -29,7 +28,7 @@ STOP_SECONDS = 10.0
 """More than a run takes to give up."""
 
 
-class AgentRequest(Struct, frozen=True, kw_only=True):
+class AgentRequest(Frozen, kw_only=True):
     """How an agent is to differ from the one that opens it. What is left out is as there, but for
     the conversation, which begins anew and is kept in memory."""
 
@@ -50,7 +49,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True):
     """A run that a crash cuts off goes on when the session is opened again."""
 
 
-class AgentInfo(Struct, frozen=True):
+class AgentInfo(Frozen):
     """An agent at a glance."""
 
     agent: str

@@ -22,6 +22,7 @@ from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Json, Model, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rules import covers, offered
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
@@ -43,7 +44,7 @@ Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Frozen):
     decision: Decision
     reason: str = ""
     """Of a denial; the model reads it."""
@@ -59,9 +60,16 @@ empty: nobody needs to be asked; None: this one does not know the call."""
 GONE = Verdict("deny", "the client is gone")
 
 
-class OpenApproval(Struct, frozen=True):
+class OpenApproval(Struct):
+    """A question to a client, and the answer once there is one."""
+
     request: ApprovalRequest
     answered: threading.Event
+    verdict: Verdict | None = None
+
+    def answer(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self.answered.set()
 
 
 AskTerminal = Callable[[ApprovalRequest, Cancel], Verdict | None]
@@ -98,7 +106,6 @@ class Approval(Hook):
         self._open: OpenApproval | None = None
         self._durable: Durable | None = None
         self._suspend: Callable[[], None] | None = None
-        self._verdict: Verdict | None = None
 
     # --- for the runtime ---------------------------------------------------------------------
 
@@ -147,8 +154,8 @@ class Approval(Hook):
             SessionError: the answer to a durable run cannot be kept, so it does not count.
         """
         with self._lock:
-            question = self._open
-            if question is None or question.request.id != request_id or self._verdict is not None:
+            question = self._waiting()
+            if question is None or question.request.id != request_id:
                 raise CommandError(
                     f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
                     code="not_found",
@@ -157,8 +164,7 @@ class Approval(Hook):
                 self._keep_rule(question.request.call, verdict.pattern)
             if self._durable is not None:  # before whoever answers hears that it counts
                 self._durable.answered(question.request, verdict)
-            self._verdict = verdict
-            question.answered.set()
+            question.answer(verdict)
 
     def rules(self) -> list[Rule]:
         """What is allowed without a question: for the project, and for this session."""
@@ -184,19 +190,22 @@ class Approval(Hook):
     def open_requests(self) -> list[ApprovalRequest]:
         """Those that wait for an answer."""
         with self._lock:
-            waiting = self._open is not None and self._verdict is None
-            return [self._open.request] if self._open is not None and waiting else []
+            question = self._waiting()
+            return [] if question is None else [question.request]
+
+    def _waiting(self) -> OpenApproval | None:
+        """The question that has no answer yet."""
+        return self._open if self._open is not None and self._open.verdict is None else None
 
     def client_gone(self, suspend: Callable[[], None] | None = None) -> None:
         """Nobody will answer any more: what is open is denied, and so is what comes; or `suspend`
         stops the run, which the next process goes on with."""
         with self._lock:
             self._gone, self._suspend = True, suspend
-            waiting = self._open is not None and self._verdict is None
-            if self._open is not None and waiting and suspend is None:
-                self._verdict = GONE
-                self._open.answered.set()
-        if waiting and suspend is not None:
+            question = self._waiting()
+            if question is not None and suspend is None:
+                question.answer(GONE)
+        if question is not None and suspend is not None:
             suspend()
 
     # --- the guard ---------------------------------------------------------------------------
@@ -297,28 +306,26 @@ class Approval(Hook):
     def _ask_client(
         self, question: ApprovalRequest, context: HookContext
     ) -> Allow | Block | ReplaceArgs:
-        answered = threading.Event()
+        waiting = OpenApproval(question, threading.Event())
         if self._durable is not None:
             self._durable.asked(question)
         with self._lock:
-            self._open, self._verdict = OpenApproval(question, answered), None
-            gone, suspend = self._gone, self._suspend
-            if gone and suspend is None:
-                self._verdict = GONE
-                answered.set()
+            self._open, suspend = waiting, self._suspend
+            if self._gone and suspend is None:
+                waiting.answer(GONE)
         if suspend is not None:
             suspend()
         try:
             context.emit(question)
-            with context.cancel.calling(answered.set):
-                answered.wait(self._seconds or None)
+            with context.cancel.calling(waiting.answered.set):
+                waiting.answered.wait(self._seconds or None)
         finally:
             with self._lock:
-                verdict, self._open = self._verdict, None
+                self._open = None
         if context.cancel.is_set():
             context.emit(ApprovalResolved(question.id, question.call.id, "deny", "abort"))
             raise Cancelled
-        return self._settle(question, verdict, context)
+        return self._settle(question, waiting.verdict, context)
 
     def _settle(
         self,

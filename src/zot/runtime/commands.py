@@ -4,18 +4,20 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.cost import add
-from zot.core.source import CommandInfo, CommandResult, ExtensionState
+from zot.core.source import CommandInfo, CommandResult, ExtensionState, PanelSource
 from zot.errors import CommandError
 from zot.later import Later
 from zot.provider.models import Models
 from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
+from zot.text import compiled, nearest
 
 if TYPE_CHECKING:
     from zot.core import aside as side
@@ -25,6 +27,8 @@ else:
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
+_COMMAND = r"/([A-Za-z][\w:.-]*)(?=\s|\Z)"
+"""What can only be meant as one: a path has more slashes."""
 
 
 class CommandedRuns(Workplace):
@@ -100,24 +104,39 @@ class CommandedRuns(Workplace):
         self.start()
         return self._sources.run_typed(text, cancel)
 
+    def check_typed(self, text: str, more: Iterable[str] = ()) -> None:
+        """Before what was typed goes to the model: a misspelt command is not asked and paid for.
+        `more` are the names of a door's own commands.
+
+        Raises:
+            CommandError: it looks like a command and is none; says which is near.
+        """
+        typed = compiled(_COMMAND).match(text)
+        if typed is None or os.path.exists(typed[0]):  # noqa: PTH110  a text, not a Path
+            return  # /tmp is a directory, not a slip
+        names = [*more, *(info.name for info in self.commands())]
+        near = nearest(typed[1], names)
+        meant = f" (did you mean /{near[0]}?)" if near else ""
+        text = f"there is no command {typed[0]} here{meant}; to ask about it, put a word before it"
+        raise CommandError(text, code="not_found")
+
     def reload_extensions(self) -> list[ExtensionState]:
         """Stop all extensions and start those that are there now. Raises BusyError."""
         self._check_idle("reload_ext")
         self.start()
-        return self._sources.reload()
+        return [state for source in self._sources.panels() for state in source.reload()]
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
         """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
-        _check_sent(extension, self._sources.panel_key(extension, panel_id, key, text))
+        self._to_panel(extension, lambda to: to.panel_key(extension, panel_id, key, text))
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
         """Say how many columns and rows a panel has now."""
-        _check_sent(extension, self._sources.panel_resize(extension, panel_id, width, height))
+        self._to_panel(extension, lambda to: to.panel_resize(extension, panel_id, width, height))
 
     def panel_close(self, extension: str, panel_id: str) -> None:
-        _check_sent(extension, self._sources.panel_close(extension, panel_id))
+        self._to_panel(extension, lambda to: to.panel_close(extension, panel_id))
 
-
-def _check_sent(extension: str, sent: bool) -> None:
-    if not sent:
-        raise CommandError(f"extension {extension!r} is not running", code="not_found")
+    def _to_panel(self, extension: str, send: Callable[[PanelSource], bool]) -> None:
+        if not any(map(send, self._sources.panels())):
+            raise CommandError(f"extension {extension!r} is not running", code="not_found")

@@ -21,7 +21,7 @@ from zot.core.events import ExtensionAsk, Replay
 from zot.core.session import JOURNAL, Compaction, Custom, Entry, ResultNote, Session
 from zot.errors import JournalError, SessionError, SessionTaken
 from zot.provider.types import Image, Json, Message, Stop, Text, Usage
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 RUN = "run"
 QUEUED = "queued"
@@ -36,11 +36,11 @@ DurableKind = Literal["prompt", "retry", "compact"]
 # --- rows ------------------------------------------------------------------------------------
 
 
-class Row(Struct, frozen=True, tag_field="type", omit_defaults=True):
+class Row(Frozen, tag_field="type", omit_defaults=True):
     """Base of all rows. Fields are only ever added."""
 
 
-class RunAccepted(Row, frozen=True, tag="run_accepted"):
+class RunAccepted(Row, tag="run_accepted"):
     """Before the client hears that its prompt was taken."""
 
     run: str
@@ -57,7 +57,7 @@ class RunAccepted(Row, frozen=True, tag="run_accepted"):
     """A retry says nothing new; the text of a compact are its instructions."""
 
 
-class RunAttempted(Row, frozen=True, tag="run_attempted"):
+class RunAttempted(Row, tag="run_attempted"):
     """Before the work on it begins, or goes on in another process."""
 
     run: str
@@ -70,7 +70,7 @@ class RunAttempted(Row, frozen=True, tag="run_attempted"):
     """What the session had used up when the run began."""
 
 
-class EffectStarted(Row, frozen=True, tag="effect_started"):
+class EffectStarted(Row, tag="effect_started"):
     """After guards and approval, before the tool."""
 
     run: str
@@ -84,7 +84,7 @@ class EffectStarted(Row, frozen=True, tag="effect_started"):
     """Time the run was worked on so far, by a clock that does not jump."""
 
 
-class EffectPaused(Row, frozen=True, tag="effect_paused"):
+class EffectPaused(Row, tag="effect_paused"):
     """Nothing of a call is under way: it waits for a person, and can go on from `state`. Without
     one: before it goes on."""
 
@@ -93,18 +93,18 @@ class EffectPaused(Row, frozen=True, tag="effect_paused"):
     state: Json = None
 
 
-class MessageQueued(Row, frozen=True, tag="message_queued"):
+class MessageQueued(Row, tag="message_queued"):
     id: str
     queue: QueueName
     text: str
     images: tuple[Image, ...] = ()
 
 
-class MessagesDropped(Row, frozen=True, tag="messages_dropped"):
+class MessagesDropped(Row, tag="messages_dropped"):
     ids: tuple[str, ...]
 
 
-class QuestionAsked(Row, frozen=True, tag="question_asked"):
+class QuestionAsked(Row, tag="question_asked"):
     """Before anybody is asked whether a tool may run."""
 
     request: str
@@ -112,7 +112,7 @@ class QuestionAsked(Row, frozen=True, tag="question_asked"):
     args: str
 
 
-class QuestionAnswered(Row, frozen=True, tag="question_answered"):
+class QuestionAnswered(Row, tag="question_answered"):
     """Before the answer counts. It is one to these arguments and no others."""
 
     request: str
@@ -125,7 +125,7 @@ class QuestionAnswered(Row, frozen=True, tag="question_answered"):
     """Other arguments to run the tool with."""
 
 
-class DialogAsked(Row, frozen=True, tag="dialog_asked"):
+class DialogAsked(Row, tag="dialog_asked"):
     """Before a person is asked what an extension or an MCP server wants to know."""
 
     request: str
@@ -133,7 +133,7 @@ class DialogAsked(Row, frozen=True, tag="dialog_asked"):
     """Hash of who asks what."""
 
 
-class DialogAnswered(Row, frozen=True, tag="dialog_answered"):
+class DialogAnswered(Row, tag="dialog_answered"):
     """Before the answer counts. It is one to this question and no other."""
 
     request: str
@@ -143,25 +143,25 @@ class DialogAnswered(Row, frozen=True, tag="dialog_answered"):
     cancelled: bool = False
 
 
-class RunAborted(Row, frozen=True, tag="run_aborted"):
+class RunAborted(Row, tag="run_aborted"):
     """Before the client hears that it is being aborted."""
 
     run: str
 
 
-class RunLeft(Row, frozen=True, tag="run_left"):
+class RunLeft(Row, tag="run_left"):
     """The process ended in an orderly way: no crash."""
 
     run: str
 
 
-class RunReleased(Row, frozen=True, tag="run_released"):
+class RunReleased(Row, tag="run_released"):
     """Somebody said that a run that was held goes on."""
 
     run: str
 
 
-class RunEnded(Row, frozen=True, tag="run_ended"):
+class RunEnded(Row, tag="run_ended"):
     """Before anybody hears of the end."""
 
     run: str

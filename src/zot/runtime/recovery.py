@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
@@ -22,17 +21,19 @@ from zot.core.tool import (
     Reconciled,
     Replay,
     ToolContext,
-    ToolOutput,
+    as_output,
     can_reconcile,
+    failed,
     replay_of,
 )
 from zot.errors import ToolError
-from zot.provider.types import Message, Text, ToolCall, ToolResult
+from zot.provider.types import Message, ToolCall, ToolResult, texts_in
 from zot.runtime.agents import TASK
 from zot.runtime.journal import OpenRun, args_hash
+from zot.text import Frozen
 
 
-class OpenBatch(Struct, frozen=True):
+class OpenBatch(Frozen):
     """What of the transcript's end still has to be done."""
 
     calls: tuple[ToolCall, ...] = ()
@@ -165,15 +166,10 @@ class Recovery:
             case "not_done":
                 return None
             case "done":
-                output = outcome.output
-                if isinstance(output, str):
-                    output = ToolOutput((Text(output or "done before the interruption"),))
-                return ToolResult(
-                    call.id, output.content, output.is_error, call.name, output.details
-                )
+                return as_output(outcome.output or "done before the interruption").as_result(call)
             case "unknown":
-                text = interrupted(call.name, self.away, _text(outcome.output))
-                return ToolResult(call.id, (Text(text),), True, call.name)
+                note = "\n".join(texts_in(as_output(outcome.output).content))
+                return failed(interrupted(call.name, self.away, note)).as_result(call)
 
     def _reconciled(self, call: ToolCall) -> Reconciled:
         tool: object = self._agent.toolbox.get(call.name)
@@ -211,9 +207,3 @@ def duration(seconds: float) -> str:
             count = int(seconds // size)
             return f"{count} {name}{'s' if count > 1 else ''}"
     return f"{seconds:.0f} seconds"
-
-
-def _text(output: ToolOutput | str) -> str:
-    if isinstance(output, str):
-        return output
-    return "\n".join(part.text for part in output.content if isinstance(part, Text))

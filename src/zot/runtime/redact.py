@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.tool import (
     Reconciled,
-    Replay,
     Tool,
     ToolContext,
     ToolOutput,
+    WrappedTool,
     can_reconcile,
     is_side_by_side,
     replay_of,
@@ -147,11 +147,9 @@ class RedactingModels:
     """The same models; what they say passes the redactor."""
 
     def __init__(self, models: Models, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self.find = models.find
-        self.all = models.all
-        self.renew = models.renew
+        self.find, self.all, self.renew = models.find, models.all, models.renew
         self._connect = models.connect
+        self._redactor = redactor
 
     def connect(self, model: types.Model) -> types.Provider:
         return RedactingProvider(self._connect(model), self._redactor)
@@ -166,11 +164,7 @@ class RedactingProvider:
     def __init__(self, provider: types.Provider, redactor: Redactor) -> None:
         self._provider = provider
         self._redactor = redactor
-        self.close = provider.close
-
-    @property
-    def name(self) -> str:
-        return self._provider.name
+        self.name, self.close = provider.name, provider.close
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = Pieces()
@@ -232,32 +226,13 @@ def _with_text(delta: Delta, text: str) -> Delta:
     return type(delta)(text)
 
 
-class RedactingTool:
+class RedactingTool(WrappedTool):
     """A tool whose output passes the redactor."""
 
     def __init__(self, tool: Tool, redactor: Redactor) -> None:
-        self._tool = tool
+        super().__init__(tool)
+        self.replay, self.side_by_side = replay_of(tool), is_side_by_side(tool)
         self._redactor = redactor
-
-    @property
-    def name(self) -> str:
-        return self._tool.name
-
-    @property
-    def description(self) -> str:
-        return self._tool.description
-
-    @property
-    def schema(self) -> dict[str, types.Json]:
-        return self._tool.schema
-
-    @property
-    def replay(self) -> Replay:
-        return replay_of(self._tool)
-
-    @property
-    def side_by_side(self) -> bool:
-        return is_side_by_side(self._tool)
 
     def run(self, args: dict[str, types.Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.core.changes import FileChange, Files, changes_of, hashed, kept_change
 from zot.core.session import Contents, Custom, Entry, Session
 from zot.errors import CommandError, ToolError
 from zot.provider.types import Message, Text, texts_in
+from zot.text import Frozen
 
 MAX_TEXT = 500
 """Characters of a prompt in the list of checkpoints."""
@@ -25,7 +25,7 @@ OTHERS = "changed since by someone else"
 LOST = "what it was is not kept (too large, too long ago, or the disk was full)"
 
 
-class Checkpoint(Struct, frozen=True):
+class Checkpoint(Frozen):
     """The moment before a prompt."""
 
     id: str
@@ -40,7 +40,7 @@ class Checkpoint(Struct, frozen=True):
     """What tools changed after it and before the next one."""
 
 
-class ChangedFile(Struct, frozen=True):
+class ChangedFile(Frozen):
     """A file that differs from what it was."""
 
     path: str
@@ -53,7 +53,7 @@ class ChangedFile(Struct, frozen=True):
     """What is wrong with it."""
 
 
-class Rewound(Struct, frozen=True):
+class Rewound(Frozen):
     """What going back does, or did."""
 
     checkpoint: str

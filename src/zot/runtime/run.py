@@ -12,8 +12,6 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
-
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.core import events
@@ -23,6 +21,7 @@ from zot.core.session import Body, Entry
 from zot.core.toolbox import Begun
 from zot.errors import Cancelled, ProviderError, SessionTaken, ZotError
 from zot.provider.types import Json, Message, Stop, ToolCall, Usage
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.runtime.runs import Runs
@@ -31,7 +30,7 @@ ABORT_GRACE = 1.5
 """Seconds an aborted run may take to stop; then it is given up and its late output dropped."""
 
 
-class StoredEnd(Struct, frozen=True):
+class StoredEnd(Frozen):
     """How a durable run ended, perhaps in a process before this one."""
 
     stop: Stop

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -46,6 +45,7 @@ from zot.runtime.run import ABORT_GRACE
 from zot.runtime.runs import Listener
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import Sources
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core import changes as core_changes
@@ -58,7 +58,7 @@ MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""
 
 
-class State(Struct, frozen=True):
+class State(Frozen):
     provider: str
     model: Model
     cwd: str
@@ -72,7 +72,7 @@ class State(Struct, frozen=True):
     jail: bool = False
 
 
-class RuntimeParts(Struct, frozen=True, kw_only=True):
+class RuntimeParts(Frozen, kw_only=True):
     """What a runtime is put together from, beside its agent; see build.py."""
 
     models: Models

@@ -11,7 +11,6 @@ from zot.core.source import (
     CommandInfo,
     CommandResult,
     CommandSource,
-    ExtensionState,
     PanelSource,
     PersonAnswer,
     ReadySource,
@@ -152,26 +151,12 @@ class Sources:
     # --- what extensions show ----------------------------------------------------------------
 
     def open_questions(self) -> list[str]:
-        return [id for source in self._panels() for id in source.open_questions()]
+        return [id for source in self.panels() for id in source.open_questions()]
 
     def answer(self, id: str, answer: PersonAnswer) -> bool:
-        return any(source.answer(id, answer) for source in self._panels())
+        return any(source.answer(id, answer) for source in self.panels())
 
-    def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
-        return any(source.panel_key(extension, panel_id, key, text) for source in self._panels())
-
-    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
-        return any(
-            source.panel_resize(extension, panel_id, width, height) for source in self._panels()
-        )
-
-    def panel_close(self, extension: str, panel_id: str) -> bool:
-        return any(source.panel_close(extension, panel_id) for source in self._panels())
-
-    def reload(self) -> list[ExtensionState]:
-        return [state for source in self._panels() for state in source.reload()]
-
-    def _panels(self) -> Iterator[PanelSource]:
+    def panels(self) -> Iterator[PanelSource]:
         return (source for source in self._sources if has_panels(source))
 
 

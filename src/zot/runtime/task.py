@@ -93,9 +93,7 @@ class TaskTool:
     side_by_side = True
 
     def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None) -> None:
-        self._agents = agents
-        self._depth = depth
-        self._names = names
+        self._agents, self._depth, self._names = agents, depth, names
         self._changed = threading.Condition()
         self._running = 0
         self.parent: Runtime | None = None
@@ -127,9 +125,8 @@ class TaskTool:
     @contextmanager
     def _a_place(self, cancel: Cancel) -> Iterator[None]:
         """One of those that run side by side. Raises Cancelled."""
-        with cancel.waking(self._changed), self._changed:
-            while self._running >= AT_ONCE and not cancel.is_set():
-                self._changed.wait()
+        with self._changed:
+            cancel.wait_for(self._changed, lambda: self._running < AT_ONCE)
             cancel.check()
             self._running += 1
         try:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
 
-from msgspec import Struct, defstruct
+from msgspec import defstruct
 from msgspec.structs import replace
 
 from zot.core.hook import Hook
@@ -22,6 +22,7 @@ from zot.settings.known import Known
 from zot.settings.plan import Plan, plan, resumed_by
 from zot.settings.resolve import Setup, working_directory
 from zot.settings.table import SETTINGS, Setting, checked
+from zot.text import Frozen
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -94,7 +95,7 @@ _DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without fl
 )
 if TYPE_CHECKING:
 
-    class Config(Struct, frozen=True):
+    class Config(Frozen):
         def __init__(self, **settings: Unpack[Settings]) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
 
@@ -141,7 +142,7 @@ def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
     return OwnSetup(options, info, model, "", "", cwd, known, around, own=provider, flags=options)
 
 
-class OwnSetup(Setup, frozen=True, kw_only=True):
+class OwnSetup(Setup, kw_only=True):
     """The setup of a runtime whose provider is an object of the embedder's."""
 
     own: Provider

@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
-from msgspec import Struct
 
 from zot.build import Additions, build_runtime
 from zot.core.agent import Limits
@@ -17,7 +16,7 @@ from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import BusyError, ClosedError, CommandError
-from zot.provider.types import Image, Level, Message
+from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
 from zot.runtime.approval import LIMIT_SECONDS, Approval
@@ -26,6 +25,7 @@ from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, p
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
+from zot.text import Frozen
 from zot.wire import frames, zot_replies
 from zot.wire.frames import EventsRead, McpServerShape, MessageShape, ModelShape, State, UsageShape
 from zot.wire.kept import events_read
@@ -36,7 +36,7 @@ Told = TypeVar("Told")
 Notify = Callable[[], None] | None
 
 
-class CompactResult(Struct, frozen=True):
+class CompactResult(Frozen):
     summary: str
     messages: tuple[MessageShape, ...]
 
@@ -127,18 +127,20 @@ class Runtime:
         *,
         limits: Limits | None = None,
         run: str = "",
+        call: ToolCall | None = None,
     ) -> EventStream:
         """Start a prompt; the iterator gives its events, last of all Done.
 
         `limits` take the place of those of the settings. `run`: your own name for a durable run;
         under a name that is known nothing is run again: the events are those of the run that goes
-        on, or `end` says how it ended.
+        on, or `end` says how it ended. `call`: a tool that runs first, as if the model had asked
+        for it; the result of a command may have one.
 
         Raises:
             BusyError: another prompt or compact runs, or one was cut off (see `resume`).
             CommandError: there is nothing to say, or an image that no model takes.
         """
-        return EventStream(*self._start(None, text, images, limits=limits, run=run))
+        return EventStream(*self._start(None, text, images, limits=limits, run=run, call=call))
 
     def resume(self) -> EventStream | None:
         """Go on with a durable run that was cut off, and with what waited behind it; None: there
@@ -337,7 +339,7 @@ class Runtime:
 
     def run_command(self, name: str, args: str = "") -> CommandResult:
         """Run a command of an extension, a skill or a prompt file. A result with the action
-        `prompt` is for you to pass on to `prompt`.
+        `prompt` is for you to pass on to `prompt`, with its `call`.
 
         Raises:
             CommandError: there is no such command.
@@ -437,6 +439,7 @@ class Runtime:
         *,
         limits: Limits | None = None,
         run: str = "",
+        call: ToolCall | None = None,
     ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
@@ -448,7 +451,7 @@ class Runtime:
             runtime = self._idle()
             self._reader.channel = channel
             self._run = started = runtime.prompt(
-                text, pictures, tag=channel, limits=limits, run_id=run
+                text, pictures, tag=channel, limits=limits, run_id=run, call=call
             )
         return started, channel
 

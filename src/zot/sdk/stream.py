@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.runtime.run import Run, StoredEnd
+from zot.text import Frozen
 from zot.wire import frames
 from zot.wire.frames import EventFrame
 
@@ -20,7 +19,7 @@ STOP_SECONDS = 10.0
 """More than a run takes to give up; it ends earlier in all but the worst case."""
 
 
-class AgentEvent(Struct, frozen=True):
+class AgentEvent(Frozen):
     """An event of an agent that the tool `task` opened."""
 
     agent: str

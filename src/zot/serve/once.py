@@ -99,14 +99,17 @@ def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
         result = _command(runtime, prompt, is_over, client.wire)
     except Cancelled:
         return 128 + stopped_by[0] if stopped_by else EXIT_FAILED
+    call = None
     if result is not None:
         if result.action == "error":
             raise CommandError(f"{prompt.split()[0]}: {result.text}", code="extension")
         if result.action not in ("prompt", "insert"):
             client.nothing_runs()
             return EXIT_OK
-        prompt = result.text
-    run = runtime.prompt(prompt)
+        prompt, call = result.text, result.call
+    else:
+        runtime.check_typed(prompt)
+    run = runtime.prompt(prompt, call=call)
     finish(run, runtime, is_over, client.wire)
     if stopped_by:
         return 128 + stopped_by[0]

@@ -47,17 +47,13 @@ def format_of(path: str) -> ExportFormat:
     return named or "zotsession"
 
 
-def render(path: str, format: ExportFormat) -> bytes:
-    """A session in a format.
+def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> bytes:
+    """A session in a format; `loaded`: it was read already.
 
     Raises:
         SessionError: it cannot be read.
     """
-    return render_loaded(path, load(path), format)
-
-
-def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
-    """The same, of a session that was read already."""
+    loaded = loaded or load(path)
     match format:
         case "zotsession":
             return _rows(replace(loaded.meta, cwd=""), loaded, "zot")  # for another machine
@@ -73,18 +69,15 @@ def render_loaded(path: str, loaded: Loaded, format: ExportFormat) -> bytes:
             assert_never(format)
 
 
-def export(path: str, target: str, format: ExportFormat) -> str:
-    """Write a session to a file (or into a directory, under a name of its own); its path.
+def export(path: str, target: str, format: ExportFormat, loaded: Loaded | None = None) -> str:
+    """Write a session to a file (or into a directory, under a name of its own); its path. `loaded`:
+    it was read already.
 
     Raises:
         SessionError: it cannot be read or written.
     """
-    return export_loaded(path, load(path), target, format)
-
-
-def export_loaded(path: str, loaded: Loaded, target: str, format: ExportFormat) -> str:
-    """The same, of a session that was read already."""
-    data = render_loaded(path, loaded, format)
+    loaded = loaded or load(path)
+    data = render(path, format, loaded)
     if os.path.isdir(target):
         target = os.path.join(target, file_name(path, loaded, format))
     elif format == "zotsession" and not target.endswith(SUFFIXES[format]):

@@ -15,17 +15,18 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.core.session import JOURNAL, Custom, Entry, Replaced, Session, new_session_id
 from zot.errors import SessionError, SessionTaken
 from zot.files import ensure_dir, lock, sync_dir
 from zot.formats import format_named, format_of, formats
+from zot.lines import write_all
 from zot.provider.types import Message
 from zot.sessions.contents import SessionContents
 from zot.sessions.format import Format, SessionReader
 from zot.sessions.rows import Meta, rfc3339
+from zot.text import Frozen
 
 Sync = Literal["event", "turn", "off"]
 
@@ -297,7 +298,7 @@ def _ask_witness(witness: str, path: str) -> None:
 # --- opening ---------------------------------------------------------------------------------
 
 
-class Loaded(Struct, frozen=True):
+class Loaded(Frozen):
     meta: Meta
     entries: Mapping[str, Entry]
     notes: tuple[str, ...]
@@ -425,12 +426,6 @@ def _cut(fd: int, path: str, torn: bytes) -> None:
     finally:
         os.close(aside)
     os.ftruncate(fd, os.fstat(fd).st_size - len(torn))
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """A nearly full disk takes a part first, and says so with the next part."""
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def _lacks_newline(fd: int) -> bool:

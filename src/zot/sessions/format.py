@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import MsgspecError, Struct
+from msgspec import MsgspecError
 
 from zot.core.session import Body, Entry, Session
 from zot.provider.types import Json, Message
 from zot.sessions.rows import Meta
+from zot.text import Frozen
 
 
 class BadRow(Exception):
@@ -82,7 +83,7 @@ class Writer(Protocol):
         ...
 
 
-class Format(Struct, frozen=True):
+class Format(Frozen):
     name: str
     owns: Callable[[bytes], bool]
     """Whether a file of this format may begin with this line, or with what is left of it."""

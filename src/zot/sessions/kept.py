@@ -7,22 +7,21 @@ import time
 from collections.abc import Iterable
 from itertools import islice
 
-from msgspec import Struct
-
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
 from zot.sessions.contents import SessionContents
-from zot.sessions.export import export_loaded, render_loaded
+from zot.sessions.export import export, render
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
+from zot.text import Frozen
 
 MAX_LISTED = 100_000
 """More than anybody reads."""
 
 
-class KeptSessions(Struct, frozen=True):
+class KeptSessions(Frozen):
     """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
 
     cwd: str
@@ -43,7 +42,7 @@ class KeptSessions(Struct, frozen=True):
 
     def open(self, name: str, current: Session) -> Session:
         path = library.find(name, self.cwd, self.home)
-        if _is_same(path, path_of(current)):
+        if is_same_file(path, path_of(current)):
             return current  # the file that is open is locked, by us
         return open_session(path, self.cwd)
 
@@ -52,7 +51,7 @@ class KeptSessions(Struct, frozen=True):
         return list(islice(summaries, min(limit, MAX_LISTED)))
 
     def info(self, session: Session) -> SessionInfo:
-        return info_of(*self._chosen("", session))
+        return library.describe(*self._chosen("", session))
 
     def fork(self, name: str, at: str | int | None, current: Session) -> Session:
         path, loaded = self._chosen(name, current)
@@ -64,8 +63,8 @@ class KeptSessions(Struct, frozen=True):
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
         path, loaded = self._chosen(name, current)
         if target:
-            return Exported(path=export_loaded(path, loaded, target, format))
-        return Exported(content=render_loaded(path, loaded, format).decode())
+            return Exported(path=export(path, target, format, loaded))
+        return Exported(content=render(path, format, loaded).decode())
 
     def _written(
         self, loaded: Loaded, at: str | int | None, parent: str = "", *, beside: str = ""
@@ -102,17 +101,13 @@ def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session 
     return open_session(path, cwd, wait=wait)
 
 
-def info_of(path: str, loaded: Loaded) -> SessionInfo:
-    return library.describe(path, loaded)
-
-
 def path_of(session: Session) -> str:
     """The session's file, or an empty text."""
     return session.store.path if isinstance(session.store, FileStore) else ""
 
 
-def _is_same(path: str, other: str) -> bool:
+def is_same_file(path: str, other: str) -> bool:
     try:
         return bool(other) and os.path.samefile(path, other)
-    except OSError:
-        return False
+    except OSError:  # not written yet
+        return os.path.realpath(path) == os.path.realpath(other)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec import Struct
 
 import zot
 from zot.core.session import (
@@ -29,6 +28,7 @@ from zot.sessions.files import Loaded, load, open_to_append
 from zot.sessions.format import BadRow, lines
 from zot.sessions.open import automatic_path, has_messages, in_use, session_paths, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
+from zot.text import Frozen
 
 FIRST_TEXT = 200
 """Characters of the first words in a summary."""
@@ -36,7 +36,7 @@ AROUND = 60
 """Characters on each side of what was searched for."""
 
 
-class Hit(Struct, frozen=True):
+class Hit(Frozen):
     summary: SessionInfo
     entry: str
     role: str

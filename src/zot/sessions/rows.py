@@ -11,14 +11,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from zot.core.session import Compaction
 from zot.provider import types
 from zot.sessions import signatures
+from zot.text import Frozen
 
 
-class Meta(Struct, frozen=True):
+class Meta(Frozen):
     """The head of a session file; a later one (a model switch) replaces it."""
 
     id: str = ""
@@ -35,13 +36,13 @@ class Meta(Struct, frozen=True):
     hide_from_sessions: bool | UnsetType = UNSET
 
 
-class ReasoningRow(Struct, frozen=True, omit_defaults=True):
+class ReasoningRow(Frozen, omit_defaults=True):
     text: str = ""
     api: str = ""
     opaque: dict[str, types.Json] | None = None
 
 
-class BlockRow(Struct, frozen=True, omit_defaults=True):
+class BlockRow(Frozen, omit_defaults=True):
     text: str | None = None
     mime_type: str | None = None
     data: bytes | None = None
@@ -63,7 +64,7 @@ class BlockRow(Struct, frozen=True, omit_defaults=True):
     reasoning: ReasoningRow | None = None
 
 
-class MessageRow(Struct, frozen=True, omit_defaults=True):
+class MessageRow(Frozen, omit_defaults=True):
     role: types.Role
     content: tuple[BlockRow, ...] | None
     time: str = ""
@@ -74,7 +75,7 @@ class MessageRow(Struct, frozen=True, omit_defaults=True):
     """What of the message's extra is not text."""
 
 
-class UsageRow(Struct, frozen=True, omit_defaults=True):
+class UsageRow(Frozen, omit_defaults=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
@@ -86,7 +87,7 @@ class UsageRow(Struct, frozen=True, omit_defaults=True):
     cost_known: bool = True
 
 
-class SessionRow(Struct, frozen=True, omit_defaults=True):
+class SessionRow(Frozen, omit_defaults=True):
     type: str
     meta: Meta | None = None
     message: MessageRow | None = None

@@ -9,7 +9,7 @@ import msgspec
 from zot.core.rule import Rule
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.text import prepared
+from zot.text import indented_json, prepared
 
 MAX_RULES = 1000
 """Of one project."""
@@ -65,6 +65,6 @@ def read_rules(path: str) -> AllRules:
 
 def write_rules(path: str, rules: AllRules) -> None:
     try:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(rules), indent=2) + b"\n")
+        write_atomic(path, indented_json(rules))
     except OSError as error:
         raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error

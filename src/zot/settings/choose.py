@@ -8,20 +8,19 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError, NoModelError, ProviderError
 from zot.lines import ready
 from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
-from zot.provider.http import open_url
+from zot.provider.discover import live_models
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
 from zot.settings.known import Choice
+from zot.text import Frozen
 
 CONNECT_SECONDS = 0.05
 """A loopback port answers or refuses within a millisecond; this is for a machine under load."""
 ANSWER_SECONDS = 0.5
-MAX_ANSWER = 1 << 20
 
 THREE_WAYS = """\
 no model is set up. Three ways to get one:
@@ -33,7 +32,7 @@ no model is set up. Three ways to get one:
                (1.1 GB; `zot local list` shows a smaller one)"""
 
 
-class Candidate(Struct, frozen=True):
+class Candidate(Frozen):
     """A server that may run on this machine."""
 
     provider: str
@@ -81,7 +80,7 @@ def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]
     for candidate in _listening(
         [server for server in wanted if is_loopback(host_and_port(server.base_url)[0])]
     ):
-        if model := first_model(candidate.base_url):
+        if model := first_model(candidate):
             port = host_and_port(candidate.base_url)[1]
             return Choice(
                 PROVIDERS[candidate.provider],
@@ -139,24 +138,11 @@ def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [candidate for candidate in candidates if candidate in answered]
 
 
-def first_model(base_url: str) -> str:
-    """The first model a server offers for conversation; empty when it is not a model server."""
-    headers = {"accept": "application/json"}
-    url = f"{base_url.rstrip('/')}/models"
+def first_model(server: Candidate) -> str:
+    """The first model that it offers for conversation; empty when it is not a model server."""
+    info = PROVIDERS[server.provider]
     try:
-        with open_url("local", url, headers=headers, seconds=ANSWER_SECONDS) as answer:
-            if answer.status != 200:
-                return ""
-            listed = msgspec.json.decode(answer.read_all(MAX_ANSWER), type=_Models)
-    except (ProviderError, ConfigError, msgspec.MsgspecError, UnicodeDecodeError):
+        models = live_models(info, base_url=server.base_url, seconds=ANSWER_SECONDS)
+    except (ProviderError, ConfigError):
         return ""  # something else lives on that port
-    talking = [row.id for row in listed.data or () if "embed" not in row.id.lower()]
-    return talking[0] if talking else ""
-
-
-class _ModelRow(Struct, frozen=True):
-    id: str
-
-
-class _Models(Struct, frozen=True):
-    data: tuple[_ModelRow, ...] | None = ()
+    return models[0].id if models else ""

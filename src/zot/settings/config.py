@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, read_own, write_atomic
@@ -17,7 +16,7 @@ from zot.provider.types import Json
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
 from zot.settings.trust import is_trusted
-from zot.text import nearest
+from zot.text import Frozen, indented_json, nearest
 
 MAX_BYTES = 1024 * 1024
 """Of a project's file."""
@@ -28,14 +27,14 @@ _NOTHING_SAID = Options()
 _DEFAULTS = with_defaults(_NOTHING_SAID)
 
 
-class Value(Struct, frozen=True):
+class Value(Frozen):
     value: Json
     source: Source
     where: str = ""
     """The variable or file."""
 
 
-class Configuration(Struct, frozen=True):
+class Configuration(Frozen):
     values: Mapping[str, Value]
     """Of every setting that may stand in a file."""
     others: Mapping[str, Json]
@@ -175,8 +174,7 @@ def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | Non
         with locked(path):
             values = read_file(path, inside)
             edit(values)
-            data = msgspec.json.format(msgspec.json.encode(values), indent=2)
-            write_atomic(path, data + b"\n")
+            write_atomic(path, indented_json(values))
     except OSError as error:
         raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error
 

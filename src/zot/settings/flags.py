@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import UsageError
 from zot.provider.types import Json, Level
 from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, from_text
-from zot.text import nearest
+from zot.text import Frozen, nearest
 
 if TYPE_CHECKING:
     from typing import Literal
 
 
-class Options(Struct, frozen=True):
+class Options(Frozen):
     """What the command line said. None, empty and False mean that it said nothing."""
 
     words: tuple[str, ...] = ()

@@ -8,7 +8,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
@@ -18,6 +17,7 @@ from zot.provider import catalog, providers
 from zot.provider.types import Model
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.provider.auth import resolve, store
@@ -29,7 +29,7 @@ else:
     (hide,) = later("zot.tools", "hide")
 
 
-class Choice(Struct, frozen=True):
+class Choice(Frozen):
     info: providers.ProviderInfo
     model: str = ""
     """Empty: the provider's default."""
@@ -44,7 +44,7 @@ class Choice(Struct, frozen=True):
         )
 
 
-class Key(Struct, frozen=True):
+class Key(Frozen):
     """What opens a provider."""
 
     text: str = ""

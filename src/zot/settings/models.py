@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
@@ -20,7 +19,7 @@ from zot.provider import catalog
 from zot.provider.auth.resolve import key_from_command
 from zot.provider.providers import PROVIDERS, Auth, ProviderInfo, find_provider
 from zot.provider.types import Api, Json, Model, Price
-from zot.text import prepared
+from zot.text import Frozen, prepared
 
 CACHE_SECONDS = 6 * 3600
 """How long a list of models that a server told is used."""
@@ -50,7 +49,7 @@ _ALIASES = {
 }
 
 
-class Prices(Struct, frozen=True, rename="camel"):
+class Prices(Frozen, rename="camel"):
     """Prices as pi's models.json has them."""
 
     input: float = 0.0
@@ -59,7 +58,7 @@ class Prices(Struct, frozen=True, rename="camel"):
     cache_write: float = 0.0
 
 
-class ModelRow(Struct, frozen=True, rename="camel"):
+class ModelRow(Frozen, rename="camel"):
     """A model in models.json. What is missing is taken from the catalog, or a default."""
 
     id: str
@@ -79,7 +78,7 @@ class ModelRow(Struct, frozen=True, rename="camel"):
     compat: dict[str, Json] | None = None
 
 
-class ProviderRow(Struct, frozen=True, rename="camel"):
+class ProviderRow(Frozen, rename="camel"):
     """A provider in models.json: a new one, or changes to one that zot knows."""
 
     models: tuple[Json, ...] = ()
@@ -302,7 +301,7 @@ def _price(row: ModelRow) -> Price | None:
 # --- what servers told -----------------------------------------------------------------------
 
 
-class CachedModel(Struct, frozen=True, omit_defaults=True):
+class CachedModel(Frozen, omit_defaults=True):
     """A model in models-cache.json, with the names the Go program gives its fields."""
 
     provider: str = msgspec.field(name="Provider")
@@ -316,7 +315,7 @@ class CachedModel(Struct, frozen=True, omit_defaults=True):
     """Unix seconds; the Go program has one time for all."""
 
 
-class Cache(Struct, frozen=True):
+class Cache(Frozen):
     fetched_at: str = ""
     models: tuple[CachedModel, ...] = ()
 

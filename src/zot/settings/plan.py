@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.home import Surroundings
 from zot.later import Later
 from zot.settings.flags import Options
 from zot.settings.resolve import Setup, resolve, working_directory
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.events import Event
@@ -47,7 +46,7 @@ class Wrapping:
 BARE = Wrapping()
 
 
-class Plan(Struct, frozen=True):
+class Plan(Frozen):
     setup: Setup
     session: Session | None = None
     """The one to go on with; None: it begins anew."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
@@ -22,6 +21,7 @@ from zot.provider.types import Model, Provider
 from zot.settings.flags import Options
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.local import provider as on_this_machine
@@ -36,7 +36,7 @@ DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
 
 
-class Setup(Struct, frozen=True):
+class Setup(Frozen):
     """A provider that can be asked: everything is known, nothing was sent."""
 
     options: Options
@@ -195,8 +195,9 @@ def local_model(name: str, home: str) -> Model:
 def missing_key(info: ProviderInfo) -> str:
     variable = info.env[0] if info.env else "the provider's variable"
     return (
-        f"no credential for {info.name}; set {variable}, pass --api-key, or run `zot login "
-        f"{info.name}`. Without a key: --provider local runs a model on this machine"
+        f"no credential for {info.name}; set {variable}, run `zot login {info.name}`, or give the "
+        "key itself (--api-key; api_key=... in Python). Without a key: the provider local runs a "
+        "model on this machine"
     )
 
 

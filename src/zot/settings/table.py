@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from zot.provider.types import LEVELS, Json, Level
+from zot.text import Frozen
 
 if TYPE_CHECKING:  # making a Literal takes longer than making the table
     from typing import Literal
@@ -48,7 +48,7 @@ _WANTED: dict[Kind, str] = {
 }
 
 
-class Setting(Struct, frozen=True):
+class Setting(Frozen):
     name: str
     """The field of Options, the key in config.json and the SDK's keyword."""
     kind: Kind

@@ -13,6 +13,7 @@ import msgspec
 
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
+from zot.text import indented_json
 
 
 def trust_path(home: str) -> str:
@@ -55,5 +56,5 @@ def _change(directory: str, home: str, *, trusted: bool) -> None:
     here, path = os.path.realpath(directory), trust_path(home)
     with locked(path):
         others = [place for place in trusted_directories(home) if place != here]
-        data = msgspec.json.encode({"directories": [*others, here] if trusted else others})
-        write_atomic(path, msgspec.json.format(data, indent=2) + b"\n")
+        places = [*others, here] if trusted else others
+        write_atomic(path, indented_json({"directories": places}))

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.files import StrPath, read_own
 from zot.provider.types import Json
-from zot.text import compiled
+from zot.text import Frozen, compiled
 
 FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
@@ -33,7 +31,7 @@ _HEAD = r"(?ms)\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?(?:\n|\Z)"
 BUILTIN = os.path.join(os.path.dirname(__file__), "builtin")
 
 
-class Skill(Struct, frozen=True):
+class Skill(Frozen):
     name: str
     description: str
     body: str
@@ -51,7 +49,7 @@ class Skill(Struct, frozen=True):
         return os.path.join(self.directory, FILE)
 
 
-class SkillFolder(Struct, frozen=True):
+class SkillFolder(Frozen):
     """A folder that may hold skills."""
 
     path: StrPath

@@ -6,8 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
@@ -23,7 +21,7 @@ from zot.skills.skill import (
     shown,
     split,
 )
-from zot.text import compiled
+from zot.text import Frozen, compiled
 
 if TYPE_CHECKING:
     from re import Match
@@ -58,7 +56,7 @@ class SkillSource(ReadySource):
         return CommandResult("", "prompt", f"{text}\n\n---\n\n{args}" if args else text)
 
 
-class PromptFile(Struct, frozen=True):
+class PromptFile(Frozen):
     name: str
     description: str
     text: str

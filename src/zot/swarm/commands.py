@@ -13,6 +13,11 @@ class SwarmCommand(Struct, frozen=True, omit_defaults=True, tag_field="do"):
     pass
 
 
+class OnAgent(SwarmCommand, frozen=True):
+    agent: str
+    """Its id, or the beginning of it."""
+
+
 class Submit(SwarmCommand, frozen=True, tag="submit"):
     task: SwarmTask
     environment: dict[str, str] = {}
@@ -23,24 +28,21 @@ class ListAgents(SwarmCommand, frozen=True, tag="list"):
     pass
 
 
-class Send(SwarmCommand, frozen=True, tag="send"):
+class Send(OnAgent, frozen=True, tag="send"):
     """A further message, for when the agent has ended what it does."""
 
-    agent: str
     text: str
 
 
-class SteerAgent(SwarmCommand, frozen=True, tag="steer"):
+class SteerAgent(OnAgent, frozen=True, tag="steer"):
     """A message that is heard after the current tool."""
 
-    agent: str
     text: str
 
 
-class AnswerAgent(SwarmCommand, frozen=True, tag="answer"):
+class AnswerAgent(OnAgent, frozen=True, tag="answer"):
     """An approval (decision), or what an extension asked (value, confirmed, cancelled)."""
 
-    agent: str
     request_id: str
     decision: Literal["", "allow", "deny", "allow_session"] = ""
     reason: str = ""
@@ -49,34 +51,30 @@ class AnswerAgent(SwarmCommand, frozen=True, tag="answer"):
     cancelled: bool = False
 
 
-class CancelAgent(SwarmCommand, frozen=True, tag="cancel"):
-    agent: str
+class CancelAgent(OnAgent, frozen=True, tag="cancel"):
+    pass
 
 
-class RetryAgent(SwarmCommand, frozen=True, tag="retry"):
+class RetryAgent(OnAgent, frozen=True, tag="retry"):
     """Begin again where it was: after a failure, a cancel or crashes."""
 
-    agent: str
+
+class DiffAgent(OnAgent, frozen=True, tag="diff"):
+    pass
 
 
-class DiffAgent(SwarmCommand, frozen=True, tag="diff"):
-    agent: str
-
-
-class MergeAgent(SwarmCommand, frozen=True, tag="merge"):
-    agent: str
+class MergeAgent(OnAgent, frozen=True, tag="merge"):
     squash: bool = False
 
 
-class CollectAnswer(SwarmCommand, frozen=True, tag="collect"):
+class CollectAnswer(OnAgent, frozen=True, tag="collect"):
     """The answer of this run was passed on: it is not told again."""
 
-    agent: str
     run: str
 
 
-class RemoveAgent(SwarmCommand, frozen=True, tag="remove"):
-    agent: str
+class RemoveAgent(OnAgent, frozen=True, tag="remove"):
+    pass
 
 
 class CollectGarbage(SwarmCommand, frozen=True, tag="gc"):

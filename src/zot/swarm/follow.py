@@ -87,6 +87,13 @@ class Roster:
 
     def refresh(self) -> bool:
         """Read what is new; whether anything is."""
+        changed = self.look()
+        for tail in self.tails.values():
+            changed = tail.catch_up() or changed
+        return changed
+
+    def look(self) -> bool:
+        """Find agents that are new, and forget those that were removed; whether there are such."""
         folders = {folder.id: folder for folder in agent_folders(self._swarm)}
         gone = self.tails.keys() - folders.keys()
         for id in gone:
@@ -95,8 +102,6 @@ class Roster:
         for id, folder in folders.items():
             if id not in self.tails and id not in self._others:
                 changed = self._add(folder) or changed
-        for tail in self.tails.values():
-            changed = tail.catch_up() or changed
         return changed
 
     def _add(self, folder: AgentFolder) -> bool:
@@ -157,6 +162,5 @@ def collect(swarm: LocalSwarm, roster: Roster) -> list[AgentAnswer]:
     roster.refresh()
     agents = sorted(roster.agents(), key=lambda followed: followed.agent.task.created)
     answers = [answer for followed in agents if (answer := answer_of(followed)) is not None]
-    if roster.is_busy() and not swarm.is_supervised():
-        swarm.agents()  # which starts a supervisor: what was cut goes on
+    swarm.keep_going(roster)
     return answers

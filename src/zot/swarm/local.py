@@ -30,7 +30,6 @@ from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm import commands
 from zot.swarm.agent import AgentSummary, SwarmAgent
-from zot.swarm.engine import SwarmEngine
 from zot.swarm.follow import Roster
 from zot.swarm.log import AgentFolder, agent_folders, read_log
 from zot.swarm.runner import LEDGER
@@ -91,6 +90,11 @@ class LocalSwarm:
                     return [agent.summary() for agent in agents]
         return self._ask(commands.ListAgents(), list[AgentSummary])
 
+    def keep_going(self, roster: Roster) -> None:
+        """What was cut goes on: a supervisor is started where one of these has something to do."""
+        if roster.is_busy() and not self.is_supervised():
+            self.agents()
+
     def unreadable(self) -> list[str]:
         """What is wrong with agents that are there and cannot be listed."""
         problems = []
@@ -118,8 +122,9 @@ class LocalSwarm:
     def events(
         self, beginning: str, start: int = 0, *, follow: bool = False
     ) -> Iterator[tuple[int, LogRow]]:
-        """Rows of its log from a position on, each with the position after it. With `follow`
-        until nothing is left for the agent to do."""
+        """Rows of its log from a position on, each with the position after it: whoever comes back
+        with the last one it has misses nothing and hears nothing twice. With `follow` until
+        nothing is left for the agent to do."""
         folder = self._folder(beginning)
         if not follow:
             yield from read_log(folder.log, start)
@@ -157,7 +162,8 @@ class LocalSwarm:
     # --- changing ----------------------------------------------------------------------------
 
     def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
-        """Have a task done by a new agent; its id. The options are the fields of SwarmTask."""
+        """Have a task done by a new agent; its id. It is kept when this returns. The options are
+        the fields of SwarmTask."""
         fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
         try:
             task = msgspec.convert(fields, SwarmTask)
@@ -176,9 +182,11 @@ class LocalSwarm:
         return self._ask(commands.Submit(task, self._environment), str)
 
     def send(self, agent: str, text: str) -> str:
+        """A further message for when it has ended what it does; the name of the run."""
         return self._ask(commands.Send(agent, text), str)
 
     def steer(self, agent: str, text: str) -> None:
+        """A message that is heard after the current tool."""
         self._do(commands.SteerAgent(agent, text))
 
     def approve(
@@ -188,6 +196,7 @@ class LocalSwarm:
         decision: Literal["allow", "deny", "allow_session"],
         reason: str = "",
     ) -> None:
+        """Let a tool run, or not."""
         self._do(commands.AnswerAgent(agent, request_id, decision, reason))
 
     def answer(
@@ -199,6 +208,7 @@ class LocalSwarm:
         confirmed: bool = False,
         cancelled: bool = False,
     ) -> None:
+        """Answer what an extension asked."""
         self._do(
             commands.AnswerAgent(
                 agent, request_id, value=value, confirmed=confirmed, cancelled=cancelled
@@ -206,6 +216,7 @@ class LocalSwarm:
         )
 
     def cancel(self, agent: str) -> None:
+        """Stop it; what it did stays."""
         self._do(commands.CancelAgent(agent))
 
     def retry(self, agent: str) -> None:
@@ -215,6 +226,7 @@ class LocalSwarm:
         return self._ask(commands.DiffAgent(agent), str)
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
+        """Bring its work into the checkout; the commit that came of it."""
         return self._ask(commands.MergeAgent(agent, squash), str)
 
     def collected(self, agent: str, run: str) -> None:
@@ -287,6 +299,3 @@ class LocalSwarm:
             time.sleep(0.02)
         last = "".join(log.read_text(errors="replace").splitlines()[-1:])
         raise SwarmError(f"the supervisor does not start ({last}); its log is {str(log)!r}")
-
-
-_is_an_engine: type[SwarmEngine] = LocalSwarm

@@ -64,6 +64,15 @@ class Supervised:
         self.environment: dict[str, str] = {}
         self.run_over = asyncio.Event()
 
+    def take_frame(self, line: bytes, fields: dict[str, Any]) -> bool:
+        """Keep a frame of the agent's; False: it was told before."""
+        seq = fields.get("seq")
+        if isinstance(seq, int) and seq <= self.agent.last_seq:
+            return False
+        if (row := self.log.frame(line)) is not None:
+            self.agent.take(row)
+        return True
+
     def note(self, row: AnySwarmRow, *, sync: bool = False) -> None:
         self.agent.take(self.log.row(row, sync=sync))
         if not self.agent.alive:
@@ -307,12 +316,8 @@ class AgentRunner:
             self._keep_frame(supervised, line, fields)
 
     def _keep_frame(self, supervised: Supervised, line: bytes, fields: dict[str, Any]) -> None:
-        seq = fields.get("seq")
-        if isinstance(seq, int) and seq <= supervised.agent.last_seq:
-            return  # it was told before
-        row = supervised.log.frame(line)
-        if row is not None:
-            supervised.agent.take(row)
+        if not supervised.take_frame(line, fields):
+            return
         match fields.get("type"):
             case "usage":
                 self._book(supervised)

@@ -116,9 +116,14 @@ class SwarmSupervisor:
     async def _do(self, command: commands.AnySwarmCommand) -> Any:
         match command:
             case commands.Submit():
-                if command.task.engine:
+                task = command.task
+                if task.engine:
                     engine = await self._start_engine()
-                    await asyncio.to_thread(engine.check, command.task)
+                    await asyncio.to_thread(engine.check, task)
+                if task.base and not task.here:
+                    await asyncio.to_thread(
+                        self._runner.trees.check_base, task.directory, task.base
+                    )
                 return self._submit(command)
             case commands.ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
@@ -263,9 +268,10 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} is at work: merge it when it has ended")
         tree = self._has_tree(supervised)
         message = f"Merge {supervised.folder.id}: {supervised.agent.task.prompt.strip()}"[:1000]
-        tip = await asyncio.to_thread(self._runner.trees.merge, tree, message, squash=squash)
-        supervised.note(Merged(tip, squash), sync=True)
-        return tip
+        merge = self._runner.trees.merge
+        tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
+        supervised.note(Merged(tip, squash, commit), sync=True)
+        return commit or tip
 
     async def _remove(self, supervised: Supervised) -> None:
         agent = supervised.agent

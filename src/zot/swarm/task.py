@@ -136,6 +136,8 @@ class Sized(SwarmRow, frozen=True, tag="swarm_size"):
 class Merged(SwarmRow, frozen=True, tag="swarm_merged"):
     tip: str
     squash: bool = False
+    commit: str = ""
+    """What came of it in the checkout; of a copy: none."""
 
 
 class Collected(SwarmRow, frozen=True, tag="swarm_collected"):

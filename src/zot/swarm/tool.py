@@ -89,9 +89,11 @@ class SwarmSource(ReadySource):
 
     name = "swarm"
 
-    def __init__(self, swarm: LocalSwarm, budget: float, words: tuple[str, ...]) -> None:
+    def __init__(
+        self, home: str, environment: Mapping[str, str], budget: float, words: tuple[str, ...]
+    ) -> None:
         """`budget`: US dollars that all agents of one conversation may cost together."""
-        self._tool = SwarmTool(swarm, budget, words)
+        self._tool = SwarmTool(LocalSwarm(Path(home), environment), budget, words)
         self._tools: tuple[Tool, ...] = (self._tool,)
 
     def use(self, conversation: Conversation) -> None:
@@ -139,8 +141,7 @@ class SwarmTool:
     def _roster(self) -> Roster:
         roster = Roster(self._swarm.folder, self._parent.session_id)
         roster.refresh()
-        if roster.is_busy() and not self._swarm.is_supervised():
-            self._swarm.agents()  # which starts a supervisor: what was cut goes on
+        self._swarm.keep_going(roster)
         return roster
 
     def _wanted(self, args: dict[str, Json]) -> tuple[Roster, list[str]]:
@@ -214,8 +215,8 @@ class SwarmTool:
             context.cancel.sleep(LOOK_SECONDS)
             waited += LOOK_SECONDS
             roster.refresh()
-            if waited % 2 < LOOK_SECONDS and not self._swarm.is_supervised():
-                self._swarm.agents()
+            if waited % 2 < LOOK_SECONDS:
+                self._swarm.keep_going(roster)
 
     def _collect(self, wanted: tuple[Roster, list[str]]) -> str:
         roster, ids = wanted
@@ -263,9 +264,3 @@ def _line(summary: AgentSummary) -> str:
         parts.append(f"+{summary.diff.added} -{summary.diff.removed} in {summary.diff.files} files")
     parts.append(f"${summary.cost_usd:.4f}")
     return ", ".join(parts)
-
-
-def swarm_source(
-    home: str, environment: Mapping[str, str], budget: float, words: tuple[str, ...]
-) -> SwarmSource:
-    return SwarmSource(LocalSwarm(Path(home), environment), budget, words)

@@ -84,26 +84,18 @@ class Worktrees:
         """A tree for the agent `id`, below `folder`; with `shared` the directory itself."""
         directory = os.path.realpath(directory)
         origin = top_level(directory, self._environment)
-        has_commits = bool(origin) and self.at(origin).succeeds("rev-parse", "-q", "--verify", "@")
+        has_commits = self._has_commits(origin)
         if shared:
-            start = self.at(origin).line("rev-parse", "HEAD") if has_commits else ""
+            start = self._start(origin, directory, "") if has_commits else ""
             return Worktree("shared", directory, origin or directory, base=start)
-        if has_commits:
+        if has_commits or base:
             return self._branch_off(origin, directory, id, folder, base)
-        if base:
-            raise WorktreeError(f"{directory!r} has no commits to begin with, so no {base!r}")
         return self._copy(directory, folder)
 
     def _branch_off(
         self, origin: str, directory: str, id: str, folder: Path, base: str
     ) -> Worktree:
-        git = self.at(origin)
-        try:
-            start = git.line(
-                "rev-parse", "--verify", "--end-of-options", f"{base or '@'}^{{commit}}"
-            )
-        except GitError as error:
-            raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
+        git, start = self.at(origin), self._start(origin, directory, base)
         branch = f"{BRANCHES}/{id}"
         path = Path(os.path.realpath(ensure_dir(folder))) / "tree"
         with self._adding:
@@ -111,6 +103,23 @@ class Worktrees:
         inside = Path(directory).relative_to(origin)
         (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
         return Worktree("worktree", str(path), origin, _relative(inside), branch, start)
+
+    def check_base(self, directory: str, base: str) -> None:
+        """Raises WorktreeError where a tree could not begin with this branch or commit."""
+        self._start(top_level(directory, self._environment), directory, base)
+
+    def _has_commits(self, origin: str) -> bool:
+        return bool(origin) and self.at(origin).succeeds("rev-parse", "-q", "--verify", "@")
+
+    def _start(self, origin: str, directory: str, base: str) -> str:
+        """The commit to begin with. Raises WorktreeError."""
+        if not self._has_commits(origin):
+            raise WorktreeError(f"{directory!r} has no commits to begin with, so no {base!r}")
+        words = ("rev-parse", "--verify", "--end-of-options", f"{base or '@'}^{{commit}}")
+        try:
+            return self.at(origin).line(*words)
+        except GitError as error:
+            raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
 
     def _add(self, git: Git, branch: str, path: Path, start: str) -> None:
         """Git fails while another tree of the repository is half-made: by a supervisor that was
@@ -215,8 +224,9 @@ class Worktrees:
         git.commit(message)
         return True
 
-    def merge(self, tree: Worktree, message: str, *, squash: bool = False) -> str:
-        """Bring the work into the checkout it was made from; the tip that was merged.
+    def merge(self, tree: Worktree, message: str, *, squash: bool = False) -> tuple[str, str]:
+        """Bring the work into the checkout it was made from; the tip that was merged, and the
+        commit that came of it (of a copy: none).
 
         Tried without touching anything first: at a conflict it stops with nothing half-done.
         """
@@ -225,7 +235,7 @@ class Worktrees:
         if _is_dirty(self._in(tree)):
             raise WorktreeError(f"{tree.path!r} has changes that are not committed: commit them")
         if tree.kind == "copy":
-            return self._apply(tree)
+            return self._apply(tree), ""
         git = self.at(tree.origin)
         if git.run("status", "--porcelain", "--untracked-files=no").strip():
             raise WorktreeError(
@@ -238,7 +248,7 @@ class Worktrees:
             git.commit(message, "--allow-empty")
         else:
             git.run("merge", "-q", "--no-ff", "-m", message, tip, env=git.identity())
-        return tip
+        return tip, git.line("rev-parse", "HEAD")
 
     def remove(self, tree: Worktree, merged: str = "") -> None:
         """Take the tree and its branch away. Raises WorktreeError when work would be lost."""

@@ -377,7 +377,7 @@ class Player:
         self._connection.send(head(200, {**headers, **framing}))
 
     def _stream(self) -> str:
-        events = list(replies.pieces(self._reply))
+        events = list(replies.PIECES[self._reply.call.dialect](self._reply))
         fault, at = self._fault(sum(kind == "delta" for kind, _ in events))
         delay = int(self._options.get("delay", 0)) / 1000
         seen = 0

@@ -10,13 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from msgspec import Struct
-
 from zot import errors
 from zot.cancel import Cancel
 from zot.provider import types
 from zot.testing.fakeserver import FakeServer
 from zot.testing.rules import problems
+from zot.text import Frozen
 
 ABORT_SECONDS = 1.0
 TOOL = types.ToolSpec(
@@ -29,7 +28,7 @@ Make = Callable[[str], types.Provider]
 """A client for the server at that URL."""
 
 
-class ExpectedAnswer(Struct, frozen=True):
+class ExpectedAnswer(Frozen):
     """What a prompt must come to: the text, the arguments of the calls, and the reason to stop."""
 
     prompt: str
@@ -38,7 +37,7 @@ class ExpectedAnswer(Struct, frozen=True):
     stop: str = "end"
 
 
-class Failure(Struct, frozen=True):
+class Failure(Frozen):
     """What a prompt must fail with; `text` is what was streamed before."""
 
     prompt: str

@@ -21,7 +21,7 @@ import zot
 from zot.build import redactor_for
 from zot.cancel import Cancel
 from zot.core.events import Event
-from zot.core.tool import Tool, ToolContext, ToolOutput
+from zot.core.tool import Tool, ToolContext, ToolOutput, WrappedTool
 from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
 from zot.home import Surroundings
 from zot.provider.models import Models
@@ -104,10 +104,7 @@ class RecordingProvider:
     def __init__(self, provider: Provider, recorder: Recorder) -> None:
         self._provider = provider
         self._recorder = recorder
-
-    @property
-    def name(self) -> str:
-        return self._provider.name
+        self.name, self.close = provider.name, provider.close
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         packer = self._recorder.packer
@@ -132,17 +129,11 @@ class RecordingProvider:
         finally:
             self._recorder.write("call", line)
 
-    def close(self) -> None:
-        self._provider.close()
 
-
-class RecordingTool:
+class RecordingTool(WrappedTool):
     def __init__(self, tool: Tool, recorder: Recorder) -> None:
-        self._tool = tool
+        super().__init__(tool)
         self._recorder = recorder
-        self.name = tool.name
-        self.description = tool.description
-        self.schema = tool.schema
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         packer = self._recorder.packer
@@ -172,20 +163,12 @@ class RecordingModels:
     """The same models; what they answer is recorded."""
 
     def __init__(self, models: Models, recorder: Recorder) -> None:
-        self._models = models
+        self.find, self.all, self.renew = models.find, models.all, models.renew
+        self._connect = models.connect
         self._recorder = recorder
 
-    def find(self, name: str, provider: str) -> Model:
-        return self._models.find(name, provider)
-
-    def all(self, provider: str = "") -> Sequence[Model]:
-        return self._models.all(provider)
-
     def connect(self, model: Model) -> Provider:
-        return RecordingProvider(self._models.connect(model), self._recorder)
-
-    def renew(self, provider: str) -> bool:
-        return self._models.renew(provider)
+        return RecordingProvider(self._connect(model), self._recorder)
 
 
 # --- replay ------------------------------------------------------------------------------------
@@ -275,14 +258,12 @@ class ReplayProvider:
         """There is nothing to let go of."""
 
 
-class ReplayTool:
+class ReplayTool(WrappedTool):
     """Gives the recorded result; the tool itself does not run."""
 
     def __init__(self, tool: Tool, cassette: Cassette) -> None:
+        super().__init__(tool)
         self._cassette = cassette
-        self.name = tool.name
-        self.description = tool.description
-        self.schema = tool.schema
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         line = self._cassette.result(self.name, args)

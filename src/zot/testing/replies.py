@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Literal
 
@@ -72,17 +72,6 @@ Said = tuple[str, str]
 """Who spoke (user, assistant, tool), and the text when it was the user."""
 
 
-def history(dialect: Dialect, body: dict[str, Any]) -> Iterator[Said]:
-    """The conversation of a request, message by message."""
-    match dialect:
-        case "responses":
-            return responses_history(body)
-        case "google":
-            return google_history(body)
-        case "anthropic" | "chat":
-            return messages_history(body)
-
-
 def responses_history(body: dict[str, Any]) -> Iterator[Said]:
     for item in body.get("input") or []:
         kind = item.get("type", "message")
@@ -118,8 +107,17 @@ def messages_history(body: dict[str, Any]) -> Iterator[Said]:
         before = role
 
 
+HISTORIES: dict[Dialect, Callable[[dict[str, Any]], Iterator[Said]]] = {
+    "anthropic": messages_history,
+    "chat": messages_history,
+    "responses": responses_history,
+    "google": google_history,
+}
+"""The conversation of a request, message by message."""
+
+
 def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> FakeCall:
-    said = list(history(dialect, body))
+    said = list(HISTORIES[dialect](body))
     last = max((index for index, (role, _) in enumerate(said) if role == "user"), default=-1)
     turn, before = 0, ""
     for role, _ in said[last + 1 :]:
@@ -434,17 +432,13 @@ def google_call(block: FakeBlock, event: Any) -> bytes:
     return data
 
 
-def pieces(reply: FakeReply) -> Iterator[Piece]:
-    """The answer as the API's events."""
-    match reply.call.dialect:
-        case "anthropic":
-            return anthropic_pieces(reply)
-        case "chat":
-            return chat_pieces(reply)
-        case "responses":
-            return responses_pieces(reply)
-        case "google":
-            return google_pieces(reply)
+PIECES: dict[Dialect, Callable[[FakeReply], Iterator[Piece]]] = {
+    "anthropic": anthropic_pieces,
+    "chat": chat_pieces,
+    "responses": responses_pieces,
+    "google": google_pieces,
+}
+"""An answer as the API's events."""
 
 
 KINDS = {

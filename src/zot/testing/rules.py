@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from zot.testing.replies import Dialect
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 MAX_MARKS = 4
-
-
-def problems(dialect: Dialect, body: dict[str, Any]) -> list[str]:
-    """What is wrong with a request; nothing when a server would take it."""
-    match dialect:
-        case "anthropic":
-            return anthropic_problems(body)
-        case "chat":
-            return chat_problems(body)
-        case "responses":
-            return responses_problems(body)
-        case "google":
-            return google_problems(body)
 
 
 def anthropic_problems(body: dict[str, Any]) -> list[str]:
@@ -120,3 +108,16 @@ def google_problems(body: dict[str, Any]) -> list[str]:
             wrong.append(f"calls {waiting} answered by {results}")
         waiting = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
     return wrong
+
+
+_PROBLEMS: dict[Dialect, Callable[[dict[str, Any]], list[str]]] = {
+    "anthropic": anthropic_problems,
+    "chat": chat_problems,
+    "responses": responses_problems,
+    "google": google_problems,
+}
+
+
+def problems(dialect: Dialect, body: dict[str, Any]) -> list[str]:
+    """What is wrong with a request; nothing when a server would take it."""
+    return _PROBLEMS[dialect](body)

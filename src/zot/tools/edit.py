@@ -5,7 +5,7 @@ from __future__ import annotations
 from zot.core.tool import Reconciled, ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
-from zot.tools import files, replace, textdiff
+from zot.tools import endings, files, replace, textdiff
 from zot.tools.place import Place
 
 
@@ -32,7 +32,7 @@ class Edit:
         with self._place.target(path, create=False) as target:
             files.update(target, change, context.cancel)
         before, after = states[-1]
-        rows, line = textdiff.diff(replace.text(before), replace.text(after.content))
+        rows, line = textdiff.diff(endings.text(before), endings.text(after.content))
         details: dict[str, Json] = {"diff": rows, "first_changed_line": line}
         if after.notes:
             details["tolerated"] = list(after.notes)

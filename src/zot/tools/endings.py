@@ -60,6 +60,12 @@ def _trim(text: bytes, start: int, end: int, new: bytes) -> tuple[int, int, byte
     return start, start + len(old), new
 
 
+def text(data: bytes | None) -> str:
+    """Content for showing: one kind of line ending, no byte-order mark; nothing for no file."""
+    shown = (data or b"").replace(b"\r\n", b"\n").decode("utf-8", "replace")
+    return shown.removeprefix("\ufeff")
+
+
 def keep_style(before: bytes, content: bytes) -> bytes:
     """New content for a file, with the byte-order mark and the line endings that it had."""
     if before.startswith(BOM) and not content.startswith(BOM):

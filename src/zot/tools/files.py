@@ -13,11 +13,10 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.files import lock
+from zot.text import Frozen
 from zot.tools import paths
 
 LOCK_SECONDS = 10.0
@@ -26,7 +25,7 @@ ATTEMPTS = 5
 MAX_EDIT = 64 << 20
 
 
-class Target(Struct, frozen=True):
+class Target(Frozen):
     """A file to write: an open directory and a name in it that is never followed as a symlink, so
     that nothing can be put in the way of the write."""
 

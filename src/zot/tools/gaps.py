@@ -1,20 +1,11 @@
-"""Where an old text, its new text and the file differ in blank lines: which ones are meant.
-
-Also how two texts are aligned, which everything here and in rewrite.py stands on.
-"""
+"""Where an old text, its new text and the file differ in blank lines: which ones are meant."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from functools import cached_property
 
 from zot.tools.lenient import key
-
-MAX_COMPARED = 4_000_000
-"""Lines (or words) of one side times those of the other that are aligned; more count as all new."""
-
-Opcode = tuple[str, int, int, int, int]
+from zot.tools.textdiff import opcodes
 
 
 class Unclear(Exception):
@@ -153,25 +144,3 @@ class Gaps:
                 result += self._changed[at]
             result.append(line)
         return result
-
-
-def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
-    """How to get from one to the other; lines that both ends share are not looked at twice."""
-    head, most = 0, min(len(old), len(new))
-    while head < most and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < most - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    a, b = old[head : len(old) - tail], new[head : len(new) - tail]
-    codes: list[Opcode] = [("equal", 0, head, 0, head)] if head else []
-    if not a or not b or len(a) * len(b) > MAX_COMPARED:
-        tag = "replace" if a and b else "delete" if a else "insert"
-        codes += [(tag, head, head + len(a), head, head + len(b))] if a or b else []
-    else:
-        matcher = difflib.SequenceMatcher(None, a, b, autojunk=len(a) * len(b) > 250_000)
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-            codes.append((tag, head + i1, head + i2, head + j1, head + j2))
-    if tail:
-        codes.append(("equal", len(old) - tail, len(old), len(new) - tail, len(new)))
-    return codes

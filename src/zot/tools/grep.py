@@ -10,12 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.provider.types import Json
+from zot.text import Frozen
 from zot.tools import paths, search, wildcard
 from zot.tools.glob import compile_pattern, shown
 from zot.tools.output import clean
@@ -38,25 +38,14 @@ LAUNCH = (
 )
 # rg reads other ignore files and looks above the repository; the answer must not depend on which
 # program searched.
-RG = [
-    "--json",
-    "--no-config",
-    "--binary",
-    "--hidden",
-    "--no-ignore-dot",
-    "--no-ignore-global",
-    "--no-ignore-exclude",
-    "--no-require-git",
-    "--no-mmap",
-    "--crlf",
-    "--sort",
-    "path",
-    "--glob",
-    "!.git",
-]
+RG = (
+    *("--json", "--no-config", "--binary", "--hidden", "--no-ignore-dot", "--no-ignore-global"),
+    *("--no-ignore-exclude", "--no-require-git", "--no-mmap", "--crlf", "--sort", "path"),
+    *("--glob", "!.git"),
+)
 
 
-class Arguments(Struct, frozen=True):
+class Arguments(Frozen):
     pattern: str
     root: Path
     folder: Path
@@ -169,7 +158,7 @@ def _number(value: Json, default: int, most: int) -> int:
 # --- what the searching program says ---------------------------------------------------------
 
 
-class Bytes(Struct, frozen=True):
+class Bytes(Frozen):
     """Text where it is UTF-8, else base64."""
 
     text: str | None = None
@@ -181,7 +170,7 @@ class Bytes(Struct, frozen=True):
         return base64.b64decode(self.bytes or "").decode("utf-8", "replace")
 
 
-class Data(Struct, frozen=True):
+class Data(Frozen):
     path: Bytes | None = None
     lines: Bytes | None = None
     line_number: int | None = None
@@ -189,7 +178,7 @@ class Data(Struct, frozen=True):
     reason: str | None = None
 
 
-class Said(Struct, frozen=True):
+class Said(Frozen):
     type: str
     data: Data
 

@@ -1,7 +1,9 @@
 """What .gitignore files say. Reads those files, and nothing else; git itself is not asked.
 
-Not by the library `pathspec`: it needs four times the time for the same rules. No struct of msgspec
-either: the process that searches loads the standard library only.
+Not by the library `pathspec` (1.1.1, for each path, with GitHub's lists for Visual Studio and for
+Python): its plain backend takes 2.1 and 14 times as long, its re2 backend 0.07 and 0.8 times, but
+that needs a native package, and 24 ms to load, in a process that loads the standard library only.
+And what lies in an ignored directory counts as ignored, also where that was asked for by name.
 """
 
 from __future__ import annotations
@@ -81,8 +83,7 @@ class Names:
 class IgnoreRule:
     def __init__(self, segments: Segments, negated: bool, only_dirs: bool, name: str) -> None:
         self.segments = segments
-        self.negated = negated
-        self.only_dirs = only_dirs
+        self.negated, self.only_dirs = negated, only_dirs
         self.name = name
         """The pattern for the name alone, when the place does not matter; else empty."""
         self.depth = 0 if DEEP in segments else len(segments)

@@ -26,6 +26,7 @@ from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, ToolError
 from zot.files import lock
 from zot.home import user_dir
+from zot.text import Frozen
 from zot.tools import paths
 from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
 from zot.tools.disk import READ
@@ -327,7 +328,7 @@ class Jail(Place):
         )
 
 
-class Walls(msgspec.Struct, frozen=True):
+class Walls(Frozen):
     words: list[str]
     """bubblewrap with its arguments, but for the directory and the program."""
     before: Look

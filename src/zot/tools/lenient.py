@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from msgspec import Struct, structs
+from msgspec import structs
+
+from zot.text import Frozen
 
 MAX_SPOTS = 200
 
@@ -64,7 +66,7 @@ def columns(line: str) -> list[int]:
     return [*result, len(line)]
 
 
-class LineParts(Struct, frozen=True):
+class LineParts(Frozen):
     """A line cut into the blanks before, the text, and the blanks after."""
 
     indent: str
@@ -80,7 +82,7 @@ def parts(line: str) -> LineParts:
     return LineParts(line[:start], text, line[start + len(text) :])
 
 
-class Spot(Struct, frozen=True):
+class Spot(Frozen):
     """A place with the words of an old text: the numbers of its lines that are not blank, and the
     columns where it begins in the first and ends in the last."""
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
+from zot.text import Frozen
 from zot.tools.beneath import Beneath, is_obeyed, is_repository
 from zot.tools.disk import FOLDER
 
@@ -37,7 +38,7 @@ MAX_COVERS = 100
 """Mounts are made one by one for every command."""
 
 
-class Thing(Struct, frozen=True):
+class Thing(Frozen):
     path: str
     """Below the root. Of a repository's shape: its HEAD, without which git does not see it."""
     inode: int
@@ -58,7 +59,7 @@ class Listed(Struct):
     things: list[Thing]
 
 
-class Look(Struct, frozen=True, eq=False):
+class Look(Frozen, eq=False):
     """What a survey saw of a tree."""
 
     things: dict[int, Thing]

@@ -31,6 +31,8 @@ ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # two characters, and character sets
 )
 UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
+CONTINUED = bytes(range(0x80, 0xC0))
+"""What no character of UTF-8 begins with."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
 
@@ -227,12 +229,9 @@ def _first(data: bytes, lines: int, size: int) -> bytes:
         position = following
     if position >= 0 and (position > size // 2 or data.count(b"\n") >= lines):
         return data[: position + 1]
-    cut = len(data)
-    while cut > 0 and len(data) - cut < 4 and data[cut - 1] & 0xC0 == 0x80:
-        cut -= 1
-    if cut > 0 and data[cut - 1] >= 0xC0:
-        return data[: cut - 1]  # do not begin a character that is not finished
-    return data
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    return data.removesuffix(decoder.getstate()[0])  # a character that is not finished
 
 
 def _last(data: bytes, lines: int, size: int) -> bytes:
@@ -250,7 +249,4 @@ def _last(data: bytes, lines: int, size: int) -> bytes:
 
 
 def _from_character(data: bytes) -> bytes:
-    start = 0
-    while start < min(4, len(data)) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
+    return data[:4].lstrip(CONTINUED) + data[4:]

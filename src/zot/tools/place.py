@@ -13,12 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.provider.types import Json
-from zot.text import nearest
+from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
 from zot.tools.files import Target
@@ -27,7 +25,7 @@ if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process import ProcessResult, Supervisor
 
 
-class Job(Struct, frozen=True):
+class Job(Frozen):
     """A command that is about to run."""
 
     argv: list[str]

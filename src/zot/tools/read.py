@@ -14,6 +14,7 @@ from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
 from zot.tools import paths
+from zot.tools.endings import BOM
 from zot.tools.place import Place
 
 MAX_LINES = 2000
@@ -24,7 +25,6 @@ SCAN_SECONDS = 20.0
 """How long to look for a line in a huge file before giving up."""
 COUNT_LIMIT = 64 << 20
 """Beyond this many further bytes the rest of a file is not counted."""
-BOM = b"\xef\xbb\xbf"
 
 
 class Read:
@@ -106,7 +106,7 @@ class Window:
 
     def __init__(self, file: BinaryIO, head: bytes, cancel: Cancel) -> None:
         self._file = file
-        self._buffer = head[len(BOM) :] if head.startswith(BOM) else head
+        self._buffer = head.removeprefix(BOM)
         self._cancel = cancel
         self._deadline = time.monotonic() + SCAN_SECONDS
         self._ended = True

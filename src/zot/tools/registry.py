@@ -23,6 +23,12 @@ else:
 # --- what the model is told: description, properties, required properties --------------------
 
 TEXT = {"type": "string"}
+
+
+def _told(kind: str, description: str) -> dict[str, Json]:
+    return {"type": kind, "description": description}
+
+
 EDIT = {
     "type": "object",
     "properties": {"oldText": TEXT, "newText": TEXT},
@@ -35,8 +41,8 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         " image (png, jpeg, gif, webp).",
         {
             "path": TEXT,
-            "offset": {"type": "integer", "description": "first line, from 1"},
-            "limit": {"type": "integer", "description": "number of lines"},
+            "offset": _told("integer", "first line, from 1"),
+            "limit": _told("integer", "number of lines"),
         },
         ["path"],
     ),
@@ -56,8 +62,8 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         " processes are stopped. Long output is cut in the middle and kept in a file.",
         {
             "command": TEXT,
-            "timeout": {"type": "number", "description": "seconds; default none"},
-            "background": {"type": "boolean", "description": "for servers: do not wait"},
+            "timeout": _told("number", "seconds; default none"),
+            "background": _told("boolean", "for servers: do not wait"),
         },
         ["command"],
     ),
@@ -66,8 +72,8 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         " .gitignore.",
         {
             "pattern": TEXT,
-            "path": {"type": "string", "description": "directory to search"},
-            "hidden": {"type": "boolean", "description": "include dot files"},
+            "path": _told("string", "directory to search"),
+            "hidden": _told("boolean", "include dot files"),
         },
         ["pattern"],
     ),
@@ -75,12 +81,12 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         "Search file contents by regular expression, line by line; respects .gitignore.",
         {
             "pattern": TEXT,
-            "path": {"type": "string", "description": "file or directory to search"},
-            "glob": {"type": "string", "description": "only files like this, e.g. *.py"},
+            "path": _told("string", "file or directory to search"),
+            "glob": _told("string", "only files like this, e.g. *.py"),
             "ignore_case": {"type": "boolean"},
             "literal": {"type": "boolean"},
-            "context": {"type": "integer", "description": "lines around each match"},
-            "limit": {"type": "integer", "description": "default 100"},
+            "context": _told("integer", "lines around each match"),
+            "limit": _told("integer", "default 100"),
         },
         ["pattern"],
     ),

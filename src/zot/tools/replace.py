@@ -11,11 +11,10 @@ import itertools
 import time
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import ToolError
 from zot.provider.types import Json
-from zot.text import whole_characters
+from zot.text import Frozen, whole_characters
 from zot.tools import lenient, rewrite
 from zot.tools.endings import BOM, Normalized
 from zot.tools.gaps import Unclear
@@ -64,20 +63,14 @@ def _bytes(value: str) -> bytes:
     return whole_characters(value.removeprefix("\ufeff").replace("\r\n", "\n")).encode()
 
 
-def text(data: bytes) -> str:
-    """Content for showing: one kind of line ending, no byte-order mark."""
-    shown = data.replace(b"\r\n", b"\n").decode("utf-8", "replace")
-    return shown.removeprefix("\ufeff")
-
-
-class Applied(Struct, frozen=True):
+class Applied(Frozen):
     """The content after all edits, and what had to be overlooked for that."""
 
     content: bytes
     notes: tuple[str, ...] = ()
 
 
-class Match(Struct, frozen=True):
+class Match(Frozen):
     """Where an edit applies: positions in the content with `\n` line ends."""
 
     start: int

@@ -65,11 +65,11 @@ def planned(place: Place, call: ToolCall) -> PlannedChange | None:
         return None  # the call will say why
     if b"\0" in (before or b"") or b"\0" in after:
         return None
-    rows, line = textdiff.diff(replace.text(before or b""), replace.text(after))
+    rows, line = textdiff.diff(endings.text(before), endings.text(after))
     return PlannedChange(rows, line, str(path), before, after)
 
 
 def diff(before: bytes | None, after: bytes | None) -> str:
     if any(b"\0" in side for side in (before or b"", after or b"")):
         return f"binary: {len(before or b'')} bytes before, {len(after or b'')} after"
-    return textdiff.diff(replace.text(before or b""), replace.text(after or b""))[0]
+    return textdiff.diff(endings.text(before), endings.text(after))[0]

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 
-from msgspec import Struct
-
-from zot.tools.gaps import Gaps, Opcode, Unclear, opcodes
+from zot.text import Frozen
+from zot.tools.gaps import Gaps, Unclear
 from zot.tools.lenient import (
     FAMILIES,
     PLAIN,
@@ -27,6 +26,7 @@ from zot.tools.lenient import (
     parts,
     plain,
 )
+from zot.tools.textdiff import Opcode, opcodes
 
 TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 UNITS = ("\t", "  ", "    ", "        ", "   ")
@@ -35,7 +35,7 @@ Change = tuple[int, int, str]
 """Start and end in the file's text, and what is written there."""
 
 
-class LinePair(Struct, frozen=True):
+class LinePair(Frozen):
     """A line of the old text with the line of the file that it stands for."""
 
     old: str

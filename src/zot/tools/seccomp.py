@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 
-from msgspec import Struct
+from zot.text import Frozen
 
 LOAD, EQUAL, AT_LEAST, HAS_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, REFUSE, NO_SUCH_CALL, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -21,7 +21,7 @@ CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE: without them the mode mean
 X32 = 0x40000000
 
 
-class Machine(Struct, frozen=True):
+class Machine(Frozen):
     arch: int
     refused: tuple[int, ...]
     """ptrace, process_vm_*, io_uring_*, keys, bpf, userfaultfd, perf_event_open."""

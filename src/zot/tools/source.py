@@ -52,13 +52,10 @@ class BuiltinTools(ReadySource):
         Raises:
             ConfigError: a name that no tool has, or a directory that is no jail.
         """
-        self._every = every
-        self._cwd = cwd
-        self._around = around
-        self._names = names
+        self._cwd, self._around = cwd, around
+        self._names, self._every = names, every
         self._secret_names = secret_names
-        self._supervisor = supervisor
-        self._owns_helper = owns_helper
+        self._supervisor, self._owns_helper = supervisor, owns_helper
         self._place = registry.SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None

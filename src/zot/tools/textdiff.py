@@ -6,41 +6,59 @@ Time and size are bounded whatever the texts are.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 CONTEXT = 3
 MAX_ROWS = 200
 MAX_WIDTH = 500
-COMPARED = 1500
-"""Lines a side that difflib is asked to align; its time grows with the square."""
+MAX_COMPARED = 4_000_000
+"""Lines (or words) of one side times those of the other that are aligned; more count as all new."""
 
 Rows = list[str]
+Opcode = tuple[str, int, int, int, int]
 
 
 def diff(before: str, after: str) -> tuple[str, int]:
     """The changed lines with some context, and the number of the first one (0: no change)."""
     old, new = _lines(before), _lines(after)
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    if head == len(old) == len(new):
+    changes = [code for code in opcodes(old, new) if code[0] != "equal"]
+    if not changes:
         return "", 0
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
     rows: Rows = []
-    position = max(0, head - CONTEXT)
+    position = max(0, changes[0][1] - CONTEXT)
     if position:
         rows.append("...")
-    for start, end, added in _changes(old, new, head, tail):
+    for _, start, end, first, last in changes:
         rows += _context(old, position, start)
         rows += ["-" + line for line in old[start:end]]
-        rows += ["+" + line for line in added]
+        rows += ["+" + line for line in new[first:last]]
         position = end
     rows += [" " + line for line in old[position : position + CONTEXT]]
     if position + CONTEXT < len(old):
         rows.append("...")
-    return "\n".join(_bounded(rows)), head + 1
+    return "\n".join(_bounded(rows)), changes[0][1] + 1
+
+
+def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
+    """How to get from one to the other; lines that both ends share are not looked at twice."""
+    head, most = 0, min(len(old), len(new))
+    while head < most and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    a, b = old[head : len(old) - tail], new[head : len(new) - tail]
+    codes: list[Opcode] = [("equal", 0, head, 0, head)] if head else []
+    if not a or not b or len(a) * len(b) > MAX_COMPARED:
+        tag = "replace" if a and b else "delete" if a else "insert"
+        codes += [(tag, head, head + len(a), head, head + len(b))] if a or b else []
+    else:
+        matcher = difflib.SequenceMatcher(None, a, b, autojunk=len(a) * len(b) > 250_000)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            codes.append((tag, head + i1, head + i2, head + j1, head + j2))
+    if tail:
+        codes.append(("equal", len(old) - tail, len(old), len(new) - tail, len(new)))
+    return codes
 
 
 def _lines(text: str) -> list[str]:
@@ -50,20 +68,6 @@ def _lines(text: str) -> list[str]:
     elif text:
         lines[-1] += "\n\\ no newline at the end"
     return lines
-
-
-def _changes(
-    old: list[str], new: list[str], head: int, tail: int
-) -> Iterator[tuple[int, int, list[str]]]:
-    """(start, end, lines that replace old[start:end]) for every run of changed lines."""
-    middle_old, middle_new = old[head : len(old) - tail], new[head : len(new) - tail]
-    if max(len(middle_old), len(middle_new)) > COMPARED:
-        yield head, head + len(middle_old), middle_new
-        return
-    matcher = difflib.SequenceMatcher(None, middle_old, middle_new, autojunk=True)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag != "equal":
-            yield head + i1, head + i2, middle_new[j1:j2]
 
 
 def _context(old: list[str], position: int, start: int) -> Rows:

@@ -56,13 +56,9 @@ def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:
             content=(Text(f"created {name} ({size})"),),
             details={"created": True, "diff": "", "first_changed_line": 1},
         )
-    rows, line = textdiff.diff(_text(before), _text(after))
+    rows, line = textdiff.diff(endings.text(before), endings.text(after))
     said = f"overwrote {name} ({size})" if rows else f"{name} already had this content ({size})"
     return ToolOutput(
         content=(Text(f"{said}\n{rows}" if rows else said),),
         details={"created": False, "diff": rows, "first_changed_line": line},
     )
-
-
-def _text(data: bytes) -> str:
-    return data.replace(b"\r\n", b"\n").decode("utf-8", "replace")

@@ -328,10 +328,11 @@ def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> lis
             number = number if index == 0 else None
             continue
         style = {"+": "add", "-": "del"}.get(mark, "dim")
-        shown = "" if number is None or mark == "-" else str(number)
+        counts = mark not in ("-", "\\")  # the latter says that the line above it has no end
+        shown = str(number) if number is not None and counts else ""
         look = f"number {file_word(path, shown)}" if path and mark == "+" and shown else "number"
         first: Line = (("", "  "), (look, f"{shown:>4}"), (style, f" {mark or ' '} "))
         drawn += wrap([(style, text)], width, first=first, rest=(("", " " * 9),))
-        if number is not None and mark != "-":
+        if number is not None and counts:
             number += 1
     return drawn or [EMPTY]

@@ -4,9 +4,10 @@ dialect decodes straight into these types; other dialects build them by hand.
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from zot.provider.types import Json, Level
+from zot.text import Frozen
 
 FEATURES = (
     "agents",
@@ -30,45 +31,50 @@ Whole = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(gt=0)]
 
 
-class Command(Struct, frozen=True, tag_field="type"):
+class Command(Frozen, tag_field="type"):
     """Base of all commands; unknown fields are ignored, so old servers survive new clients."""
 
 
-class ImageData(Struct, frozen=True):
+class ImageData(Frozen):
     mime_type: str
     data: bytes
     """Base64 on the wire."""
 
 
-class Hello(Command, frozen=True, tag="hello"):
+class Hello(Command, tag="hello"):
     token: str = ""
     features: tuple[str, ...] | None = None
 
 
-class Prompt(Command, frozen=True, tag="prompt"):
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
+class LimitsData(Frozen):
+    """What each prompt may use up, where it does not say itself."""
+
     max_steps: Whole | None = None
     max_cost: Amount | None = None
-    """US dollars; like the other limits for this prompt only, instead of the flag's."""
+    """US dollars."""
     max_tokens: Whole | None = None
     max_seconds: Amount | None = None
+
+
+class Prompt(Command, LimitsData, tag="prompt"):
+    message: str = ""
+    images: tuple[ImageData, ...] | None = None
     run: str = ""
     """With --durable: the client's own name for the run. The same one again is not run twice."""
 
 
-class ResumeRun(Command, frozen=True, tag="resume_run"):
+class ResumeRun(Command, tag="resume_run"):
     """Say how a run goes on that is held after a crash."""
 
     run: str
     decision: Literal["continue", "fail"] = "continue"
 
 
-class RetryPrompt(Command, frozen=True, tag="retry_prompt"):
+class RetryPrompt(Command, tag="retry_prompt"):
     """Answer the last prompt once more, which failed or was aborted; it is not said again."""
 
 
-class Events(Command, frozen=True, tag="events"):
+class Events(Command, tag="events"):
     """With --durable: the events that were sent behind a number, also by processes before."""
 
     after: Count = field(default=0, name="from")
@@ -76,69 +82,66 @@ class Events(Command, frozen=True, tag="events"):
     limit: Whole = 1000
 
 
-class Steer(Command, frozen=True, tag="steer"):
+class AddedMessage(Command):
+    message: str = ""
+    images: tuple[ImageData, ...] | None = None
+
+
+class Steer(AddedMessage, tag="steer"):
     """Put a message into the running turn, after the current tool."""
 
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
 
-
-class FollowUp(Command, frozen=True, tag="follow_up"):
+class FollowUp(AddedMessage, tag="follow_up"):
     """Put a message into the running prompt, for when the model would stop."""
 
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
 
-
-class Abort(Command, frozen=True, tag="abort"):
+class Abort(Command, tag="abort"):
     target: str | int | float | None = None
     """The id of a prompt or compact that runs or waits; by default the running one."""
 
 
-class Compact(Command, frozen=True, tag="compact"):
+class Compact(Command, tag="compact"):
     instructions: str = ""
 
 
-class GetState(Command, frozen=True, tag="get_state"):
-    pass
+class GetState(Command, tag="get_state"): ...
 
 
-class GetMessages(Command, frozen=True, tag="get_messages"):
+class GetMessages(Command, tag="get_messages"):
     offset: Count = 0
     limit: Count | None = None
 
 
-class Clear(Command, frozen=True, tag="clear"):
-    pass
+class Clear(Command, tag="clear"): ...
 
 
-class SetModel(Command, frozen=True, tag="set_model"):
+class SetModel(Command, tag="set_model"):
     model: str
     """An id, or PROVIDER/ID."""
     provider: str = ""
     """Whose model it is; empty: the present one's."""
 
 
-class SetReasoning(Command, frozen=True, tag="set_reasoning"):
+class SetReasoning(Command, tag="set_reasoning"):
     reasoning: Level
 
 
-class SetJail(Command, frozen=True, tag="set_jail"):
+class SetJail(Command, tag="set_jail"):
     """Keep the tools inside the working directory, or let them out."""
 
     jail: bool
 
 
-class GetModels(Command, frozen=True, tag="get_models"):
+class GetModels(Command, tag="get_models"):
     all: bool = False
     """Of every provider with a credential; by default of the present one."""
 
 
-class GetCommands(Command, frozen=True, tag="get_commands"):
+class GetCommands(Command, tag="get_commands"):
     """What a person can type after a slash: commands of extensions, skills, prompt files."""
 
 
-class RunCommand(Command, frozen=True, tag="run_command"):
+class RunCommand(Command, tag="run_command"):
     """Run a command of an extension, a skill or a prompt file, as if `/name args` was typed."""
 
     name: str
@@ -147,34 +150,33 @@ class RunCommand(Command, frozen=True, tag="run_command"):
     """Run the prompt that the command gives, if it gives one."""
 
 
-class ReloadExt(Command, frozen=True, tag="reload_ext"):
+class ReloadExt(Command, tag="reload_ext"):
     """Stop all extensions and start those that are there now; the conversation goes on."""
 
 
-class PanelKey(Command, frozen=True, tag="panel_key"):
-    """A key for a panel of an extension, told by `ext_panel`."""
-
+class OfPanel(Command):
     extension: str
     panel_id: str
+
+
+class PanelKey(OfPanel, tag="panel_key"):
+    """A key for a panel of an extension, told by `ext_panel`."""
+
     key: str
     text: str = ""
 
 
-class PanelResize(Command, frozen=True, tag="panel_resize"):
+class PanelResize(OfPanel, tag="panel_resize"):
     """How many columns and rows a panel of an extension has now."""
 
-    extension: str
-    panel_id: str
     width: Whole
     height: Whole
 
 
-class PanelClose(Command, frozen=True, tag="panel_close"):
-    extension: str
-    panel_id: str
+class PanelClose(OfPanel, tag="panel_close"): ...
 
 
-class RunShell(Command, frozen=True, tag="run_shell"):
+class RunShell(Command, tag="run_shell"):
     """Run a shell command of the user's; it and its output go into the transcript."""
 
     command: str
@@ -182,15 +184,15 @@ class RunShell(Command, frozen=True, tag="run_shell"):
     """The model does not see it."""
 
 
-class AbortShell(Command, frozen=True, tag="abort_shell"):
+class AbortShell(Command, tag="abort_shell"):
     """End the shell commands that run."""
 
 
-class NewSession(Command, frozen=True, tag="new_session"):
+class NewSession(Command, tag="new_session"):
     """Begin anew; the session before it stays."""
 
 
-class ListSessions(Command, frozen=True, tag="list_sessions"):
+class ListSessions(Command, tag="list_sessions"):
     """What is kept of this directory, latest first."""
 
     all: bool = False
@@ -198,14 +200,14 @@ class ListSessions(Command, frozen=True, tag="list_sessions"):
     limit: Count = 100
 
 
-class LoadSession(Command, frozen=True, tag="load_session"):
+class LoadSession(Command, tag="load_session"):
     """Go on with a kept session."""
 
     session: str
     """A path, the beginning or end of an id, or `latest`."""
 
 
-class ForkSession(Command, frozen=True, tag="fork_session"):
+class ForkSession(Command, tag="fork_session"):
     """Copy a session into a new file, and go on there."""
 
     session: str = ""
@@ -216,7 +218,7 @@ class ForkSession(Command, frozen=True, tag="fork_session"):
     """Go on with the copy."""
 
 
-class ExportSession(Command, frozen=True, tag="export_session"):
+class ExportSession(Command, tag="export_session"):
     session: str = ""
     """Empty: the current one."""
     format: Literal["zotsession", "json", "markdown", "html", "pi"] = "zotsession"
@@ -224,11 +226,11 @@ class ExportSession(Command, frozen=True, tag="export_session"):
     """A file or directory to write to; empty: the answer carries the content."""
 
 
-class Checkpoints(Command, frozen=True, tag="checkpoints"):
+class Checkpoints(Command, tag="checkpoints"):
     """The prompts of the conversation: where `rewind` can go back to."""
 
 
-class Rewind(Command, frozen=True, tag="rewind"):
+class Rewind(Command, tag="rewind"):
     """Go back to before a prompt: the conversation, the files that tools changed, or both."""
 
     to: str = ""
@@ -241,46 +243,44 @@ class Rewind(Command, frozen=True, tag="rewind"):
     """Also files that someone else changed."""
 
 
-class GetChanges(Command, frozen=True, tag="get_changes"):
+class GetChanges(Command, tag="get_changes"):
     """What tools changed in the files of the user's in this session."""
 
 
-class TextData(Struct, frozen=True, tag_field="type", tag="text"):
+class TextData(Frozen, tag_field="type", tag="text"):
     text: str
 
 
-class ImageBlockData(Struct, frozen=True, tag_field="type", tag="image"):
-    mime_type: str
-    data: bytes
-    """Base64 on the wire; here the picture itself is needed, not its size."""
+class ImageBlockData(ImageData, tag_field="type", tag="image"):
+    """Here the picture itself is needed, not its size."""
 
 
-class ToolCallData(Struct, frozen=True, tag_field="type", tag="tool_call"):
+class ToolCallData(Frozen, tag_field="type", tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] = {}
 
 
-class ToolResultData(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResultData(Frozen, tag_field="type", tag="tool_result"):
     call_id: str
     content: tuple[TextData | ImageBlockData, ...]
     is_error: bool = False
 
 
-class MessageData(Struct, frozen=True):
+class MessageData(Frozen):
     role: Literal["user", "assistant", "tool"]
     content: tuple[TextData | ImageBlockData | ToolCallData | ToolResultData, ...]
     time: str = ""
     """RFC 3339; empty: now."""
 
 
-class SetMessages(Command, frozen=True, tag="set_messages"):
+class SetMessages(Command, tag="set_messages"):
     """Replace the transcript, by an embedder that keeps its own."""
 
     messages: tuple[MessageData, ...]
 
 
-class Answer(Command, frozen=True, tag="answer"):
+class Answer(Command, tag="answer"):
     """Answer an `ext_ask`."""
 
     request_id: str
@@ -289,17 +289,7 @@ class Answer(Command, frozen=True, tag="answer"):
     cancelled: bool = False
 
 
-class LimitsData(Struct, frozen=True):
-    """What each prompt may use up, where it does not say itself."""
-
-    max_steps: Whole | None = None
-    max_cost: Amount | None = None
-    """US dollars."""
-    max_tokens: Whole | None = None
-    max_seconds: Amount | None = None
-
-
-class OpenAgent(Command, frozen=True, tag="open_agent"):
+class OpenAgent(Command, tag="open_agent"):
     """One more agent in this process (feature `agents`); what is left out is as at its start."""
 
     agent: str = ""
@@ -318,21 +308,20 @@ class OpenAgent(Command, frozen=True, tag="open_agent"):
     """A run that a crash cuts off goes on when the session is opened again; needs a session."""
 
 
-class CloseAgent(Command, frozen=True, tag="close_agent"):
+class CloseAgent(Command, tag="close_agent"):
     """Abort what an agent does and let go of it; answered when it is gone."""
 
     agent: str
 
 
-class ListAgents(Command, frozen=True, tag="list_agents"):
+class ListAgents(Command, tag="list_agents"):
     """The named agents."""
 
 
-class Ping(Command, frozen=True, tag="ping"):
-    pass
+class Ping(Command, tag="ping"): ...
 
 
-class Approve(Command, frozen=True, tag="approve"):
+class Approve(Command, tag="approve"):
     """Answer an `approval_request`."""
 
     request_id: str
@@ -345,11 +334,11 @@ class Approve(Command, frozen=True, tag="approve"):
     """Arguments to run the tool with, in the place of the model's."""
 
 
-class GetApprovals(Command, frozen=True, tag="get_approvals"):
+class GetApprovals(Command, tag="get_approvals"):
     """What runs without a question, because it was allowed for the project or this session."""
 
 
-class RemoveApproval(Command, frozen=True, tag="remove_approval"):
+class RemoveApproval(Command, tag="remove_approval"):
     """Ask again from now on."""
 
     tool: str

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.json import decode
 
 from zot.bugs import warn_once
+from zot.text import Frozen
 from zot.wire.zot import stamped
 
 MAX_FILE = 32 * 1024 * 1024
@@ -32,7 +33,7 @@ _HEAD = b'{"type":"event_log","after":'
 _DONE = b'{"type":"done"'
 
 
-class EventPage(Struct, frozen=True):
+class EventPage(Frozen):
     lines: list[bytes]
     last: int
     """Number of the last line here; where there is none, the number that was asked for."""

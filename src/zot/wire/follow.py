@@ -7,14 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from msgspec import Struct
-
+from zot.text import Frozen
 from zot.wire.eventlog import follow_lines, seq_of, tick
 from zot.wire.frames import EventFrame
 from zot.wire.parse import Response, Unknown, parse_frame
 
 
-class KeptEvent(Struct, frozen=True):
+class KeptEvent(Frozen):
     """An event of the log."""
 
     seq: int

@@ -7,34 +7,38 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
+from zot.core import events
+from zot.core.rule import Rule
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
+from zot.text import Frozen
+from zot.wire.commands import LimitsData
 
 # --- content blocks and messages ---------------------------------------------------------------
 
 
-class TextBlock(Struct, frozen=True, tag_field="type", tag="text"):
+class TextBlock(Frozen, tag_field="type", tag="text"):
     text: str
 
 
-class ImageBlock(Struct, frozen=True, tag_field="type", tag="image"):
+class ImageBlock(Frozen, tag_field="type", tag="image"):
     mime_type: str
     bytes: int
     """How large the image is; the data is not repeated, to keep transcripts small."""
 
 
-class ToolCallBlock(Struct, frozen=True, tag_field="type", tag="tool_call"):
+class ToolCallBlock(Frozen, tag_field="type", tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] | None
     """null when the model's arguments were not a JSON object."""
 
 
-class ToolResultBlock(Struct, frozen=True, tag_field="type", tag="tool_result"):
+class ToolResultBlock(Frozen, tag_field="type", tag="tool_result"):
     call_id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]
@@ -43,14 +47,14 @@ class ToolResultBlock(Struct, frozen=True, tag_field="type", tag="tool_result"):
 ContentBlock = TextBlock | ImageBlock | ToolCallBlock | ToolResultBlock
 
 
-class MessageShape(Struct, frozen=True):
+class MessageShape(Frozen):
     role: Literal["user", "assistant", "tool"]
     content: tuple[ContentBlock, ...]
     time: str
     """RFC 3339, in UTC."""
 
 
-class UsageShape(Struct, frozen=True, omit_defaults=True):
+class UsageShape(Frozen, omit_defaults=True):
     input: int
     output: int
     cache_read: int
@@ -63,8 +67,9 @@ class UsageShape(Struct, frozen=True, omit_defaults=True):
 # --- events --------------------------------------------------------------------------------------
 
 
-class Frame(Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """Base of all events. Fields with a default are left out when they have it."""
+class Frame(Frozen, omit_defaults=True, tag_field="type"):
+    """Base of all events. Fields with a default are left out when they have it. A frame that says
+    just what an event of the core says has the fields of that one."""
 
     def to_wire(self) -> dict[str, Any]:
         """The frame as `zot rpc` would have sent it."""
@@ -72,44 +77,37 @@ class Frame(Struct, frozen=True, omit_defaults=True, tag_field="type"):
         return wire
 
 
-class UserMessage(Frame, frozen=True, tag="user_message"):
+class UserMessage(Frame, tag="user_message"):
     content: tuple[ContentBlock, ...]
     time: str
 
 
-class TurnStart(Frame, frozen=True, tag="turn_start"):
-    step: int
+class TurnStart(Frame, events.TurnStart, tag="turn_start"): ...
 
 
-class AssistantStart(Frame, frozen=True, tag="assistant_start"):
-    pass
+class AssistantStart(Frame, tag="assistant_start"): ...
 
 
-class TextDelta(Frame, frozen=True, tag="text_delta"):
+class TextDelta(Frame, tag="text_delta"):
     delta: str
 
 
-class ThinkingDelta(Frame, frozen=True, tag="thinking_delta"):
+class ThinkingDelta(Frame, tag="thinking_delta"):
     """Feature `thinking`."""
 
     delta: str
 
 
-class ToolUseStart(Frame, frozen=True, tag="tool_use_start"):
-    id: str
-    name: str
+class ToolUseStart(Frame, events.ToolCallStart, tag="tool_use_start"): ...
 
 
-class ToolUseArgs(Frame, frozen=True, tag="tool_use_args"):
-    id: str
-    delta: str
+class ToolUseArgs(Frame, events.ToolCallArgs, tag="tool_use_args"): ...
 
 
-class ToolUseEnd(Frame, frozen=True, tag="tool_use_end"):
-    id: str
+class ToolUseEnd(Frame, events.ToolCallEnd, tag="tool_use_end"): ...
 
 
-class Usage(Frame, frozen=True, tag="usage"):
+class Usage(Frame, tag="usage"):
     input: int
     output: int
     cache_read: int
@@ -119,18 +117,18 @@ class Usage(Frame, frozen=True, tag="usage"):
     cost_known: bool = True
 
 
-class AssistantMessage(Frame, frozen=True, tag="assistant_message"):
+class AssistantMessage(Frame, tag="assistant_message"):
     content: tuple[ContentBlock, ...]
     time: str
 
 
-class ToolCall(Frame, frozen=True, tag="tool_call"):
+class ToolCall(Frame, tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] | None
 
 
-class TurnEnd(Frame, frozen=True, tag="turn_end"):
+class TurnEnd(Frame, tag="turn_end"):
     stop: Stop
     stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"] | UnsetType = UNSET
     """Always sent; optional so that frames of other implementations can be parsed."""
@@ -139,7 +137,7 @@ class TurnEnd(Frame, frozen=True, tag="turn_end"):
     """Feature `codes`."""
 
 
-class ToolStart(Frame, frozen=True, tag="tool_start"):
+class ToolStart(Frame, tag="tool_start"):
     """Feature `tools`: guards and approval are behind it, the tool begins."""
 
     id: str
@@ -148,72 +146,54 @@ class ToolStart(Frame, frozen=True, tag="tool_start"):
     """What it runs with: a guard may have changed what the model asked for."""
 
 
-class ToolProgress(Frame, frozen=True, tag="tool_progress"):
-    id: str
-    text: str
+class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"): ...
 
 
-class ToolResult(Frame, frozen=True, tag="tool_result"):
+class ToolResult(Frame, tag="tool_result"):
     id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]
 
 
-class Error(Frame, frozen=True, tag="error"):
+class Error(Frame, tag="error"):
     message: str
     code: str | UnsetType = UNSET
     """Feature `codes`."""
 
 
-class Done(Frame, frozen=True, tag="done"):
+class Done(Frame, tag="done"):
     """The last event of every prompt and every compact."""
 
     run: str = ""
     """With --durable: the name of the run."""
 
 
-class OpenCall(Struct, frozen=True):
-    """A tool call that a crash cut off."""
-
-    id: str
-    name: str
-    started: bool
-    """It had begun: it may have taken effect."""
-    replay: Literal["never", "reconcile", "idempotent", "safe"]
-
-
-class RunResumed(Frame, frozen=True, tag="run_resumed"):
+class RunResumed(Frame, tag="run_resumed"):
     """A durable run that another process began goes on. A turn that was open is void."""
 
     run: str
     attempt: int
     away_ms: int
-    open: tuple[OpenCall, ...]
+    open: tuple[events.OpenCall, ...]
 
 
-class RunHeld(Frame, frozen=True, tag="run_held"):
+class RunHeld(Frame, events.RunHeld, tag="run_held"):
     """A durable run that was cut off waits for a `resume_run` command."""
 
-    run: str
-    attempt: int
-    reason: str
 
-
-class RunSuspended(Frame, frozen=True, tag="run_suspended"):
+class RunSuspended(Frame, events.RunSuspended, tag="run_suspended"):
     """The process ends and the run does not: it goes on with the next start. No `done` follows."""
 
-    run: str
 
-
-class CompactStart(Frame, frozen=True, tag="compact_start"):
+class CompactStart(Frame, tag="compact_start"):
     reason: Literal["manual", "threshold", "overflow"]
 
 
-class CompactDone(Frame, frozen=True, tag="compact_done"):
+class CompactDone(Frame, tag="compact_done"):
     summary: str
 
 
-class Retry(Frame, frozen=True, tag="retry"):
+class Retry(Frame, tag="retry"):
     """Feature `retries`."""
 
     attempt: int
@@ -222,7 +202,7 @@ class Retry(Frame, frozen=True, tag="retry"):
     reason: str
 
 
-class Fallback(Frame, frozen=True, tag="fallback"):
+class Fallback(Frame, tag="fallback"):
     """The model failed for good; the call goes on with another one."""
 
     failed_model: str
@@ -231,14 +211,14 @@ class Fallback(Frame, frozen=True, tag="fallback"):
     reason: str
 
 
-class QueueUpdate(Frame, frozen=True, tag="queue_update"):
+class QueueUpdate(Frame, tag="queue_update"):
     """Feature `queue`."""
 
     steering: tuple[str, ...]
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_request"):
+class ApprovalRequest(Frame, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
     request_id: str
@@ -255,7 +235,7 @@ class ApprovalRequest(Frame, frozen=True, omit_defaults=True, tag="approval_requ
     """The first line that changes."""
 
 
-class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
+class ApprovalResolved(Frame, tag="approval_resolved"):
     """Feature `approvals`."""
 
     request_id: str
@@ -264,24 +244,16 @@ class ApprovalResolved(Frame, frozen=True, tag="approval_resolved"):
     source: Literal["client", "remembered", "timeout", "abort"]
 
 
-class ExtNotify(Frame, frozen=True, tag="ext_notify"):
-    extension: str
-    level: str
-    message: str
+class ExtNotify(Frame, events.ExtensionNotify, tag="ext_notify"): ...
 
 
-class ExtDisplay(Frame, frozen=True, tag="ext_display"):
-    extension: str
-    text: str
+class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"): ...
 
 
-class ExtPanel(Frame, frozen=True, tag="ext_panel"):
-    extension: str
-    action: Literal["open", "render", "close"]
-    panel: dict[str, Json]
+class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"): ...
 
 
-class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
+class ExtAsk(Frame, tag="ext_ask"):
     """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
 
     request_id: str
@@ -295,13 +267,8 @@ class ExtAsk(Frame, frozen=True, omit_defaults=True, tag="ext_ask"):
     prefill: str = ""
 
 
-class McpServer(Frame, frozen=True, omit_defaults=True, tag="mcp_server"):
+class McpServer(Frame, events.ServerChanged, tag="mcp_server"):
     """Feature `mcp`: a server is in another state than before."""
-
-    name: str
-    state: str
-    tools: int = 0
-    error: str = ""
 
 
 EventFrame = (
@@ -338,21 +305,27 @@ EventFrame = (
     | ExtAsk
     | McpServer
 )
+FEATURES: dict[type[Frame], str] = {
+    ThinkingDelta: "thinking",
+    ToolStart: "tools",
+    Retry: "retries",
+    QueueUpdate: "queue",
+    ApprovalRequest: "approvals",
+    ApprovalResolved: "approvals",
+    ExtAsk: "dialogs",
+    McpServer: "mcp",
+}
+"""Frames for a client that asked for them in its `hello`; the log of a session has them all."""
 
 
 # --- what responses carry ------------------------------------------------------------------------
 
 
-class LimitsShape(Struct, frozen=True):
+class LimitsShape(LimitsData):
     """What one prompt may use up; null: no limit."""
 
-    max_steps: int | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    max_seconds: float | None = None
 
-
-class McpServerShape(Struct, frozen=True, omit_defaults=True):
+class McpServerShape(Frozen, omit_defaults=True):
     """An MCP server, as it is now."""
 
     name: str
@@ -365,7 +338,7 @@ class McpServerShape(Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class SessionShape(Struct, frozen=True, omit_defaults=True):
+class SessionShape(Frozen, omit_defaults=True):
     """A session at a glance."""
 
     id: str
@@ -385,34 +358,30 @@ class SessionShape(Struct, frozen=True, omit_defaults=True):
     """The session it was forked from."""
 
 
-class Sessions(Struct, frozen=True):
+class Sessions(Frozen):
     sessions: tuple[SessionShape, ...]
 
 
-class SessionLoaded(Struct, frozen=True):
+class SessionLoaded(Frozen):
     session: SessionShape
 
 
-class SessionExported(Struct, frozen=True):
+class SessionExported(Frozen):
     format: str
     path: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
     """Where no path was given."""
 
 
-class ApprovalShape(Struct, frozen=True):
+class ApprovalShape(Rule):
     """What runs without a question."""
 
-    tool: str
-    """`write` covers `edit` too."""
-    pattern: str
 
-
-class Approvals(Struct, frozen=True):
+class Approvals(Frozen):
     approvals: tuple[ApprovalShape, ...]
 
 
-class CheckpointShape(Struct, frozen=True):
+class CheckpointShape(Frozen):
     """The moment before a prompt."""
 
     id: str
@@ -425,11 +394,11 @@ class CheckpointShape(Struct, frozen=True):
     """What tools changed after it and before the next one."""
 
 
-class CheckpointList(Struct, frozen=True):
+class CheckpointList(Frozen):
     checkpoints: tuple[CheckpointShape, ...]
 
 
-class ChangedFileShape(Struct, frozen=True, omit_defaults=True):
+class ChangedFileShape(Frozen, omit_defaults=True):
     path: str
     action: Literal["restore", "create", "remove"]
     """What going back does to it."""
@@ -439,7 +408,7 @@ class ChangedFileShape(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-class Rewound(Struct, frozen=True):
+class Rewound(Frozen):
     checkpoint: str
     text: str
     """The prompt that it goes back to."""
@@ -449,15 +418,15 @@ class Rewound(Struct, frozen=True):
     preview: bool
 
 
-class Changes(Struct, frozen=True):
+class Changes(Frozen):
     files: tuple[ChangedFileShape, ...]
 
 
-class MessagesSet(Struct, frozen=True):
+class MessagesSet(Frozen):
     message_count: int
 
 
-class State(Struct, frozen=True):
+class State(Frozen):
     provider: str
     model: str
     cwd: str
@@ -476,11 +445,11 @@ class State(Struct, frozen=True):
     """Feature `mcp`."""
 
 
-class AgentOpened(Struct, frozen=True):
+class AgentOpened(Frozen):
     agent: str
 
 
-class AgentShape(Struct, frozen=True, omit_defaults=True):
+class AgentShape(Frozen, omit_defaults=True):
     """An agent at a glance."""
 
     agent: str
@@ -501,11 +470,11 @@ class AgentShape(Struct, frozen=True, omit_defaults=True):
     """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
 
 
-class AgentList(Struct, frozen=True):
+class AgentList(Frozen):
     agents: tuple[AgentShape, ...]
 
 
-class Snapshot(Struct, frozen=True, omit_defaults=True):
+class Snapshot(Frozen, omit_defaults=True):
     """Where things stand, for a client that cannot be told how they got there."""
 
     state: State
@@ -513,7 +482,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
     """The durable run that goes on."""
 
 
-class EventsRead(Struct, frozen=True, omit_defaults=True):
+class EventsRead(Frozen, omit_defaults=True):
     """Frames that were sent before, oldest first, each with its `seq`."""
 
     events: tuple[Any, ...]
@@ -526,11 +495,11 @@ class EventsRead(Struct, frozen=True, omit_defaults=True):
     snapshot: Snapshot | UnsetType = UNSET
 
 
-class Messages(Struct, frozen=True):
+class Messages(Frozen):
     messages: tuple[MessageShape, ...]
 
 
-class ModelShape(Struct, frozen=True):
+class ModelShape(Frozen):
     id: str
     provider: str
     context_window: int
@@ -538,11 +507,11 @@ class ModelShape(Struct, frozen=True):
     reasoning: bool
 
 
-class Models(Struct, frozen=True):
+class Models(Frozen):
     models: tuple[ModelShape, ...]
 
 
-class CommandShape(Struct, frozen=True, omit_defaults=True):
+class CommandShape(Frozen, omit_defaults=True):
     name: str
     description: str
     extension: str
@@ -550,11 +519,11 @@ class CommandShape(Struct, frozen=True, omit_defaults=True):
     kind: Literal["extension", "skill", "prompt"] = "extension"
 
 
-class Commands(Struct, frozen=True):
+class Commands(Frozen):
     commands: tuple[CommandShape, ...]
 
 
-class CommandRan(Struct, frozen=True, omit_defaults=True):
+class CommandRan(Frozen, omit_defaults=True):
     """What a command did; the field named like the action holds its text."""
 
     action: Literal["prompt", "insert", "display", "noop", "open_panel"]
@@ -569,13 +538,12 @@ class CommandRan(Struct, frozen=True, omit_defaults=True):
     """Runs ahead of it."""
 
 
-class ShellRan(ShellOutput, frozen=True, omit_defaults=True):
+class ShellRan(ShellOutput, omit_defaults=True):
     """A shell command of the user's, and what it printed."""
 
 
-class ExtensionShape(ExtensionState, frozen=True, omit_defaults=True):
-    pass
+class ExtensionShape(ExtensionState, omit_defaults=True): ...
 
 
-class Reloaded(Struct, frozen=True):
+class Reloaded(Frozen):
     extensions: tuple[ExtensionShape, ...]

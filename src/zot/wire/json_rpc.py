@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import Raw
 
 from zot import jsonrpc
+from zot.bugs import internal_error
+from zot.errors import Cancelled, ZotError
 from zot.lines import LineTooLong
 from zot.wire.serving import STOP_SECONDS, LineServer
 
@@ -35,8 +37,30 @@ class JsonRpcServer(LineServer):
     def take_notification(self, method: str, params: Raw) -> None:
         raise NotImplementedError
 
+    def fault_of(self, error: ZotError) -> jsonrpc.RpcFault:
+        """The answer to a request that failed so."""
+        return jsonrpc.RpcFault(jsonrpc.INTERNAL_ERROR, str(error))
+
     def put(self, line: bytes) -> None:
         self.writer.put(line)
+
+    def answer(self, id: jsonrpc.RpcId, result: Any) -> None:
+        self.put(jsonrpc.result_line(id, result))
+
+    def answering(self, id: jsonrpc.RpcId, work: Callable[[], None]) -> None:
+        """Do what a request asks; what goes wrong is its answer."""
+        try:
+            work()
+            return
+        except jsonrpc.RpcError as error:
+            fault = error.fault
+        except ZotError as error:
+            fault = self.fault_of(error)
+        except Cancelled:
+            fault = jsonrpc.RpcFault(jsonrpc.REQUEST_CANCELLED, "the request was cancelled")
+        except Exception as error:  # a bug of ours ends this request, not the process
+            fault = self.fault_of(internal_error(error))
+        self.put(jsonrpc.fault_line(id, fault))
 
     def in_thread(self, name: str, work: Callable[[], None]) -> None:
         """Work beside the reader; the end of the process waits for it.

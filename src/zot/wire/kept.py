@@ -21,16 +21,7 @@ from zot.wire.frames import EventFrame
 from zot.wire.zot_events import frame
 
 ALL = frozenset(FEATURES)
-FEATURE_OF = {
-    "thinking_delta": "thinking",
-    "tool_start": "tools",
-    "retry": "retries",
-    "queue_update": "queue",
-    "approval_request": "approvals",
-    "approval_resolved": "approvals",
-    "ext_ask": "dialogs",
-}
-"""Frames that only a client hears that asked for the feature; the log has them all."""
+FEATURE_OF = {frame.__struct_config__.tag: feature for frame, feature in frames.FEATURES.items()}
 
 
 class KeptFrames:

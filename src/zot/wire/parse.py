@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from zot.errors import CommandError, ZotError
 from zot.lines import decode_line
-from zot.text import whole_characters
+from zot.text import Frozen, whole_characters
 from zot.wire.frames import EventFrame, Frame
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class FrameError(ZotError):
     code = "parse_error"
 
 
-class Response(Frame, frozen=True, tag="response"):
+class Response(Frame, tag="response"):
     """The answer to one command."""
 
     command: str
@@ -44,7 +44,7 @@ class Response(Frame, frozen=True, tag="response"):
             raise FrameError(f"the answer to {self.command!r} has another shape: {error}") from None
 
 
-class Unknown(Struct, frozen=True):
+class Unknown(Frozen):
     """A frame that this version has no type for, or whose fields are not those of its type.
 
     Protocol version 1 may grow, so a client passes over what it does not know.

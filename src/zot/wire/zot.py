@@ -8,25 +8,18 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
+from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.lines import (
-    LINE_ERRORS,
-    LONGEST_NUMBER,
-    check_numbers,
-    encode_line,
-    line_error,
-    readable,
-)
-from zot.text import escaped
+from zot.text import Frozen, escaped
 from zot.wire.commands import AnyCommand
 
 PROTOCOL_VERSION = 1
 MAX_ID = 256
 
 
-class SentResponse(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="response"):
+class SentResponse(Frozen, omit_defaults=True, tag_field="type", tag="response"):
     command: str
     success: bool
     id: Raw | UnsetType = UNSET
@@ -37,7 +30,7 @@ class SentResponse(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     """Feature `codes`."""
 
 
-class HelloData(Struct, frozen=True, omit_defaults=True):
+class HelloData(Frozen, omit_defaults=True):
     protocol_version: int
     version: str
     provider: str
@@ -46,11 +39,11 @@ class HelloData(Struct, frozen=True, omit_defaults=True):
     """What is supported; only for a client that asked for features."""
 
 
-class Pong(Struct, frozen=True):
+class Pong(Frozen):
     pong: bool = True
 
 
-class RunEnd(Struct, frozen=True, omit_defaults=True):
+class RunEnd(Frozen, omit_defaults=True):
     """How a durable run ended."""
 
     stop: str
@@ -60,7 +53,7 @@ class RunEnd(Struct, frozen=True, omit_defaults=True):
     """What the model said last."""
 
 
-class Started(Struct, frozen=True, omit_defaults=True):
+class Started(Frozen, omit_defaults=True):
     started: bool
     queued: int = 0
     """Runs ahead of this one."""
@@ -74,21 +67,21 @@ class Started(Struct, frozen=True, omit_defaults=True):
     """How it ended, if it has."""
 
 
-class ModelSet(Struct, frozen=True, omit_defaults=True):
+class ModelSet(Frozen, omit_defaults=True):
     model: str
     provider: str = ""
     """Only where it is another one than before."""
 
 
-class ReasoningSet(Struct, frozen=True):
+class ReasoningSet(Frozen):
     reasoning: str
 
 
-class JailSet(Struct, frozen=True):
+class JailSet(Frozen):
     jail: bool
 
 
-class Envelope(Struct, frozen=True):
+class Envelope(Frozen):
     """What can be said of any line before its fields are looked at."""
 
     type: Raw = Raw()
@@ -96,7 +89,7 @@ class Envelope(Struct, frozen=True):
     agent: Raw = Raw()
 
 
-class Incoming(Struct, frozen=True):
+class Incoming(Frozen):
     name: str
     """The command's word, or empty when the line had none."""
     id: Raw | UnsetType
@@ -127,20 +120,20 @@ def decode(line: bytes) -> Incoming:
     id: Raw | UnsetType = UNSET
     agent = Raw()
     try:
-        whole = readable(line)
+        whole = lines.readable(line)
         envelope = _envelope(whole)
         agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
         if name not in COMMANDS:
             raise CommandError(f"unknown command {name!r}", code="unknown_command")
-        if len(whole) >= LONGEST_NUMBER:
-            check_numbers(whole)
+        if len(whole) >= lines.LONGEST_NUMBER:
+            lines.check_numbers(whole)
         return Incoming(name, id, _decoder(name)(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)
-    except LINE_ERRORS as error:
-        return Incoming(name, id, None, _explained(line_error(error), name), agent)
+    except lines.LINE_ERRORS as error:
+        return Incoming(name, id, None, _explained(lines.line_error(error), name), agent)
 
 
 def agent_of(incoming: Incoming) -> str:
@@ -226,7 +219,7 @@ def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> Sent
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
 
 
-encode = encode_line
+encode = lines.encode_line
 """A frame as its line."""
 
 

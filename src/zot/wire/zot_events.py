@@ -15,30 +15,50 @@ from zot.provider.types import Block, Image, Message, Reasoning, Text, ToolCall,
 from zot.wire import frames
 from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
-FEATURES: dict[type, str] = {
-    events.ReasoningDelta: "thinking",
-    events.ToolAllowed: "tools",
-    events.Retrying: "retries",
-    events.QueueUpdate: "queue",
-    events.ApprovalRequest: "approvals",
-    events.ApprovalResolved: "approvals",
-    events.ExtensionAsk: "dialogs",
-    events.ServerChanged: "mcp",
-}
-"""Events for a client that asked for them in its `hello`."""
+RunEvent = (
+    events.ErrorRaised
+    | events.Done
+    | events.RunResumed
+    | events.RunHeld
+    | events.RunSuspended
+    | events.CompactStart
+    | events.CompactDone
+    | events.Retrying
+    | events.FellBack
+    | events.QueueUpdate
+)
+"""Of a run as a whole."""
+PersonEvent = (
+    events.ApprovalRequest
+    | events.ApprovalResolved
+    | events.ExtensionNotify
+    | events.ExtensionDisplay
+    | events.ExtensionPanel
+    | events.ExtensionAsk
+    | events.ServerChanged
+)
+"""For the person in front of it."""
 
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
     if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
         return frames.TextDelta(event.text)
-    if (feature := FEATURES.get(type(event))) is not None and feature not in features:
-        return None
+    shown = _frame(event, features)
+    feature = None if shown is None else frames.FEATURES.get(type(shown))
+    return shown if feature is None or feature in features else None
+
+
+def _frame(event: Event, features: Collection[str]) -> EventFrame | None:
     match event:
         case events.TextDelta(delta):
             return frames.TextDelta(delta)
-        case events.ToolCallArgs() | events.ToolCallStart() | events.ToolCallEnd():
-            return _tool_use(event)
+        case events.ToolCallArgs(id, delta):
+            return frames.ToolUseArgs(id, delta)
+        case events.ToolCallStart(id, name):
+            return frames.ToolUseStart(id, name)
+        case events.ToolCallEnd(id):
+            return frames.ToolUseEnd(id)
         case events.ReasoningDelta(delta):
             return frames.ThinkingDelta(delta)
         case events.UserMessage(message):
@@ -48,7 +68,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.AssistantStart():
             return frames.AssistantStart()
         case events.UsageReport(usage, cumulative):
-            return _usage(usage, cumulative)
+            return frames.Usage(*_counts(usage), usage_shape(cumulative), usage.cost_known)
         case events.AssistantMessage(message):
             return frames.AssistantMessage(content(message.content), timestamp(message.time))
         case events.ToolCalled(call):
@@ -61,44 +81,54 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
             return frames.ToolProgress(id, text)
         case events.ToolReturned(call, result):
             return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
+        case events.ToolStarted() | events.CompactFailed():
+            return None  # told by other frames, or of interest to other dialects only
+        case _:
+            return _of_run(event, features) if isinstance(event, RunEvent) else _for_person(event)
+
+
+def _of_run(event: RunEvent, features: Collection[str]) -> EventFrame:
+    match event:
         case events.ErrorRaised(message, code):
             return frames.Error(message, code if "codes" in features else UNSET)
         case events.Done(run=run):
             return frames.Done(run)
-        case events.RunResumed() | events.RunHeld() | events.RunSuspended():
-            return _durable(event)
-        case events.CompactStart() | events.CompactDone():
-            return _compact(event)
-        case events.Retrying():
-            return _retry(event)
-        case events.FellBack(failed, provider, model, reason):
-            return frames.Fallback(failed, provider, model.id, reason)
+        case events.RunResumed(run, attempt, away, calls):
+            return frames.RunResumed(run, attempt, round(away * 1000), calls)
+        case events.RunHeld(run, attempt, reason):
+            return frames.RunHeld(run, attempt, reason)
+        case events.RunSuspended(run):
+            return frames.RunSuspended(run)
+        case events.CompactStart(reason):
+            return frames.CompactStart(reason)
+        case events.CompactDone(summary):
+            return frames.CompactDone(summary)
+        case events.Retrying(attempt, attempts, delay, why):
+            return frames.Retry(attempt, attempts, round(delay * 1000), why)
+        case events.FellBack(failed, provider, model, why):
+            return frames.Fallback(failed, provider, model.id, why)
         case events.QueueUpdate(steering, follow_up):
             return frames.QueueUpdate(steering, follow_up)
-        case events.ApprovalRequest() | events.ApprovalResolved():
-            return _approval(event)
-        case events.ExtensionNotify() | events.ExtensionDisplay() | events.ExtensionPanel():
-            return _told(event)
-        case events.ExtensionAsk():
-            return extension_ask(event)
-        case events.ServerChanged(name, server_state, tools, error):
-            return frames.McpServer(name, server_state, tools, error)
-        case events.ToolStarted() | events.CompactFailed():
-            return None  # told by other frames, or of interest to other dialects only
         case _:
             assert_never(event)
 
 
-def _tool_use(
-    event: events.ToolCallStart | events.ToolCallArgs | events.ToolCallEnd,
-) -> EventFrame:
+def _for_person(event: PersonEvent) -> EventFrame:
     match event:
-        case events.ToolCallArgs(id, delta):
-            return frames.ToolUseArgs(id, delta)
-        case events.ToolCallStart(id, name):
-            return frames.ToolUseStart(id, name)
-        case events.ToolCallEnd(id):
-            return frames.ToolUseEnd(id)
+        case events.ApprovalRequest():
+            return approval_request(event)
+        case events.ApprovalResolved(id, call_id, decision, source):
+            return frames.ApprovalResolved(id, call_id, decision, source)
+        case events.ExtensionNotify(extension, level, message):
+            return frames.ExtNotify(extension, level, message)
+        case events.ExtensionDisplay(extension, text):
+            return frames.ExtDisplay(extension, text)
+        case events.ExtensionPanel(extension, action, panel):
+            return frames.ExtPanel(extension, action, panel)
+        case events.ExtensionAsk():
+            return extension_ask(event)
+        case events.ServerChanged(name, server_state, tools, error):
+            return frames.McpServer(name, server_state, tools, error)
         case _:
             assert_never(event)
 
@@ -112,101 +142,24 @@ def _turn_end(event: events.TurnEnd, features: Collection[str]) -> frames.TurnEn
     )
 
 
-def _retry(event: events.Retrying) -> frames.Retry:
-    milliseconds = round(event.delay * 1000)
-    return frames.Retry(event.attempt, event.max_attempts, milliseconds, event.reason)
-
-
-def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
-    return frames.Usage(
-        usage.input,
-        usage.output,
-        usage.cache_read,
-        usage.cache_write,
-        usage.cost.total,
-        usage_shape(cumulative),
-        usage.cost_known,
-    )
-
-
-def _durable(event: events.RunResumed | events.RunHeld | events.RunSuspended) -> EventFrame:
-    match event:
-        case events.RunResumed(run, attempt, away, calls):
-            shown = (frames.OpenCall(c.id, c.name, c.started, c.replay) for c in calls)
-            return frames.RunResumed(run, attempt, round(away * 1000), tuple(shown))
-        case events.RunHeld(run, attempt, reason):
-            return frames.RunHeld(run, attempt, reason)
-        case events.RunSuspended(run):
-            return frames.RunSuspended(run)
-        case _:
-            assert_never(event)
-
-
-def _compact(event: events.CompactStart | events.CompactDone) -> EventFrame:
-    if isinstance(event, events.CompactStart):
-        return frames.CompactStart(event.reason)
-    return frames.CompactDone(event.summary)
-
-
-def _approval(event: events.ApprovalRequest | events.ApprovalResolved) -> EventFrame:
-    if isinstance(event, events.ApprovalResolved):
-        return frames.ApprovalResolved(event.id, event.call_id, event.decision, event.source)
-    return approval_request(event)
-
-
 def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
-    call = event.call
-    timeout = round(event.timeout * 1000)
-    return frames.ApprovalRequest(
-        event.id,
-        call.id,
-        call.name,
-        call.args,
-        event.preview,
-        timeout,
-        event.pattern,
-        event.diff,
-        event.line,
-    )
-
-
-def _told(
-    event: events.ExtensionNotify | events.ExtensionDisplay | events.ExtensionPanel,
-) -> EventFrame:
-    match event:
-        case events.ExtensionNotify(extension, level, message):
-            return frames.ExtNotify(extension, level, message)
-        case events.ExtensionDisplay(extension, text):
-            return frames.ExtDisplay(extension, text)
-        case events.ExtensionPanel(extension, action, panel):
-            return frames.ExtPanel(extension, action, panel)
-        case _:
-            assert_never(event)
+    call, timeout = event.call, round(event.timeout * 1000)
+    asked = (event.id, call.id, call.name, call.args, event.preview, timeout)
+    return frames.ApprovalRequest(*asked, event.pattern, event.diff, event.line)
 
 
 def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:
-    return frames.ExtAsk(
-        event.id,
-        event.extension,
-        event.method,
-        event.title,
-        round(event.timeout * 1000),
-        event.message,
-        event.options,
-        event.placeholder,
-        event.prefill,
-    )
+    timeout = round(event.timeout * 1000)
+    asked = (event.id, event.extension, event.method, event.title, timeout, event.message)
+    return frames.ExtAsk(*asked, event.options, event.placeholder, event.prefill)
 
 
 def usage_shape(usage: Usage) -> frames.UsageShape:
-    return frames.UsageShape(
-        usage.input,
-        usage.output,
-        usage.cache_read,
-        usage.cache_write,
-        usage.cost.total,
-        usage.cost_known,
-    )
+    return frames.UsageShape(*_counts(usage), usage.cost_known)
+
+
+def _counts(usage: Usage) -> tuple[int, int, int, int, float]:
+    return usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost.total
 
 
 def message_shape(message: Message) -> frames.MessageShape:

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import stat
 import sys
@@ -130,8 +131,8 @@ def test_no_file_breaks_the_reader(tmp_path_factory, value):
 
 
 def test_when_a_token_ends():
-    assert Token("a").seconds_left(0) is None
-    assert Token("a", expiry="0001-01-01T00:00:00Z").seconds_left(0) is None
+    assert Token("a").seconds_left(0) == math.inf
+    assert Token("a", expiry="0001-01-01T00:00:00Z").seconds_left(0) == math.inf
     assert Token("a", expiry="1970-01-01T00:01:00Z").seconds_left(0) == 60
     assert Token("a", expiry="1970-01-01T00:01:00").seconds_left(0) == 60
     assert Token("a", expiry="soon").seconds_left(0) == 0

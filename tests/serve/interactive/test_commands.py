@@ -483,6 +483,25 @@ def test_a_login_by_code_and_one_by_browser(wide, acme, tmp_path, server):
     assert "oauth" in json.dumps(stored)
 
 
+@pytest.mark.parametrize("wrong", [("--model", "nope"), ("--provider", "nope")])
+def test_a_wrong_model_or_provider_is_mended_with_model(wide, wrong):
+    program = wide("--provider", "anthropic", *wrong, ANTHROPIC_API_KEY="sk-a-0123456789")
+    program.until("/model has what can be used")
+    assert f"unknown {wrong[0][2:]} 'nope'" in program.shown.text
+    program.type("good morning\r")
+    program.until("anthropic/claude-sonnet-4-5")
+    program.type("anthropic/claude-sonnet-4-5\r")
+    shown = program.until(lambda shown: "claude-sonnet-4-5 " in shown.text.split("\n")[-1])
+    assert "❯ good morning" in shown.text
+
+
+def test_a_model_is_named_where_the_one_of_the_flags_was_wrong(wide):
+    program = wide("--provider", "anthropic", "--model", "nope", ANTHROPIC_API_KEY="sk-a-01234567")
+    program.until("/model has what can be used")
+    program.type("/model claude-haiku-4-5\r")
+    program.until(lambda shown: "claude-haiku-4-5 " in shown.text.split("\n")[-1])
+
+
 def test_a_model_that_is_here_already_is_used_at_once(wide, tmp_path):
     models = tmp_path / "zot" / "models"
     models.mkdir(parents=True)
@@ -549,3 +568,16 @@ def test_a_key_that_is_typed_line_by_line_is_not_shown(wide, tmp_path, server):
     program.type("\x04")
     assert program.end() == 0
     assert program.is_restored()
+
+
+# --- commands of others ------------------------------------------------------------------------
+
+
+def test_a_command_that_is_not_known_yet_is_run_and_not_replaced_by_a_guess(at_terminal, tmp_path):
+    folder = tmp_path / "zot" / "prompts"
+    folder.mkdir(parents=True)
+    (folder / "show.md").write_text("---\ndescription: d\n---\nwhat $1 says\n")
+    program = at_terminal(HELLO)
+    program.until("scripted")
+    send(program, "/show", "Hello")  # /jump shows something, too
+    assert "❯ what" in everything(program)

@@ -55,6 +55,15 @@ def test_a_permission_is_asked_in_words(at_terminal, tmp_path):
     program.until("question: How much to think")
 
 
+def test_nobody_is_asked_to_speak_while_a_menu_loads(at_terminal):
+    program = at_terminal(HELLO, "--linear")
+    program.until("you:")
+    program.type("/model\n")
+    program.until("question: Model:")
+    lines = [line for line in program.shown.everything if line.startswith("you:")]
+    assert lines == ["you: /model"]
+
+
 def test_a_refusal_has_its_reason_on_the_same_line(at_terminal):
     program = at_terminal([bash("true"), *HELLO], "--linear", "do it")
     program.until("n: no")

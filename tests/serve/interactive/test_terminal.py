@@ -140,10 +140,13 @@ def test_a_shell_command_of_the_person(at_terminal):
     program.until("from-42")
 
 
-def test_help_lists_commands_and_unknown_ones_are_sent_as_text(at_terminal):
+def test_help_lists_commands_a_slip_is_told_and_a_path_is_sent_as_text(at_terminal):
     program = at_terminal(HELLO)
     program.type("/HELP\r")
     program.until(lambda shown: any("/clear" in line for line in shown.everything))
+    program.type("/modle now\r")
+    shown = program.until("there is no command /modle here (did you mean /model?)")
+    assert "Hello" not in shown.text
     program.type("/usr/bin/thing is what?\r")
     program.until("Hello")
 
@@ -198,6 +201,14 @@ def test_without_a_key_the_editor_stays_and_says_what_is_missing(at_terminal):
     program.type("\x1b")
     shown = program.until("❯ hello you")
     assert "key" in shown.text
+
+
+def test_a_home_that_cannot_be_written_says_how_to_work_without(at_terminal):
+    program = at_terminal(HELLO, ZOT_HOME="/dev/null/home")
+    program.until("scripted")
+    program.type("hi\r")
+    program.until(lambda shown: "zot --no-session keeps none" in " ".join(shown.text.split()))
+    program.until("❯ hi")
 
 
 def test_files_and_commands_are_completed(at_terminal, tmp_path):

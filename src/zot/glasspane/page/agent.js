@@ -49,8 +49,9 @@ export class AgentView {
     this.abort = el("button", { class: "danger", title: "Stop it (x)", onclick: () => attempt(() => post(this.path("cancel")), "stopped") }, "Stop");
     this.retry = el("button", { onclick: () => attempt(() => post(this.path("retry")), "it goes on") }, "Retry");
     this.merge = el("button", { title: "Bring its work into your checkout (m)", onclick: () => this.mergeWork() }, "Merge");
+    this.squash = el("label", { title: "Not one commit for each of its own" }, el("input", { type: "checkbox" }), "as one commit");
     this.remove = el("button", { title: "Take it away; nothing of its work would be lost", onclick: async () => { if (await attempt(() => post(this.path("remove")), "removed")) this.back(); } }, "Remove");
-    this.composer = el("div", { class: "composer" }, this.input, el("div", { class: "buttons" }, this.send, this.steer, this.abort, this.retry, this.merge, this.remove));
+    this.composer = el("div", { class: "composer" }, this.input, el("div", { class: "buttons" }, this.send, this.steer, this.abort, this.retry, this.merge, this.squash, this.remove));
     this.node = el("section", { class: "agent" },
       el("div", { class: "head" }, el("a", { href: "#/", title: "Back (Esc)" }, "←"), el("span", { class: "badge" }, this.state), this.title, el("span", { class: "grow" }), this.tabs, el("div", { class: "line2" }, this.doing, this.facts)),
       this.questions, this.transcript, this.panel, this.composer);
@@ -161,7 +162,7 @@ export class AgentView {
       case "swarm_started": this.add(new TextEntry("note", data.attempt > 1 ? `started again, attempt ${data.attempt}` : "started")); break;
       case "swarm_exited": if (data.code) this.add(new TextEntry("note", `its process ended with ${data.code} ${data.said || ""}`)); this.endSpan(at); break;
       case "swarm_cancelled": this.add(new TextEntry("note", "stopped by a person")); break;
-      case "swarm_merged": this.add(new TextEntry("note", `merged ${data.tip.slice(0, 12)}`)); break;
+      case "swarm_merged": this.add(new TextEntry("note", `merged ${(data.commit || data.tip).slice(0, 12)}`)); break;
       case "swarm_lost": this.add(new TextEntry("error", data.reason)); break;
       case "run_resumed": this.open = null; this.add(new TextEntry("note", `went on after ${age(data.away_ms / 1000)}`)); break;
     }
@@ -206,7 +207,7 @@ export class AgentView {
     this.steer.hidden = !runs;
     this.abort.hidden = !runs && stage !== "queued";
     this.retry.hidden = !(stage === "failed" || stage === "lost" || stage === "cancelled");
-    this.merge.hidden = runs || !summary.diff.files || summary.merged;
+    this.squash.hidden = this.merge.hidden = runs || !summary.diff.files || summary.merged;
     this.remove.hidden = runs || stage === "queued" || !this.merge.hidden;
     this.drawQuestions(summary.questions, agent.control);
   }
@@ -273,8 +274,8 @@ export class AgentView {
   }
 
   async mergeWork() {
-    const answer = await attempt(() => post(this.path("merge"), {}));
-    if (answer) note(`merged ${answer.tip.slice(0, 12)}`, "fine");
+    const answer = await attempt(() => post(this.path("merge"), { squash: this.squash.firstChild.checked }));
+    if (answer) note(`merged ${answer.commit.slice(0, 12)}`, "fine");
   }
 
   show(name) {

@@ -9,17 +9,17 @@ from typing import Literal
 from urllib.parse import urlencode
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import AuthError, ConfigError, ProviderError
 from zot.provider.http import open_url
 from zot.provider.types import Json
+from zot.text import Frozen
 
 SECONDS = 30.0
 MAX_ANSWER = 1 << 20
 
 
-class AuthAnswer(Struct, frozen=True):
+class AuthAnswer(Frozen):
     status: int
     fields: dict[str, Json]
     """Empty when the answer was no JSON object."""

@@ -10,13 +10,11 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from zot.cancel import Cancel
 from zot.errors import AuthError
@@ -24,9 +22,10 @@ from zot.files import locked, read_bytes
 from zot.provider.auth.http import AuthAnswer, post
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
+from zot.text import Frozen
 
 
-class AuthServer(Struct, frozen=True, kw_only=True):
+class AuthServer(Frozen, kw_only=True):
     """An authorization server, and how it departs from the standard."""
 
     client_id: str = ""
@@ -64,38 +63,8 @@ LONGEST_LIFE = 10 * 365 * 86_400
 """Seconds that a token is believed to live; a date further off may be none."""
 LONGEST_LOGIN = 3_600.0
 
-SERVERS: Mapping[str, AuthServer] = {
-    "anthropic": AuthServer(
-        authorize_url="https://claude.ai/oauth/authorize",
-        token_url="https://console.anthropic.com/v1/oauth/token",
-        body="json",
-        callback_host="localhost",
-    ),
-    "openai": AuthServer(
-        authorize_url="https://auth.openai.com/oauth/authorize",
-        token_url="https://auth.openai.com/oauth/token",
-        callback_host="localhost",
-        callback_path="/auth/callback",
-    ),
-    "huggingface": AuthServer(
-        authorize_url="https://huggingface.co/oauth/authorize",
-        token_url="https://huggingface.co/oauth/token",
-        device_url="https://huggingface.co/oauth/device",
-        scopes=("inference-api",),
-        callback_host="localhost",
-    ),
-    # Gives any program a key of the user's own: no client id is needed.
-    "openrouter": AuthServer(
-        authorize_url="https://openrouter.ai/auth",
-        token_url="https://openrouter.ai/api/v1/auth/keys",
-        body="json",
-        callback_host="localhost",
-        redirect_param="callback_url",
-        state_in_redirect=True,
-        key_field="key",
-        needs_client_id=False,
-    ),
-}
+SHIPPED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "oauth.json")
+"""The servers of providers; openrouter gives any program a key, so that no client id is needed."""
 
 
 def oauth_path(home: str) -> str:
@@ -110,11 +79,8 @@ def server_of(provider: str, home: str) -> AuthServer:
     """
     path = oauth_path(home)
     try:
-        data = read_bytes(path)
-        own = msgspec.json.decode(data, type=dict[str, dict[str, Json]]) if data else {}
-        shipped = SERVERS.get(provider)
-        base = msgspec.to_builtins(shipped) if shipped else {}
-        server = msgspec.convert({**base, **own.get(provider, {})}, AuthServer)
+        shipped, own = (servers_in(file).get(provider, {}) for file in (SHIPPED, path))
+        server = msgspec.convert({**shipped, **own}, AuthServer)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise AuthError(f"{path!r} cannot be read: {error}") from error
     if not server.token_url:
@@ -129,6 +95,11 @@ def server_of(provider: str, home: str) -> AuthServer:
     return server
 
 
+def servers_in(path: str) -> dict[str, dict[str, Json]]:
+    data = read_bytes(path)
+    return msgspec.json.decode(data, type=dict[str, dict[str, Json]]) if data else {}
+
+
 def check_url(url: str) -> None:
     parts = urlsplit(url)
     local = parts.hostname in ("127.0.0.1", "localhost", "::1")
@@ -139,7 +110,7 @@ def check_url(url: str) -> None:
 # --- authorization code ----------------------------------------------------------------------
 
 
-class Attempt(Struct, frozen=True):
+class Attempt(Frozen):
     """One try to log in. The verifier never leaves this process before the exchange."""
 
     url: str
@@ -222,7 +193,7 @@ def pasted_code(text: str, attempt: Attempt) -> str:
 # --- device code -----------------------------------------------------------------------------
 
 
-class Device(Struct, frozen=True):
+class Device(Frozen):
     device_code: str
     user_code: str
     verification_uri: str
@@ -276,7 +247,7 @@ def finish_device(server: AuthServer, device: Device, cancel: Cancel) -> Credent
 # --- refresh ---------------------------------------------------------------------------------
 
 
-def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -> Token:
+def refreshed(provider: str, file: AuthFile, home: str) -> Token:
     """A token that is good for a while. One process at a time asks for it: a refresh token is
     often good for one use only.
 
@@ -288,13 +259,12 @@ def refreshed(provider: str, file: AuthFile, home: str, margin: float = 300.0) -
         token = stored.oauth if stored else None
         if token is None:
             raise AuthError(f"not logged in to {provider!r}; run `zot login {provider}`")
-        left = token.seconds_left(time.time())
-        if left is None or left >= margin:
+        if not token.ends_soon():
             return token  # another process was faster
         try:
             fresh = renewed(server_of(provider, home), token)
         except AuthError as error:
-            if left > 0:
+            if token.seconds_left(time.time()) > 0:
                 return token
             raise AuthError(
                 f"the login of {provider!r} has ended ({error}); run `zot login {provider}`"

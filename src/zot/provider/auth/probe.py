@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
-
 from zot.errors import ConfigError, ProviderError
 from zot.provider.discover import live_models
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Model
+from zot.text import Frozen
 
 Verdict = Literal["accepted", "refused", "unknown"]
 SECONDS = 10.0
 
 
-class Probed(Struct, frozen=True):
+class Probed(Frozen):
     verdict: Verdict
     reason: str = ""
     """Why the key was refused, or why nobody knows."""
     models: tuple[Model, ...] = ()
 
 
-def probe(info: ProviderInfo, key: str, base_url: str = "") -> Probed:
+def probe(info: ProviderInfo, key: str) -> Probed:
     """Whether the key is good."""
     try:
-        return Probed("accepted", models=live_models(info, key, base_url, seconds=SECONDS))
+        return Probed("accepted", models=live_models(info, key, seconds=SECONDS))
     except ProviderError as error:
         if error.status in (401, 403):
             return Probed("refused", f"{info.name} refused the key (HTTP {error.status})")

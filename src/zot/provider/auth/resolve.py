@@ -6,15 +6,13 @@ On the start-up path: with a key in a flag or variable, no file is read.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
-
-from msgspec import Struct
 
 from zot.errors import AuthError
 from zot.later import later
 from zot.provider.providers import ProviderInfo, env_key, without_keys
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.provider.auth import oauth, store
@@ -24,15 +22,13 @@ else:
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
-REFRESH_SECONDS = 300.0
-"""A token that ends sooner than this is renewed before it is used."""
 MAX_KEY = 64 * 1024
 
 _from_commands: dict[tuple[str, ...], str] = {}
 """In memory only: a command may ask the user for a fingerprint, once is enough."""
 
 
-class FoundKey(Struct, frozen=True):
+class FoundKey(Frozen):
     key: str
     source: Source
     where: str = ""
@@ -80,9 +76,8 @@ def find_credential(
     if stored.api_key:
         return FoundKey(stored.api_key, "auth.json", file.path)
     if stored.oauth is not None:
-        left = stored.oauth.seconds_left(time.time())
         token = stored.oauth
-        if left is not None and left < REFRESH_SECONDS:
+        if token.ends_soon():
             token = oauth.refreshed(info.name, file, home)
         return FoundKey(token.access_token, "oauth", file.path)
     if stored.api_key_command is not None:

@@ -15,10 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from msgspec import Struct
-
 from zot.errors import AuthError
-from zot.text import cookie_of
+from zot.text import Frozen, cookie_of
 
 MAX_BODY = 64 * 1024
 SECONDS = 30.0
@@ -38,7 +36,7 @@ HEADERS = {
 }
 
 
-class Query(Struct, frozen=True):
+class Query(Frozen):
     """A request that may be answered."""
 
     method: str
@@ -48,7 +46,7 @@ class Query(Struct, frozen=True):
     cookie: str
 
 
-class WebPage(Struct, frozen=True):
+class WebPage(Frozen):
     status: int
     body: str
     headers: Mapping[str, str] = {}

@@ -5,24 +5,27 @@ The Go program reads and writes the same file; keys of it that are not known her
 
 from __future__ import annotations
 
+import math
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
-from msgspec import Struct
 
 from zot.errors import AuthError
 from zot.files import locked, read_bytes, write_atomic
 from zot.provider.types import Json
-from zot.text import prepared
+from zot.text import Frozen, indented_json, prepared
 
 DEDICATED = ("anthropic", "openai", "kimi", "google", "deepseek")
 """Providers with a key of their own at the top of the file."""
 OTHERS = "additional_api_key_creds"
+REFRESH_SECONDS = 300.0
+"""A token that ends sooner than this is renewed before it is used."""
 
 
-class Token(Struct, frozen=True, omit_defaults=True):
+class Token(Frozen, omit_defaults=True):
     """What an OAuth server gave."""
 
     access_token: str
@@ -35,18 +38,22 @@ class Token(Struct, frozen=True, omit_defaults=True):
     id_token: str = ""
     account_id: str = ""
 
-    def seconds_left(self, now: float) -> float | None:
-        """None: it does not expire."""
+    def seconds_left(self, now: float) -> float:
+        """Infinite: it does not expire."""
         if not self.expiry or self.expiry.startswith("0001-"):
-            return None
+            return math.inf
         try:
             expiry = datetime.fromisoformat(self.expiry)
         except ValueError:
             return 0.0
         return (expiry if expiry.tzinfo else expiry.replace(tzinfo=UTC)).timestamp() - now
 
+    def ends_soon(self) -> bool:
+        """It is to be renewed before it is used."""
+        return self.seconds_left(time.time()) < REFRESH_SECONDS
 
-class KeyCommand(Struct, frozen=True, omit_defaults=True):
+
+class KeyCommand(Frozen, omit_defaults=True):
     """A program that prints the key."""
 
     program: str
@@ -54,7 +61,7 @@ class KeyCommand(Struct, frozen=True, omit_defaults=True):
     timeout_ms: int = 120_000
 
 
-class Credential(Struct, frozen=True, omit_defaults=True):
+class Credential(Frozen, omit_defaults=True):
     """One of: a key, a token, a command, or the word that the system's keyring has it."""
 
     api_key: str = ""
@@ -131,8 +138,7 @@ class AuthFile:
         """Change the file; the caller holds `locked(self.path)`."""
         content = self._read()
         edit(content)
-        data = msgspec.json.format(msgspec.json.encode(content), indent=2)
-        write_atomic(self.path, data + b"\n")
+        write_atomic(self.path, indented_json(content))
 
     def _read(self) -> dict[str, Json]:
         try:

@@ -74,7 +74,7 @@ class AgentTranscript:
             case "swarm_lost":
                 self._note(str(fields.get("reason")), "error")
             case "swarm_merged":
-                self._note(f"merged {str(fields.get('tip'))[:12]}")
+                self._note(f"merged {str(fields.get('commit') or fields.get('tip'))[:12]}")
             case _:
                 pass
 

@@ -78,6 +78,10 @@ class App(RuntimeClient):
     """Further words for the `zot rpc` of an agent of the swarm."""
     seeks_server = False
     """The person asked for one on this machine, and hears when there is none."""
+    working = 0
+    """Threads of `work` that have not ended."""
+    _lacks = ""
+    """What is missing for an agent, and how to get it."""
     answers: AnswerWatch | None = None
     """Brings back what such agents answer; None: there are none."""
 
@@ -103,9 +107,9 @@ class App(RuntimeClient):
         self.loading = True
         self.focused = True
         self.failure = ""
+        """The code of the last error of a run."""
         self.fatal: ZotError | None = None
         """Why it ended before it began."""
-        """The code of the last error of a run."""
         self.overlays: list[Overlay] = []
         """The last one has the keys."""
         self._events: deque[Event] = deque()
@@ -148,6 +152,11 @@ class App(RuntimeClient):
             "end-of-input": self._end_of_input,
             "suspend": self.loop.suspend,
             "redraw": self.loop.redraw,
+            "search-history": lambda: screens.search_history(self),
+            "external-editor": lambda: self.guarded(lambda: screens.edit_outside(self)),
+            "paste": lambda: screens.paste_clipboard(self),
+            "pager": lambda: screens.open_pager(self),
+            "unfold": lambda: screens.open_pager(self, unfold=True),
         }
 
     # --- the runtime's client (other threads) ------------------------------------------------
@@ -225,15 +234,18 @@ class App(RuntimeClient):
         """Run what may take a while in a thread, and go on here with its result. An error is
         told."""
 
+        self.working += 1
+
         def run() -> None:
             try:
-                result = function()
-            except ZotError as error:
-                self.post_error(error)
+                after = partial(then, function())
             except Exception as error:
-                self.post_error(internal_error(error))
-            else:
-                self.loop.post(lambda: self.guarded(lambda: then(result)))
+                after = partial(_raise, error)
+            self.loop.post(lambda: finish(after))
+
+        def finish(after: Callable[[], None]) -> None:
+            self.working -= 1
+            self.guarded(after)
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
@@ -267,7 +279,7 @@ class App(RuntimeClient):
                 self.waiting.unsent.append(text)
             else:  # it stays where it was
                 self.editor.set(text)
-                self._find_model()
+                models.model(self, "")
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
             self._unheard = text
@@ -315,11 +327,8 @@ class App(RuntimeClient):
         session that the view does not show; `agent_words` are for agents of the swarm."""
         self._earlier = earlier
         self.agent_words = agent_words
-        view.follow(self.view)
-        self.built, self.view, self.loading = runtime, view, False
-        for text, level in self._early:
-            view.note(text, level)
-        self._early.clear()
+        self.built = runtime
+        self._show_view(view)
         self.refresh_status()
         watch_agents(self)
         for text in self.waiting.take_unsent():
@@ -332,24 +341,28 @@ class App(RuntimeClient):
             self.fatal = error
             self.exit(1)
             return
-        view.follow(self.view)
-        self.view, self.loading = view, False
+        self._show_view(view)
         if not isinstance(error, NoModelError):  # the menu below says as much
-            self._early.append((str(error), "error"))
+            self.note(str(error), "error")
         elif self.seeks_server:
-            self._early.append((_NO_SERVER, "warning"))
+            self.note(_NO_SERVER, "warning")
         self.seeks_server = False
-        for text, level in self._early:
-            view.note(text, level)
-        self._early.clear()
         unsent = self.waiting.take_unsent()
         if unsent and not self.editor.text:
             self.editor.set("\n".join(unsent))
         if isinstance(error, AuthError):
-            self._find_model()
+            self._lacks = "no model yet: /login, /llama"
+            models.first_run(self)
+        else:
+            self._lacks = "not started, for the reason above: /model has what can be used"
 
-    def _find_model(self) -> None:
-        models.first_run(self)
+    def _show_view(self, view: View) -> None:
+        """Loading is over; what was said until then comes first."""
+        view.follow(self.view)
+        self.view, self.loading = view, False
+        for text, level in self._early:
+            view.note(text, level)
+        self._early.clear()
 
     def signalled(self, number: int) -> None:
         self.exit(128 + number)
@@ -443,7 +456,7 @@ class App(RuntimeClient):
         if self.loading:
             return (("status", "loading"),)
         if self.built is None:
-            return clip((("warn", "no model yet: /login, /llama"),), columns)
+            return clip((("warn", self._lacks),), columns)
         if self._status_line is None or self._status_line[0] != columns:
             line = status_line(self._status, columns, self.status_parts)
             self._status_line = (columns, line)
@@ -516,29 +529,14 @@ class App(RuntimeClient):
             self._command(action)
         elif action in ("submit", "steer"):
             self._submit(steer=action == "steer")
-        elif action in self._actions:
+        elif action in self._actions:  # else it is of a later version's file
             self._actions[action]()
-        elif action:
-            self._open_other(action)
 
     def _end_of_input(self) -> None:
         if self.editor.text:
             self.editor.do("delete")
         else:
             self.exit()
-
-    def _open_other(self, action: str) -> None:
-        match action:
-            case "search-history":
-                screens.search_history(self)
-            case "external-editor":
-                self.guarded(partial(screens.edit_outside, self))
-            case "paste":
-                screens.paste_clipboard(self)
-            case "pager" | "unfold":
-                screens.open_pager(self, unfold=action == "unfold")
-            case _:
-                pass  # a key of a later version's file
 
     def _stop(self) -> bool:
         return self.built is not None and self.waiting.stop(self.built)
@@ -572,10 +570,8 @@ class App(RuntimeClient):
         if text.startswith("/") and text[1:2].isalpha():
             self._command(text)
         elif text.startswith("!"):
-            self._shell(text)
-        elif steer and self._steer(text):
-            return
-        else:
+            self.guarded(lambda: slash_table.run_shell(self, text))
+        elif not (steer and self._steer(text)):
             self.guarded(lambda: self.send(text))
 
     def _steer(self, text: str) -> bool:
@@ -585,8 +581,9 @@ class App(RuntimeClient):
     def _command(self, text: str) -> None:
         self.guarded(lambda: slash_table.run_slash(self, text))
 
-    def _shell(self, text: str) -> None:
-        self.guarded(lambda: slash_table.run_shell(self, text))
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 _NO_SERVER = "no server answered: start one (ollama serve, llama-server), or choose another way"

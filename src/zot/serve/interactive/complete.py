@@ -44,7 +44,10 @@ class Completion:
         self._files: list[MenuItem] = []
         self._files_at = -FRESH_SECONDS
         self._others: Sequence[CommandInfo] = ()
-        self._asked_others = False
+        """Commands of extensions, skills and prompt files."""
+        self._others_at = -FRESH_SECONDS
+        self._knows_others = False
+        """False while they are asked for."""
 
     @property
     def is_open(self) -> bool:
@@ -117,20 +120,23 @@ class Completion:
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
         begins.sort(key=lambda item: item.label.casefold() != word)  # /session, then /sessions
-        return begins or _meant(typed.casefold(), items)
+        if begins or not self._knows_others:  # else Enter would put a guess in a command's place
+            return begins
+        return _meant(typed.casefold(), items)
 
     def _ask_others(self) -> None:
-        """Extensions, skills and prompt files: known as soon as they have started."""
+        """Extensions, skills and prompt files: known as soon as they have started; there may be
+        others after a while."""
         runtime = self._app.built
-        if self._asked_others or runtime is None:
-            return
-        self._asked_others = True
+        if runtime is not None and time.monotonic() - self._others_at > FRESH_SECONDS:
+            self._others_at = time.monotonic()
+            self._knows_others = False
 
-        def then(infos: list[CommandInfo]) -> None:
-            self._others = infos
-            self.update()
+            def then(infos: list[CommandInfo]) -> None:
+                self._others, self._knows_others = infos, True
+                self.update()
 
-        self._app.work(runtime.commands, then)
+            self._app.work(runtime.commands, then)
 
     def _known_files(self) -> list[MenuItem]:
         runtime = self._app.built

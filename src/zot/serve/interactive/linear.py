@@ -171,8 +171,8 @@ class LinearApp(App):
             self._announced = overlay
             return
         self._announced = None
-        idle = not self.loading and not (self.built is not None and self.built.busy)
-        if idle and not self._waiting:
+        busy = self.loading or self.working or (self.built is not None and self.built.busy)
+        if not busy and not self._waiting:
             write_all(1, b"you: ")
             self._waiting = True
 

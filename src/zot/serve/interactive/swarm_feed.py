@@ -68,8 +68,8 @@ class SwarmFeed:
         while not self._over.is_set():
             try:
                 changed = roster.refresh()
-                if roster.is_busy() and waited >= CLOCK_SECONDS and not self._swarm.is_supervised():
-                    self._swarm.agents()  # starts a supervisor: what was cut goes on
+                if waited >= CLOCK_SECONDS:
+                    self._swarm.keep_going(roster)
             except (ZotError, OSError) as error:
                 self._app.post_error(error)
                 return

@@ -138,9 +138,10 @@ class View:
                 self._does("working")
             case events.TurnEnd(stop, error):
                 self._turn_ended(stop, error)
-            case events.ErrorRaised(message):
+            case events.ErrorRaised(message, code):
                 if not self.record or not self.record[-1].source.endswith(f": {message}"):
-                    self.note(message, "error")  # else a compaction has said why it failed
+                    hint = "; zot --no-session keeps none" if code == "session" else ""
+                    self.note(message + hint, "error")  # else a compaction has said why it failed
             case events.Done():
                 self._end_everything()
                 self.activity = ""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from zot.errors import ConfigError
 from zot.files import ensure_dir, read_bytes, write_atomic
+from zot.swarm.web import check_reach
 
 PORT = 7749
 INSTALL = "pip install 'zot-agent[temporal]'"
@@ -43,13 +44,8 @@ class TemporalConfig(Struct, frozen=True, omit_defaults=True):
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.hub_port}"
 
     def check(self) -> None:
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("a certificate and its key belong together: --hub-cert, --hub-key")
-        if self.hub_host not in ("127.0.0.1", "::1", "localhost") and not self.tls_cert:
-            raise ConfigError(
-                f"{self.hub_host!r} can be reached from other machines: give --hub-cert and "
-                "--hub-key, or stay on 127.0.0.1 and let workers use a tunnel (ssh -R)"
-            )
+        flags = "--hub-cert and --hub-key"
+        check_reach(self.hub_host, self.tls_cert, self.tls_key, flags, "ssh -R")
         if self.lease_seconds < 2:
             raise ConfigError(f"a lease of {self.lease_seconds:g} s is too short: at least 2")
 

@@ -19,10 +19,10 @@ from zot.files import write_atomic
 from zot.swarm.task import SwarmError
 from zot.swarm.temporal.config import WorkerPlace
 from zot.swarm.temporal.remote import Superseded
+from zot.swarm.web import LOOPBACK
 
 REQUEST_SECONDS = 120.0
 PAUSE_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
-LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 class HubAddress:
@@ -30,7 +30,7 @@ class HubAddress:
         parts = urlsplit(place.hub)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"the hub must be an address like https://host:7749: {place.hub!r}")
-        if parts.scheme == "http" and parts.hostname not in LOCAL:
+        if parts.scheme == "http" and parts.hostname not in LOOPBACK:
             raise ConfigError(f"{place.hub!r} is on another machine: use https, or a tunnel")
         self.host = parts.hostname
         self.port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -248,13 +248,7 @@ class RemoteAgent:
 
     def _take_frame(self, line: bytes, fields: dict[str, Any]) -> None:
         supervised = self._supervised
-        seq = fields.get("seq")
-        if isinstance(seq, int) and seq <= supervised.agent.last_seq:
-            return
-        row = supervised.log.frame(line)
-        if row is not None:
-            supervised.agent.take(row)
-        if fields.get("type") in ("usage", "done"):
+        if supervised.take_frame(line, fields) and fields.get("type") in ("usage", "done"):
             name = supervised.folder.id
             self._runner.ledger.book(name, name, supervised.agent.spent())
             if self._used_up() and self._stopping is None:

@@ -63,7 +63,7 @@ class TaskWorker:
         except Superseded as error:
             raise ApplicationError("another attempt has the task", type=SUPERSEDED) from error
         except ZotError as error:
-            self._said(f"{order.id}: {error}")
+            complain(f"{order.id}: {error}")
             raise ApplicationError("the worker could not go on with it; see its output") from error
         finally:
             hub.close()
@@ -106,9 +106,6 @@ class TaskWorker:
         witness = self._sockets / str(next(self._numbers))
         copy = self._copies[claim.origin]
         return TaskAttempt(claim, hub, folder, witness, copy, self._environment)
-
-    def _said(self, text: str) -> None:
-        complain(text)
 
 
 async def _cut(work: asyncio.Task[str]) -> None:

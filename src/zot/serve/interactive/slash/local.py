@@ -16,12 +16,10 @@ from zot.text import size_text
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
     from zot.serve.interactive.slash import models
 else:
     models = Later("zot.serve.interactive.slash.models")
-    start = Later("zot.serve.interactive.start")
 
 HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
 
@@ -93,9 +91,5 @@ def use_local(app: App, model: LocalModel) -> None:
 
 
 def _go_on(app: App, model: LocalModel) -> None:
-    """In the same conversation where there is one; else start with it."""
     app.note(f"{model.name} is here")
-    if app.built is not None:
-        models.use_model(app, model.name, "local")
-    else:
-        start.load_behind(app, provider="local", model=model.name)
+    models.use_model(app, model.name, "local")

@@ -5,11 +5,12 @@ model cannot be asked. They work without a runtime too: a first run ends here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import CommandError, ZotError
+from zot.errors import CommandError, ConfigError, ZotError
 from zot.later import Later
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
@@ -19,6 +20,7 @@ from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
 from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.status import amount
+from zot.settings.available import AvailableModels
 from zot.settings.login import keep_key, log_out
 from zot.settings.models import KnownModels
 from zot.tui.cells import Line
@@ -46,14 +48,25 @@ RESCUED = {
 
 
 def model(app: App, args: str) -> None:
-    if app.built is None:
-        first_run(app)
-        return
-    runtime = app.runtime
-    if args:
-        app.work(runtime.models.all, lambda models: use_model(app, args, _whose(args, models)))
-    else:
-        app.work(runtime.models.all, lambda models: _choose_model(app, models))
+    def listed(models: Sequence[Model]) -> None:
+        if args:
+            use_model(app, args, _whose(args, models))
+        elif models:
+            _choose_model(app, models)
+        else:
+            first_run(app)
+
+    app.work(app.built.models.all if app.built is not None else partial(_usable, app), listed)
+
+
+def _usable(app: App) -> Sequence[Model]:
+    """Where there is no agent, since what it was to run with cannot be used: the models of the
+    provider that was named, or else of those that can be."""
+    for changes in ({"model": ""}, {"model": "", "provider": ""}):
+        with suppress(ConfigError):
+            setup = app.find_plan(no_session=True, **changes).setup
+            return AvailableModels(setup).all()
+    return ()
 
 
 def _whose(id: str, models: Sequence[Model]) -> str:
@@ -64,7 +77,7 @@ def _whose(id: str, models: Sequence[Model]) -> str:
 def _choose_model(
     app: App, models: Sequence[Model], then: Callable[[], None] = lambda: None
 ) -> None:
-    present = app.runtime.model
+    present = app.built.model if app.built is not None else None
     items = [MenuItem(f"{model.provider}/{model.id}", _facts(model), model) for model in models]
     chosen = next((place for place, model in enumerate(models) if model == present), 0)
 
@@ -76,7 +89,11 @@ def _choose_model(
 
 
 def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
-    runtime = app.runtime
+    """Go on with it in the same conversation where there is one; else start with it."""
+    if app.built is None:
+        start.load_behind(app, provider=provider, model=name)
+        return
+    runtime = app.built
 
     def told(model: Model) -> None:
         later = " from the next prompt on" if runtime.busy else ""

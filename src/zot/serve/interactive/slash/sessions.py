@@ -290,7 +290,7 @@ def _fork(app: App) -> None:
     runtime = app.runtime
 
     def then(info: SessionInfo) -> None:
-        app.note(f"going on in a copy; the session before it stays: {info.path or 'in memory'}")
+        app.note(f"going on in a copy: {info.path or 'in memory'}; the session before it stays")
         app.refresh_status()
 
     def work() -> SessionInfo:

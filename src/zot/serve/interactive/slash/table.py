@@ -1,7 +1,7 @@
 """Slash commands: a table of names, and what each one does with the rest of the line.
 
 A command that is not here may be an extension's, a skill's or a prompt file's: the runtime knows
-those. What is no command at all is sent as text.
+those. What cannot be meant as one, such as a path, is sent as text.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def run_other(app: App, text: str) -> None:
 
     def then(result: CommandResult | None) -> None:
         if result is None:
-            app.send(text)
+            app.send(text)  # a path, perhaps
             return
         match result.action:
             case "prompt":
@@ -165,7 +165,13 @@ def run_other(app: App, text: str) -> None:
                 pass  # told by events
         app.refresh_status()
 
-    app.work(lambda: runtime.run_typed(text), then)
+    def work() -> CommandResult | None:
+        result = runtime.run_typed(text)
+        if result is None:
+            runtime.check_typed(text, COMMANDS)
+        return result
+
+    app.work(work, then)
 
 
 def run_shell(app: App, text: str) -> None:

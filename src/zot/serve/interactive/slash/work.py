@@ -232,7 +232,10 @@ def approvals(app: App, args: str) -> None:
     def remove(value: object) -> None:
         assert isinstance(value, Rule)
         app.runtime.remove_approval(value.tool, value.pattern)
-        menu.replace(items())
+        if left := items():
+            menu.replace(left)
+        else:
+            app.close(menu)
         app.note(f"zot asks again before {value.tool} {value.pattern}")
 
     if not items():

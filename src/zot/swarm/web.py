@@ -1,0 +1,103 @@
+"""What the two HTTP servers share, the hub of workers and the page of all agents: where they
+listen, how much they take, how they refuse. Loads neither uvicorn nor starlette by itself."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zot.errors import ConfigError, UsageError, ZotError
+from zot.later import Later
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette import responses
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+else:
+    uvicorn = Later("uvicorn")
+    responses = Later("starlette.responses")
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Refusal(ZotError):
+    """The request is not answered; the text says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def check_reach(host: str, cert: str, key: str, flags: str, tunnel: str) -> None:
+    """Nobody listens to other machines without TLS; `flags` are those of certificate and key.
+
+    Raises:
+        UsageError: somebody would, or one of the two is missing.
+    """
+    if bool(cert) != bool(key):
+        raise UsageError(f"a certificate and its key belong together: {flags}")
+    if host not in LOOPBACK and not cert:
+        raise UsageError(
+            f"{host!r} can be reached from other machines: give {flags}, or stay on 127.0.0.1 and "
+            f"use a tunnel ({tunnel})"
+        )
+
+
+def listen(host: str, port: int, otherwise: str) -> socket.socket:
+    """Raises ConfigError, which says what to do `otherwise`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror}; {otherwise}"
+        ) from error
+    listening.listen(1024)
+    return listening
+
+
+def server(app: Starlette, cert: str, key: str, **more: Any) -> uvicorn.Server:
+    """Raises ConfigError for a certificate that cannot be used."""
+    try:
+        if cert:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"cannot use certificate {cert!r} with key {key!r}: {why}") from error
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # addresses of requests are nobody's business
+        server_header=False,
+        ssl_certfile=cert or None,
+        ssl_keyfile=key or None,
+        lifespan="off",
+        ws="none",
+        **more,
+    )
+    return uvicorn.Server(config)
+
+
+async def body_of(request: Request, most: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise Refusal(413, f"more than {most} bytes were sent")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def json_of(value: Any, status: int = 200) -> responses.Response:
+    return responses.Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def error_of(error: ZotError, status: int, code: str = "") -> responses.Response:
+    return json_of({"error": str(error), "code": code or error.code}, status)

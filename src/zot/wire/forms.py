@@ -1,0 +1,48 @@
+"""A question of an extension as a form, and what a filled one says: ACP and MCP have the same. No
+input or output."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+from zot.core.events import ExtensionAsk
+from zot.core.source import CANCELLED, PersonAnswer
+
+CREATE = "elicitation/create"
+
+
+def form_of(ask: ExtensionAsk) -> tuple[str, dict[str, Any]]:
+    """What the form says, and the schema of what it asks for."""
+    title = ask.title or ask.message or ask.extension
+    message = f"{title}\n{ask.message}" if ask.title and ask.message else title
+    schema: dict[str, Any]
+    match ask.method:
+        case "confirm":
+            name, schema = "confirmed", {"type": "boolean", "title": title}
+        case "select":
+            name = "value"
+            schema = {"type": "string", "title": title, "enum": list(ask.options)}
+        case "input" | "editor":
+            name, schema = "value", {"type": "string", "title": title}
+            if ask.placeholder:
+                schema["description"] = ask.placeholder
+            if ask.prefill:
+                schema["default"] = ask.prefill
+        case _:
+            assert_never(ask.method)
+    return message, {"type": "object", "properties": {name: schema}, "required": [name]}
+
+
+def answer_of(ask: ExtensionAsk, filled: Any) -> PersonAnswer:
+    """What a person said; whatever is no clear answer is none."""
+    match filled:
+        case {"action": "decline"} if ask.method == "confirm":
+            return PersonAnswer()
+        case {"action": "accept", "content": {"confirmed": agreed}} if ask.method == "confirm":
+            return PersonAnswer(confirmed=agreed is True)
+        case {"action": "accept"} if ask.method == "confirm":
+            return PersonAnswer()
+        case {"action": "accept", "content": {"value": str(value)}}:
+            return PersonAnswer(value)
+        case _:
+            return CANCELLED

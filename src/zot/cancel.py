@@ -77,10 +77,6 @@ class Cancel:
 
         return self.calling(wake)
 
-
-def _nothing() -> None:
-    pass
-
     def wait_for(
         self,
         condition: threading.Condition,
@@ -97,6 +93,10 @@ def _nothing() -> None:
                     return False
                 condition.wait(seconds)
         return True
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Calling:

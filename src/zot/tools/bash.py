@@ -13,7 +13,6 @@ from zot.errors import ToolError
 from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
-from zot.tools import paths
 from zot.tools.background import Background
 from zot.tools.output import Capture, Live
 from zot.tools.place import Job, Place
@@ -69,12 +68,11 @@ class Bash:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
-        argv = [paths.shell(self._place.cwd, self._place.environ), "-c", command]
         env = child_env(self._place.environ, self._secret_names)
         if args.get("background") is True:
 
             def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
-                return self._place.run(self._supervisor, Job(argv, env, take, cancel, timeout))
+                return self._place.run(self._supervisor, Job(command, env, take, cancel, timeout))
 
             return self._background.start(command, start)
         capture = Capture(self._place.temporary, self._secrets())
@@ -85,7 +83,7 @@ class Bash:
             live.feed(data)
 
         try:
-            job = Job(argv, env, take, context.cancel, timeout)
+            job = Job(command, env, take, context.cancel, timeout)
             result = self._place.run(self._supervisor, job)
             live.end()
         finally:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from zot.cancel import Cancel
 from zot.core.shell import ShellOutput
-from zot.tools import paths
 from zot.tools.bash import child_env
 from zot.tools.output import Capture, Decoder
 from zot.tools.place import Job, Place
@@ -33,10 +32,9 @@ def run_shell(
         if text := decoder.feed(data):
             show(text)
 
-    argv = [paths.shell(place.cwd, place.environ), "-c", command]
     env = child_env(place.environ, hidden)
     try:
-        result = place.run(supervisor, Job(argv, env, take, cancel, timeout=None))
+        result = place.run(supervisor, Job(command, env, take, cancel, timeout=None))
     finally:
         capture.close()
     if text := decoder.feed(b"", final=True):

@@ -20,6 +20,7 @@ from zot.provider.failure import SHOWN, one_line
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLContext
 
 
@@ -165,8 +166,11 @@ class Connection:
 
     # --- using -------------------------------------------------------------------------------
 
-    def send(self, data: bytes) -> None:
-        (self._sock or self._socket()).sendall(data)
+    def send(self, data: bytes, before_wait: Callable[[], object] = lambda: None) -> None:
+        sock = self._sock or self._socket()
+        if (sent := sock.send(data)) < len(data):
+            before_wait()
+            sock.sendall(memoryview(data)[sent:])
 
     def receive(self, limit: int) -> bytes:
         """The next bytes as soon as there are some; empty when the server closed."""

@@ -25,8 +25,6 @@ MAX_BODY = 128 * 1024 * 1024
 LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
 LAST_PIECES = 4
-AT_ONCE = 16 * 1024
-"""Bytes of a request that any system takes without waiting for the server to read."""
 KEEP_SECONDS = 90.0
 """How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
@@ -317,10 +315,8 @@ class Http:
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
-        if len(data) > AT_ONCE:
-            cancel.before_wait()
         try:
-            connection.send(data)
+            connection.send(data, cancel.before_wait)
         except TimeoutError:
             raise
         except OSError as error:

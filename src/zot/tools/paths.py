@@ -63,9 +63,10 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def is_program(path: Path) -> bool:
+def is_program(path: str | Path) -> bool:
     try:
-        return stat.S_ISREG(path.stat().st_mode) and os.access(path, os.X_OK)
+        # Asked first, as it is mostly not there: it tells so without an exception.
+        return os.access(path, os.X_OK) and stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
     except OSError:
         return False  # not there, or in a folder we may not look into
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from zot.text import Frozen, compiled
 from zot.tools.paths import is_program
@@ -43,7 +42,7 @@ def program_of(command: str, cwd: str, env: Mapping[str, str]) -> PlainProgram |
         return None
     folders = env["PATH"].split(os.pathsep)
     for path in [name] if "/" in name else [f"{folder or '.'}/{name}" for folder in folders]:
-        if is_program(Path(cwd, path)):
+        if is_program(path if path.startswith("/") else f"{cwd}/{path}"):
             return PlainProgram(path, words, {"SHLVL": "0", **env, "PWD": cwd, "_": path})
     return None
 

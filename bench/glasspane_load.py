@@ -38,6 +38,9 @@ from zot.swarm.task import AgentStarted, SwarmTask  # noqa: E402
 MESSAGE = 100
 """Pieces of one message."""
 AGENT_TABS = 3
+PATIENCE = 60.0
+LOADS, LOAD_SECONDS = 10, 5.0
+"""A page that shows nothing after this time is loaded again, so often."""
 LISTEN = """
 window.heard = { lost: 0, twice: 0, pieces: 0, opened: 0, late: [] };
 const Plain = window.EventSource;
@@ -281,9 +284,8 @@ class LoadRun:
         self._pid = pane._process.pid
         self._browser = browser._process.pid
         url = pane.url.replace("127.0.0.1", "localhost")
-        self.board = Tab(browser, url)
+        self.board, *self.tabs = (self._opened(browser, url) for _ in range(1 + AGENT_TABS))
         self._until(self.board, f"document.querySelectorAll('.row').length === {arguments.agents}")
-        self.tabs = [Tab(browser, url) for _ in range(AGENT_TABS)]
         self.samples: list[list[tuple[float, int]]] = []
         self.in_order = 0
         self.looked = 0
@@ -291,11 +293,24 @@ class LoadRun:
         self.browser = 0.0
         """Cores that the browser used."""
 
-    def _until(self, tab: Tab, script: str, seconds: float = 60.0) -> None:
+    def _opened(self, browser: Browser, url: str) -> Tab:
+        """A page that has begun: where a connection was cut on which its own files came, a person
+        loads it again."""
+        tab = Tab(browser, url)
+        for _ in range(LOADS):
+            try:
+                self._until(tab, "Boolean(document.querySelector('main > *'))", LOAD_SECONDS)
+                break
+            except AssertionError:
+                tab.call("Page.navigate", url="about:blank")
+                tab.call("Page.navigate", url=url)
+        return tab
+
+    def _until(self, tab: Tab, script: str, seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not tab.run(script):
             if time.monotonic() > deadline:
-                raise AssertionError(f"never: {script}\n{tab.run('document.body.innerText')[:500]}")
+                raise AssertionError(f"never: {script}\n{tab.run('document.body?.innerText')}")
             time.sleep(0.2)
 
     def go(self) -> None:

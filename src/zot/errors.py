@@ -18,6 +18,7 @@ ZotError
 │   ├── ToolBlocked        a guard, a person or the jail did not allow it
 │   └── ToolTimedOut       it took longer than it may
 ├── CommandError           a client's command cannot be carried out
+│   ├── NotFoundError      what it names is not there
 │   ├── BusyError          a run is in flight
 │   └── ClosedError        the runtime was closed
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
@@ -131,6 +132,10 @@ class CommandError(ZotError):
         super().__init__(message)
         if code is not None:
             self.code = code
+
+
+class NotFoundError(CommandError):
+    code = "not_found"
 
 
 class BusyError(CommandError):

@@ -102,11 +102,8 @@ class LineSplitter:
 
 
 def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode one line; half of a surrogate pair in it becomes U+FFFD.
-
-    Raises:
-        CommandError: `parse_error`: it is not JSON; `invalid_params`: it is, of another shape.
-    """
+    """Decode one line; half of a surrogate pair in it becomes U+FFFD. Raises CommandError:
+    `parse_error`: it is not JSON; `invalid_params`: it is, of another shape."""
     try:
         return decode(readable(line))
     except LINE_ERRORS as error:
@@ -137,11 +134,8 @@ def readable(line: bytes) -> bytes:
 
 
 def check_numbers(line: bytes) -> None:
-    """Refuse a number that no Python integer can hold, also in a field that nobody reads.
-
-    Raises:
-        msgspec.ValidationError: there is one.
-    """
+    """Refuse a number that no Python integer can hold, also in a field that nobody reads. Raises
+    msgspec.ValidationError: there is one."""
     if len(line) < LONGEST_NUMBER:
         return
     import re  # deferred: not needed before a client sends a long line
@@ -451,6 +445,14 @@ def write_all(fd: int, data: bytes) -> None:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
             ready(writing=(fd,))
+
+
+def poke(fd: int) -> None:
+    """Wake whoever waits for the other end of a pipe."""
+    try:
+        os.write(fd, b"\0")
+    except OSError:
+        pass  # it is full of reasons to wake up, or the end has come
 
 
 def ready(

@@ -2,7 +2,9 @@
 
 import json
 import shutil
-from contextlib import closing
+import socket
+import threading
+from contextlib import closing, suppress
 
 import pytest
 from support.browser import CHROMIUM, Browser
@@ -83,6 +85,58 @@ def test_an_empty_board_says_so_once_that_is_known(browser, place):
         browser.open(pane.url)
         browser.wait_for("(p => p && !p.hidden)(document.querySelector('.empty'))")
         assert browser.run("document.querySelector('#totals').innerText").startswith("0 agents")
+
+
+class LosingProxy:
+    """Passes bytes on, but drops the connections on which some things are asked for, so often: a
+    browser asks a few times more by itself."""
+
+    def __init__(self, target: int, lost: dict[bytes, int]) -> None:
+        self.left = lost
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=50)
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here = self._listening.accept()[0]
+                there = socket.create_connection(("127.0.0.1", self._target))
+                for pair in ((here, there), (there, here)):
+                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while (data := source.recv(65536)) and not self._is_lost(data):
+                target.sendall(data)
+        for sock in (source, target):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _is_lost(self, data: bytes) -> bool:
+        for begin, left in self.left.items():
+            if data.startswith(begin) and left:
+                self.left[begin] -= 1
+                return True
+        return False
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
+def test_what_is_lost_while_the_page_begins_is_asked_for_again(pane, tmp_path):
+    lost = {b"POST /login": 6, b"GET /worker.js": 6, b"GET /events": 1}
+    with closing(LosingProxy(pane.port, lost)) as proxy:
+        rules = f"--host-resolver-rules=MAP localhost:{pane.port} 127.0.0.1:{proxy.port}"
+        with closing(Browser(tmp_path / "chromium", rules)) as browser:
+            browser.open(pane.url.replace("127.0.0.1", "localhost"))
+            browser.wait_for(f"{ROWS}.length === 1")
+            assert not any(proxy.left.values())
+            assert browser.run("document.querySelector('#link').innerText") == ""
 
 
 def test_what_an_agent_says_is_text_and_never_markup(browser, pane, place):

@@ -81,12 +81,8 @@ def _choices(models: list[Model], provider: str) -> Iterator[shapes.SelectOption
 
 
 def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
-    """Set one of the options.
-
-    Raises:
-        CommandError: there is no such option or value, or a run is in flight (the jail).
-        ConfigError, AuthError: there is no such model, or no key for it.
-    """
+    """Set one of the options. Raises CommandError: there is no such option or value, or a run is in
+    flight (the jail); ConfigError, AuthError: there is no such model, or no key for it."""
     match id, value:
         case "model", str():
             _set_model(runtime, value)

@@ -57,11 +57,7 @@ class AcpPrompt:
 
 class AcpSession(RuntimeClient):
     def __init__(self, plan: Plan, wire: AcpServer, servers: Mapping[str, Json]) -> None:
-        """`servers` are MCP's, by name.
-
-        Raises:
-            ZotError: the runtime cannot be put together.
-        """
+        """`servers` are MCP's, by name. Raises ZotError: the runtime cannot be put together."""
         self._wire = wire
         self._lock = threading.Lock()
         """Held while updates are made and put, so that the encoder sees one order."""
@@ -170,11 +166,8 @@ class AcpSession(RuntimeClient):
     # --- prompts -----------------------------------------------------------------------------
 
     def prompt(self, prompt: AcpPrompt) -> None:
-        """Accept a prompt; the reader of lines does not wait.
-
-        Raises:
-            CommandError: it is empty, or too many wait.
-        """
+        """Accept a prompt; the reader of lines does not wait. Raises CommandError: it is empty, or
+        too many wait."""
         with self._prompts_lock:
             if len(self._prompts) >= MAX_PROMPTS:
                 raise CommandError(f"queue_full: {MAX_PROMPTS} prompts wait", code="queue_full")

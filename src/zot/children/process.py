@@ -17,11 +17,8 @@ from zot.children import keeper
 
 
 class ChildProcess:
-    """Started at construction. `stdin`, `stdout` and `stderr` are the caller's to close.
-
-    Raises:
-        OSError: the folder is not there, or no process can be started.
-    """
+    """Started at construction. `stdin`, `stdout` and `stderr` are the caller's to close. Raises
+    OSError: the folder is not there, or no process can be started."""
 
     def __init__(
         self, command: list[str], cwd: Path, env: dict[str, str], given: bytes = b""

@@ -46,11 +46,8 @@ Exit code: 0 every must holds, 1 some do not, 2 wrong usage.
 
 
 def main(argv: Sequence[str]) -> int:
-    words = list(argv[1:])
-    command: list[str] = []
-    if "--" in words:
-        at = words.index("--")
-        words, command = words[:at], words[at + 1 :]
+    at = argv.index("--") if "--" in argv else len(argv)
+    words, command = list(argv[1:at]), list(argv[at + 1 :])
     if "-h" in words or "--help" in words:
         sys.stdout.write(HELP)
         return 0

@@ -184,6 +184,19 @@ class Exported(Frozen):
     content: str = ""
 
 
+class ChangedFile(Frozen):
+    """A file that differs from what it was."""
+
+    path: str
+    action: Literal["restore", "create", "remove"]
+    """What going back does to it; `create`: it was there, and is gone."""
+    state: Literal["ok", "changed", "lost", "failed"]
+    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    diff: str
+    note: str = ""
+    """What is wrong with it."""
+
+
 class Session:
     """The only owner of the transcript. Every method may be called from any thread."""
 

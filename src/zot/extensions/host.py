@@ -20,7 +20,7 @@ from zot.children.logfile import LogFile
 from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
 from zot.core.hook import Hook, Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import CommandError
+from zot.errors import NotFoundError
 from zot.extensions import deliver, proto
 from zot.extensions.calls import refuse
 from zot.extensions.extension import HostedExtension
@@ -113,11 +113,8 @@ class ExtensionHost:
         return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
-        """Wait until every extension is ready, or was given up: the grace, at most.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """Wait until every extension is ready, or was given up: the grace, at most. Raises
+        Cancelled: the turn was aborted meanwhile."""
         deadline = time.monotonic() + self.settings.limits.grace + 2
         (cancel or Cancel()).wait_for(
             self._settling, lambda: self._starter is None or self._settled, deadline
@@ -268,17 +265,13 @@ class ExtensionHost:
     def run_command(
         self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
     ) -> CommandResult:
-        """Run an extension's command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-            Cancelled: the caller gave up.
-        """
+        """Run an extension's command and wait for its answer. Raises CommandError: there is no such
+        command; Cancelled: the caller gave up."""
         cancel = cancel or Cancel()
         self.wait_ready(cancel)
         registered = self._commands().get(name.removeprefix("/"))
         if registered is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         command, extension = registered
         limit = self.settings.limits.command
         deadline = time.monotonic() + limit

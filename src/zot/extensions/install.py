@@ -69,11 +69,8 @@ def remove(extension: Path) -> None:
 
 
 def set_enabled(extension: Path, enabled: bool) -> None:
-    """Change one field of the manifest; the others keep their values, order and indent.
-
-    Raises:
-        ExtensionError: the manifest cannot be read.
-    """
+    """Change one field of the manifest; the others keep their values, order and indent. Raises
+    ExtensionError: the manifest cannot be read."""
     path = extension / FILE
     try:
         text = path.read_text(encoding="utf-8")
@@ -102,11 +99,8 @@ def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
 
 
 def find(name: str, cwd: Path, home: Path) -> Path:
-    """The folder of an installed extension, by its name or its folder's name.
-
-    Raises:
-        ExtensionError: there is none.
-    """
+    """The folder of an installed extension, by its name or its folder's name. Raises
+    ExtensionError: there is none."""
     for parent in (project_dir(cwd), global_dir(home)):
         try:
             folders = sorted(place for place in parent.iterdir() if (place / FILE).is_file())

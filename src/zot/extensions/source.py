@@ -16,7 +16,7 @@ from zot.core import hook
 from zot.core.events import Event
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
 from zot.core.tool import Tool, ToolContext, ToolOutput
-from zot.errors import CommandError, ConfigError
+from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
 from zot.home import LookAgain, Surroundings, may_have_extensions
 from zot.later import Later
@@ -65,11 +65,8 @@ class ExtensionOptions(Frozen, kw_only=True):
         return self.around.home
 
     def check(self) -> None:
-        """What was asked for by name may be a guard: without it nothing must run.
-
-        Raises:
-            ConfigError: a folder of `explicit` holds no extension.
-        """
+        """What was asked for by name may be a guard: without it nothing must run. Raises
+        ConfigError: a folder of `explicit` holds no extension."""
         for folder in self.explicit:
             if not os.access(f"{folder}/extension.json", os.F_OK):
                 raise ConfigError(f"--ext {folder!r}: there is no extension.json in it")
@@ -124,11 +121,8 @@ class Extensions(hook.Hook):
                 self._announce_session(self._served, host)
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until they are ready, and take the tools they bring.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Before a run: wait until they are ready, and take the tools they bring. Raises Cancelled:
+        the run was aborted meanwhile."""
         served, runtime = self._served, self._runtime
         if served is None or runtime is None:
             return
@@ -181,13 +175,9 @@ class Extensions(hook.Hook):
         return self._served.host.commands()
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Run a command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-        """
+        """Run a command and wait for its answer. Raises CommandError: there is no such command."""
         if (served := self._served) is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         return served.host.run_command(name, args, served.guest, cancel)
 
     def open_questions(self) -> Sequence[str]:

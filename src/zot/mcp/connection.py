@@ -56,12 +56,8 @@ class McpConnection:
     # --- the handshake -----------------------------------------------------------------------
 
     def open(self, era: protocol.Era | None, patience: Patience, cancel: Cancel) -> None:
-        """Find out how the server speaks; `era`: how it did the last time.
-
-        Raises:
-            McpError: it does not, or not a version that is spoken here.
-            Cancelled: nobody wants it any more.
-        """
+        """Find out how the server speaks; `era`: how it did the last time. Raises McpError: it does
+        not, or not a version that is spoken here; Cancelled: nobody wants it any more."""
         silent = False
         if era != "legacy":
             try:

@@ -315,12 +315,8 @@ class HttpLink:
 
 @contextmanager
 def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
-    """A signal that is set by the turn's, by the link's end, and when the patience is over.
-
-    Raises:
-        McpTimeout: that was it.
-        Cancelled: the turn was aborted.
-    """
+    """A signal that is set by the turn's, by the link's end, and when the patience is over. Raises
+    McpTimeout: that was it; Cancelled: the turn was aborted."""
     cancel = Cancel()
     over = threading.Event()
 

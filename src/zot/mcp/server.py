@@ -206,12 +206,8 @@ class McpServer:
         self._wait(lambda: self._starting, deadline, cancel)
 
     def connection(self, cancel: Cancel) -> McpConnection:
-        """The open connection, after a start if need be.
-
-        Raises:
-            McpError: it cannot be had.
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """The open connection, after a start if need be. Raises McpError: it cannot be had;
+        Cancelled: the turn was aborted meanwhile."""
         if not self.may_start:
             raise McpError(f"the MCP server {self.name!r} is {self.state.state}")
         with self._news:

@@ -14,10 +14,11 @@ from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
 from zot.core.source import CommandInfo, CommandResult, PersonAnswer, ServerState, SourceHost
 from zot.core.tool import Tool
-from zot.errors import CommandError, McpError
+from zot.errors import McpError, NotFoundError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
+from zot.mcp.dialogs import question_of
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -81,11 +82,8 @@ class McpServerSet:
     # --- before a run ------------------------------------------------------------------------
 
     def prepare(self, cancel: Cancel) -> None:
-        """Start what nobody knows yet, wait a little, and take what there is now.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Start what nobody knows yet, wait a little, and take what there is now. Raises Cancelled:
+        the run was aborted meanwhile."""
         unknown = [server for server in self.servers if self._should_start(server)]
         for server in unknown:
             server.start()
@@ -201,7 +199,8 @@ class McpServerSet:
             else:
                 server.accept()
 
-        return bool(self.dialogs.open(server.name, "confirm", title, message, take))
+        question = question_of(server.name, "confirm", title, message)
+        return bool(self.dialogs.open(question, take))
 
     # --- prompts of servers ------------------------------------------------------------------
 
@@ -222,7 +221,7 @@ class McpServerSet:
                         return prompts.run(server, prompt, args, cancel)
                     except McpError as error:
                         return CommandResult(f"mcp:{server.name}", "error", str(error))
-        raise CommandError(f"unknown command {name!r} of an MCP server", code="not_found")
+        raise NotFoundError(f"unknown command {name!r} of an MCP server")
 
     # --- telling -----------------------------------------------------------------------------
 

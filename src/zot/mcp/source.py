@@ -37,7 +37,7 @@ class McpOptions(Frozen, kw_only=True):
     cwd: str
     home: str
     environ: Mapping[str, str]
-    given: Mapping[str, Json]
+    entries: Mapping[str, Json]
     """Entries of a program that embeds zot."""
     files: bool
     """Use those of the user and of the project, if it is `trusted`."""
@@ -56,7 +56,7 @@ class McpOptions(Frozen, kw_only=True):
     def any(self) -> bool:
         """Whether there can be a server."""
         paths = (f"{self.cwd}/.mcp.json", f"{self.home}/mcp.json")
-        return bool(self.given) or (self.files and any(map(os.path.exists, paths)))
+        return bool(self.entries) or (self.files and any(map(os.path.exists, paths)))
 
 
 class McpServers:
@@ -178,7 +178,7 @@ class McpServers:
         configured = config.read_all(
             options.cwd,
             options.home,
-            options.given,
+            options.entries,
             files=options.files,
             trusted=options.trusted(),
         )

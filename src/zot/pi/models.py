@@ -35,11 +35,8 @@ def plan_pi(options: Options, around: Surroundings) -> Plan:
 
 
 def resolve_pi(options: Options, around: Surroundings) -> Setup:
-    """As `resolve`; a model may also be named by a part of its id, as pi allows.
-
-    Raises:
-        ConfigError: it cannot be found, or there is no credential.
-    """
+    """As `resolve`; a model may also be named by a part of its id, as pi allows. Raises
+    ConfigError: it cannot be found, or there is no credential."""
     try:
         return resolve(options, around)
     except AuthError:

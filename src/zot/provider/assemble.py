@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError
 from zot.provider import types
@@ -82,6 +83,23 @@ class Wire(Protocol):
         ...
 
     def reader(self, provider: str) -> AnswerReader: ...
+
+
+class ServerError(Struct):
+    """An error that a server tells of in its stream: each API has some of these words."""
+
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+    status: str | None = None
+
+
+class TokenDetails(Struct):
+    """What OpenAI's APIs say of the tokens of a prompt or an answer."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class Part:

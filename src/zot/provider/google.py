@@ -9,7 +9,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
 from zot.provider.address import quoted
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import Assembler, Part, ServerError, StopWord, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -283,17 +283,11 @@ class GoogleFeedback(Struct):
     blockReason: str | None = None
 
 
-class GoogleError(Struct):
-    code: int | None = None
-    message: str | None = None
-    status: str | None = None
-
-
 class GoogleEvent(Struct):
     candidates: list[GoogleCandidate] | None = None
     usageMetadata: GoogleUsage | None = None
     promptFeedback: GoogleFeedback | None = None
-    error: GoogleError | None = None
+    error: ServerError | None = None
 
 
 _EVENT = msgspec.json.Decoder(GoogleEvent)
@@ -320,7 +314,8 @@ class GoogleReader:
         event = decode(_EVENT, data, self.out.provider)
         if event.error is not None:
             error, word = event.error, event.error.status or ""
-            raise self.out.failed(error.message or word, word, error.code)
+            status = error.code if isinstance(error.code, int) else None
+            raise self.out.failed(error.message or word, word, status)
         self._usage(event.usageMetadata)
         if event.promptFeedback is not None and event.promptFeedback.blockReason:
             self._blocked = event.promptFeedback.blockReason

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -241,17 +241,11 @@ class ChatDelta(Struct):
     refusal: str | None = None
 
 
-class ChatDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class ChatUsage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: ChatDetails | None = None
-    completion_tokens_details: ChatDetails | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
 
@@ -264,12 +258,6 @@ class ChatChoice(Struct):
     usage: ChatUsage | None = None
 
 
-class ChatError(Struct):
-    message: str | None = None
-    type: str | None = None
-    code: str | int | None = None
-
-
 class ChatGroq(Struct):
     usage: ChatUsage | None = None
     """Groq's place for the token counts, and for some models the only one."""
@@ -280,7 +268,7 @@ class ChatChunk(Struct):
     choices: list[ChatChoice] | None = None
     usage: ChatUsage | None = None
     x_groq: ChatGroq | None = None
-    error: ChatError | str | None = None
+    error: ServerError | str | None = None
 
 
 DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
@@ -346,7 +334,7 @@ class ChatReader:
             part.opaque = {"details": [joined_detail(pieces) for pieces in details]}
         return self.out.finished(STOPS.get(self._stop, "end"))
 
-    def _failed(self, error: ChatError | str) -> ProviderError:
+    def _failed(self, error: ServerError | str) -> ProviderError:
         if isinstance(error, str):
             return self.out.failed(error)
         status = error.code if isinstance(error.code, int) and error.code >= 400 else None
@@ -426,7 +414,7 @@ class ChatReader:
     def _usage(self, seen: ChatUsage | None) -> None:
         if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
             return
-        details = seen.prompt_tokens_details or ChatDetails()
+        details = seen.prompt_tokens_details or TokenDetails()
         read = details.cached_tokens or seen.prompt_cache_hit_tokens or seen.cached_tokens or 0
         write = details.cache_write_tokens or 0
         completion = seen.completion_tokens_details

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, StopWord, decode
+from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -176,23 +176,11 @@ class ResponsesItem(Struct):
     encrypted_content: str | None = None
 
 
-class ResponsesDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class ResponsesUsage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: ResponsesDetails | None = None
-    output_tokens_details: ResponsesDetails | None = None
-
-
-class ResponsesError(Struct):
-    code: str | int | None = None
-    type: str | None = None
-    message: str | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
 
 
 class ResponsesIncomplete(Struct):
@@ -203,7 +191,7 @@ class ResponsesResponse(Struct):
     status: str | None = None
     output: list[ResponsesItem] | None = None
     usage: ResponsesUsage | None = None
-    error: ResponsesError | None = None
+    error: ServerError | None = None
     incomplete_details: ResponsesIncomplete | None = None
 
 
@@ -213,7 +201,7 @@ class ResponsesEvent(Struct):
     output_index: int = 0
     item: ResponsesItem | None = None
     response: ResponsesResponse | None = None
-    error: ResponsesError | None = None
+    error: ServerError | None = None
     code: str | int | None = None
     message: str | None = None
 
@@ -263,7 +251,7 @@ class ResponsesReader:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
-                raise self._failed(event.error or ResponsesError(event.code, None, event.message))
+                raise self._failed(event.error or ServerError(event.message, code=event.code))
             case _:
                 pass  # progress that says nothing new, and kinds of event yet to come
 
@@ -336,7 +324,7 @@ class ResponsesReader:
         response = event.response or ResponsesResponse()
         self._usage(response.usage)
         if event.type == "response.failed" or response.status == "failed":
-            raise self._failed(response.error or ResponsesError())
+            raise self._failed(response.error or ServerError())
         reason = response.incomplete_details.reason if response.incomplete_details else None
         if event.type == "response.incomplete" or response.status == "incomplete":
             self._filtered = reason == "content_filter"
@@ -352,7 +340,7 @@ class ResponsesReader:
             raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
         self.done = True
 
-    def _failed(self, error: ResponsesError) -> ProviderError:
+    def _failed(self, error: ServerError) -> ProviderError:
         code = str(error.code or "")
         return self.out.failed(
             error.message or code or "the response failed", code or error.type or ""
@@ -361,7 +349,7 @@ class ResponsesReader:
     def _usage(self, seen: ResponsesUsage | None) -> None:
         if seen is None:
             return
-        details = seen.input_tokens_details or ResponsesDetails()
+        details = seen.input_tokens_details or TokenDetails()
         read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
         output = seen.output_tokens_details
         reasoning = output.reasoning_tokens if output else None

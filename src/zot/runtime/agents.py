@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from zot.core.agent import Limits
-from zot.errors import CommandError
+from zot.errors import CommandError, NotFoundError
 from zot.provider.types import Usage
 from zot.runtime.client import RuntimeClient
 from zot.text import Frozen
@@ -149,7 +149,7 @@ class Agents:
         """Raises CommandError when there is no such agent."""
         runtime = self._runtimes.get(name)
         if runtime is None:
-            raise CommandError(f"not_found: there is no agent {name!r}", code="not_found")
+            raise NotFoundError(f"not_found: there is no agent {name!r}")
         return runtime
 
     def all(self) -> dict[str, Runtime]:
@@ -187,7 +187,7 @@ class Agents:
         with self._lock:
             runtime = self._runtimes.get(name)
             if runtime is None or name in self._closing:
-                raise CommandError(f"not_found: there is no agent {name!r}", code="not_found")
+                raise NotFoundError(f"not_found: there is no agent {name!r}")
             self._closing.add(name)
         try:
             runtime.close(timeout=STOP_SECONDS)

@@ -18,7 +18,7 @@ from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
 from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
 from zot.core.rule import Rule, Rules
-from zot.errors import Cancelled, CommandError, ConfigError
+from zot.errors import Cancelled, CommandError, ConfigError, NotFoundError
 from zot.provider.types import Json, Model, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.rules import covers, offered
@@ -156,9 +156,8 @@ class Approval(Hook):
         with self._lock:
             question = self._waiting()
             if question is None or question.request.id != request_id:
-                raise CommandError(
-                    f"no approval {request_id!r} is waiting: it was answered, timed out or aborted",
-                    code="not_found",
+                raise NotFoundError(
+                    f"no approval {request_id!r} is waiting: it was answered, timed out or aborted"
                 )
             if verdict.decision == "allow_project":
                 self._keep_rule(question.request.call, verdict.pattern)
@@ -176,9 +175,8 @@ class Approval(Hook):
         if rule.pattern == SESSION and rule.tool in self._remembered:
             self._remembered.discard(rule.tool)
         elif self._rules is None or not self._rules.remove(rule):
-            raise CommandError(
-                f"there is no approval of {rule.pattern!r} for {rule.tool!r} in this project",
-                code="not_found",
+            raise NotFoundError(
+                f"there is no approval of {rule.pattern!r} for {rule.tool!r} in this project"
             )
 
     def use_durable(self, durable: Durable) -> None:
@@ -257,7 +255,7 @@ class Approval(Hook):
 
     def _keep_rule(self, call: ToolCall, pattern: str) -> None:
         if self._rules is None:
-            raise CommandError("this runtime keeps no approvals for a project", code="not_found")
+            raise NotFoundError("this runtime keeps no approvals for a project")
         call = self._counted(call)
         offer = offered(call, self._cwd)
         rule = Rule(offer.tool, pattern) if pattern else offer

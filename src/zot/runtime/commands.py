@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, PanelSource
-from zot.errors import CommandError
+from zot.errors import CommandError, NotFoundError
 from zot.later import Later
 from zot.provider.models import Models
 from zot.provider.types import Message, ToolCall, ToolSpec
@@ -118,7 +118,7 @@ class CommandedRuns(Workplace):
         near = nearest(typed[1], names)
         meant = f" (did you mean /{near[0]}?)" if near else ""
         text = f"there is no command {typed[0]} here{meant}; to ask about it, put a word before it"
-        raise CommandError(text, code="not_found")
+        raise NotFoundError(text)
 
     def reload_extensions(self) -> list[ExtensionState]:
         """Stop all extensions and start those that are there now. Raises BusyError."""
@@ -139,4 +139,4 @@ class CommandedRuns(Workplace):
 
     def _to_panel(self, extension: str, send: Callable[[PanelSource], bool]) -> None:
         if not any(map(send, self._sources.panels())):
-            raise CommandError(f"extension {extension!r} is not running", code="not_found")
+            raise NotFoundError(f"extension {extension!r} is not running")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from zot.bugs import warn_once
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer
-from zot.errors import CommandError, SessionError
+from zot.errors import NotFoundError, SessionError
 
 if TYPE_CHECKING:
     from zot.runtime.durable import Durable
@@ -65,7 +65,7 @@ class OpenDialogs:
         if known and question is not None and self._durable is not None:
             self._durable.dialog_answered(question, answer)
         if not self._sources.answer(id, answer):
-            raise CommandError(f"no question {id!r} is open", code="not_found")
+            raise NotFoundError(f"no question {id!r} is open")
 
     def open(self) -> list[ExtensionAsk]:
         """What waits for an answer."""

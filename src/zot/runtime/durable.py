@@ -16,7 +16,7 @@ from zot.core.events import ApprovalRequest, ExtensionAsk, Replay, RunHeld, RunR
 from zot.core.session import Entry, FencedStore
 from zot.core.source import PersonAnswer
 from zot.core.toolbox import Begun
-from zot.errors import BusyError, Cancelled, CommandError, ToolError
+from zot.errors import BusyError, Cancelled, CommandError, NotFoundError, ToolError
 from zot.provider.types import Json, Message, ToolCall, texts_in
 from zot.runtime import journal
 from zot.runtime.approval import Verdict
@@ -267,7 +267,7 @@ class Durable:
     def release(self, id: str, *, go_on: bool) -> None:
         """Raises CommandError when no such run is held."""
         if self.held is None or self.held.run != id:
-            raise CommandError(f"no run {id!r} is held", code="not_found")
+            raise NotFoundError(f"no run {id!r} is held")
         self.journal.note(journal.RunReleased(id))
         self._released[id] = go_on
         self.held = None

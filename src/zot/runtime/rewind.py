@@ -14,8 +14,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from zot.core.changes import FileChange, Files, changes_of, hashed, kept_change
-from zot.core.session import Contents, Custom, Entry, Session
-from zot.errors import CommandError, ToolError
+from zot.core.session import ChangedFile, Contents, Custom, Entry, Session
+from zot.errors import NotFoundError, ToolError
 from zot.provider.types import Message, Text, texts_in
 from zot.text import Frozen
 
@@ -38,19 +38,6 @@ class Checkpoint(Frozen):
     """How many came before it."""
     files: tuple[str, ...]
     """What tools changed after it and before the next one."""
-
-
-class ChangedFile(Frozen):
-    """A file that differs from what it was."""
-
-    path: str
-    action: Literal["restore", "create", "remove"]
-    """What going back does to it; `create`: it was there, and is gone."""
-    state: Literal["ok", "changed", "lost", "failed"]
-    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
-    diff: str
-    note: str = ""
-    """What is wrong with it."""
 
 
 class Rewound(Frozen):
@@ -133,10 +120,9 @@ class Rewind:
 
     def _plan(self) -> list[tuple[ChangedFile, bytes | None, bytes | None]]:
         if self._files is None or self._session.contents is None:
-            raise CommandError(
+            raise NotFoundError(
                 "files are kept only with a session file: nothing is known of what they were; "
-                "go back with the conversation alone",
-                code="not_found",
+                "go back with the conversation alone"
             )
         entries = list(self._session.entries.values())
         since = entries[list(self._session.entries).index(self._entry.id) :]
@@ -207,15 +193,14 @@ def _by_others(history: list[FileChange], now: bytes | None) -> bool:
 def _found(session: Session, to: str) -> Entry:
     prompts = [entry for entry in session.path() if _prompt(entry) is not None]
     if not prompts:
-        raise CommandError("there is no prompt to go back to yet", code="not_found")
+        raise NotFoundError("there is no prompt to go back to yet")
     if not to:
         return prompts[-1]
     for entry in prompts:
         if entry.id == to:
             return entry
-    raise CommandError(
-        f"there is no checkpoint {to!r} in this conversation; `checkpoints` lists them",
-        code="not_found",
+    raise NotFoundError(
+        f"there is no checkpoint {to!r} in this conversation; `checkpoints` lists them"
     )
 
 

@@ -31,7 +31,7 @@ from zot.core.session import (
 from zot.core.shell import Shell
 from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
-from zot.errors import BusyError, CommandError, ConfigError, ZotError
+from zot.errors import BusyError, CommandError, ConfigError, NotFoundError, ZotError
 from zot.later import Later
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
@@ -348,7 +348,7 @@ class Runtime(CommandedRuns):
     def _sessions(self) -> Sessions:
         if self._kept is None:
             if self._make_sessions is None:
-                raise CommandError("this runtime keeps no sessions", code="not_found")
+                raise NotFoundError("this runtime keeps no sessions")
             self._kept = self._make_sessions()
         return self._kept
 
@@ -496,7 +496,7 @@ class Runtime(CommandedRuns):
             self._agents.get(name).approve(own, decision, reason, pattern=pattern, args=args)
             return
         if self._approval is None:
-            raise CommandError(f"no approval {request_id!r} is waiting", code="not_found")
+            raise NotFoundError(f"no approval {request_id!r} is waiting")
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
 
     def open_requests(self) -> list[ApprovalRequest]:
@@ -541,7 +541,7 @@ class Runtime(CommandedRuns):
     def remove_approval(self, tool: str, pattern: str) -> None:
         """Ask again. Raises CommandError when there is no such approval."""
         if self._approval is None:
-            raise CommandError("this runtime asks for no approvals", code="not_found")
+            raise NotFoundError("this runtime asks for no approvals")
         self._approval.remove_rule(Rule(tool, pattern))
 
     def answer(
@@ -582,5 +582,5 @@ class Runtime(CommandedRuns):
             CommandError: this runtime was built without them.
         """
         if self._agents is None:
-            raise CommandError("this runtime opens no agents", code="not_found")
+            raise NotFoundError("this runtime opens no agents")
         return self._agents

@@ -23,7 +23,7 @@ from zot.core.source import (
 )
 from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
-from zot.errors import CommandError
+from zot.errors import NotFoundError
 from zot.provider.types import ToolCall
 from zot.text import compiled
 
@@ -112,7 +112,7 @@ class Sources:
         name = name.removeprefix("/")
         result = self._run(name, args, self._commanding(), cancel)
         if result is None:
-            raise CommandError(f"unknown extension command {name!r}", code="not_found")
+            raise NotFoundError(f"unknown extension command {name!r}")
         return result
 
     def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:

@@ -12,7 +12,7 @@ from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.session import Body, Custom
 from zot.core.shell import Shell, ShellOutput, entry_of
-from zot.errors import CommandError, ConfigError
+from zot.errors import ConfigError, NotFoundError
 from zot.later import Later
 from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
@@ -21,9 +21,10 @@ from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.core.session import ChangedFile
     from zot.runtime import rewind
     from zot.runtime.durable import Durable
-    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+    from zot.runtime.rewind import Checkpoint, Rewound
 else:
     rewind = Later("zot.runtime.rewind")
 
@@ -90,7 +91,7 @@ class Workplace(Runs):
         """
         with self._idle("go_to"):
             if entry not in self.session.entries:
-                raise CommandError(f"the session has no entry {entry!r}", code="not_found")
+                raise NotFoundError(f"the session has no entry {entry!r}")
             self.session.move(entry)
             # The last row of a session file says where it goes on.
             self.session.append(Custom("moved", {"to": entry}))
@@ -119,7 +120,7 @@ class Workplace(Runs):
             ToolError: it could not be started.
         """
         if self._shell is None:
-            raise CommandError("this runtime has no shell", code="not_found")
+            raise NotFoundError("this runtime has no shell")
         cancel = cancel or Cancel()
         redactor = self._redactor
         stream = RedactedStream(redactor, show) if redactor is not None else None

@@ -111,13 +111,8 @@ else:
 
 
 def plan_of(config: Config) -> Plan:
-    """Find out what to run with.
-
-    Raises:
-        ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
-        AuthError: no key.
-        SessionError: the session cannot be used.
-    """
+    """Find out what to run with. Raises ConfigError: an unknown provider, model or feature, a bad
+    directory; says what to do; AuthError: no key; SessionError: the session cannot be used."""
     options = _options(config)
     if not (options.replay or options.record):
         return _plan(config, options)
@@ -196,11 +191,8 @@ def check_level(level: str) -> None:
 
 
 def _options(config: Config) -> Options:
-    """What a type checker would say too, for those who use none.
-
-    Raises:
-        ConfigError: names the setting and its value.
-    """
+    """What a type checker would say too, for those who use none. Raises ConfigError: names the
+    setting and its value."""
     for feature in config.features:
         if feature not in FEATURES:
             raise ConfigError(f"unknown feature {feature!r}: use some of {', '.join(FEATURES)}")

@@ -19,11 +19,8 @@ Work = Coroutine[Any, Any, Any]
 
 
 def run_alone(work: Work, cancel: Cancel) -> Any:
-    """Run it to its end in this thread; an abort cancels it.
-
-    Raises:
-        Cancelled: the run was aborted.
-    """
+    """Run it to its end in this thread; an abort cancels it. Raises Cancelled: the run was
+    aborted."""
 
     async def main() -> Any:
         task = asyncio.ensure_future(work)
@@ -38,11 +35,7 @@ def run_alone(work: Work, cancel: Cancel) -> Any:
 
 
 def run_in(loop: asyncio.AbstractEventLoop, work: Work, cancel: Cancel) -> Any:
-    """Have the loop run it, and wait here for its end.
-
-    Raises:
-        Cancelled: the run was aborted.
-    """
+    """Have the loop run it, and wait here for its end. Raises Cancelled: the run was aborted."""
     future = asyncio.run_coroutine_threadsafe(work, loop)
     with cancel.calling(lambda: _ignored(future.cancel())):
         try:

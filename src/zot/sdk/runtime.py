@@ -15,7 +15,7 @@ from zot.core.agent import Limits
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import BusyError, ClosedError, CommandError
+from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
@@ -168,7 +168,7 @@ class Runtime:
         """
         runtime, kept = self._open(), self._reader.kept
         if kept is None:
-            raise CommandError("events are kept only by a durable runtime", code="not_found")
+            raise NotFoundError("events are kept only by a durable runtime")
         page = kept.read(self._reader.features, after, limit)
         return events_read(page, runtime, self.state, msgspec.json.decode)
 

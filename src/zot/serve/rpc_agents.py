@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from zot.bugs import internal_error
 from zot.core.agent import Limits
-from zot.errors import BusyError, CommandError, ZotError
+from zot.errors import BusyError, CommandError, NotFoundError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
 from zot.serve.rpc import RpcServer
 from zot.serve.rpc_served import ServedAgent, signature_of
@@ -43,7 +43,7 @@ class NamedAgents:
         """Raises CommandError when there is no such agent."""
         client = self._agents.get(name).client
         if not isinstance(client, ServedAgent):  # a tool's, from before the feature was asked for
-            raise CommandError(f"not_found: there is no agent {name!r}", code="not_found")
+            raise NotFoundError(f"not_found: there is no agent {name!r}")
         return client
 
     def all(self) -> list[ServedAgent]:

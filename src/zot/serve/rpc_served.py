@@ -12,7 +12,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot.core.image import checked_images
-from zot.errors import CommandError, ZotError
+from zot.errors import CommandError, NotFoundError, ZotError
 from zot.later import Later, later
 from zot.lines import Lane, encode_line
 from zot.runtime.client import RuntimeClient
@@ -242,7 +242,7 @@ class ServedAgent(RuntimeClient):
     def _kept_frames(self) -> KeptFrames:
         _ = self.runtime
         if self._kept is None:
-            raise CommandError("events are kept only with --durable", code="not_found")
+            raise NotFoundError("events are kept only with --durable")
         return self._kept
 
     def _limits(self, command: commands.Prompt) -> Limits | None:

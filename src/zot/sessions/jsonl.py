@@ -130,11 +130,8 @@ def _line(row: SessionRow) -> bytes:
 
 
 def decode_row(line: bytes) -> SessionRow | dict[str, Json]:
-    """A row of a known type, or the object of an unknown one.
-
-    Raises:
-        BadRow: not a JSON object with a `type`, a checksum that does not fit, or wrong fields.
-    """
+    """A row of a known type, or the object of an unknown one. Raises BadRow: not a JSON object with
+    a `type`, a checksum that does not fit, or wrong fields."""
     tail = _CRC.match(line, max(0, len(line) - _CRC_LENGTH))
     if tail:
         body = binascii.crc32(memoryview(line)[: tail.start()])
@@ -160,11 +157,8 @@ def _decode_odd(line: bytes, error: Exception) -> SessionRow | dict[str, Json]:
 
 
 def decode_object(line: bytes) -> dict[str, Json]:
-    """A row of any format: a JSON object with a `type`. Half an emoji is replaced.
-
-    Raises:
-        BadRow: it is none.
-    """
+    """A row of any format: a JSON object with a `type`. Half an emoji is replaced. Raises BadRow:
+    it is none."""
     try:
         value = msgspec.json.decode(whole_escapes(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

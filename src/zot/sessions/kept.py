@@ -91,10 +91,7 @@ class KeptSessions(Frozen):
 
 def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
     """The session to go on with: of this path, else the latest one here; None: there is none yet.
-
-    Raises:
-        SessionError: it is in use, is no session file, or cannot be read or written.
-    """
+    Raises SessionError: it is in use, is no session file, or cannot be read or written."""
     path = session or latest_path(cwd, home)
     if not path or not os.path.lexists(path):
         return None

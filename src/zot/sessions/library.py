@@ -107,11 +107,8 @@ def describe(path: str, loaded: Loaded) -> SessionInfo:
 
 
 def find(reference: str, cwd: str | None, home: str) -> str:
-    """The path of a session: a path, the beginning or end of an id, or `latest`.
-
-    Raises:
-        SessionError: there is none, or more than one.
-    """
+    """The path of a session: a path, the beginning or end of an id, or `latest`. Raises
+    SessionError: there is none, or more than one."""
     if os.path.isfile(reference):
         return reference
     here = paths(cwd, home)
@@ -131,11 +128,8 @@ def find(reference: str, cwd: str | None, home: str) -> str:
 
 
 def find_id(id: str, home: str) -> str:
-    """The path of the session with this very id, also of one in which nothing was said yet.
-
-    Raises:
-        SessionError: there is none.
-    """
+    """The path of the session with this very id, also of one in which nothing was said yet. Raises
+    SessionError: there is none."""
     # A file in its usual place has the end of the id in its name.
     end = f"-{id[-8:]}.jsonl"
     for directory in directories(home):
@@ -241,11 +235,8 @@ def _modified(path: str) -> float:
 
 
 def rename(path: str, title: str) -> None:
-    """Name a session, also one that another process is writing to.
-
-    Raises:
-        SessionError: it cannot be written.
-    """
+    """Name a session, also one that another process is writing to. Raises SessionError: it cannot
+    be written."""
     if in_use(path) and load(path).format == "zot":
         # One write at the end of the file: it cannot mix with the other process's rows.
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -313,11 +304,8 @@ def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = 
 
 
 def write_session(path: str, meta: Meta, entries: list[Entry], format: str = "zot") -> None:
-    """Write a whole session into a new file: there is all of it, or no file.
-
-    Raises:
-        SessionError: the file exists, or cannot be written.
-    """
+    """Write a whole session into a new file: there is all of it, or no file. Raises SessionError:
+    the file exists, or cannot be written."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         directory = ensure_dir(os.path.dirname(path) or ".")

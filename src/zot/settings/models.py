@@ -27,15 +27,10 @@ COMMAND_SECONDS = 10.0
 """How long a command may take to print a key."""
 
 _APIS: dict[str, Api] = {
-    "anthropic": "anthropic",
-    "anthropic-messages": "anthropic",
-    "openai": "openai-chat",
-    "openai-chat": "openai-chat",
-    "openai-completions": "openai-chat",
+    **dict.fromkeys(("anthropic", "anthropic-messages"), "anthropic"),
+    **dict.fromkeys(("openai", "openai-chat", "openai-completions"), "openai-chat"),
     "openai-responses": "openai-responses",
-    "google": "google",
-    "gemini": "google",
-    "google-generative-ai": "google",
+    **dict.fromkeys(("google", "gemini", "google-generative-ai"), "google"),
 }
 _API_WORDS = "anthropic, openai-chat, openai-responses or google"
 _KEY_HEADER: dict[Api, Auth] = {"anthropic": "x-api-key", "google": "x-goog-api-key"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
-from zot.errors import CommandError
+from zot.errors import NotFoundError
 from zot.files import StrPath, read_own
 from zot.skills.skill import (
     MAX_BYTES,
@@ -87,7 +87,7 @@ class PromptSource(ReadySource):
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         file = self._read().get(name)
         if file is None:
-            raise CommandError(f"there is no prompt file {name!r}", code="not_found")
+            raise NotFoundError(f"there is no prompt file {name!r}")
         return CommandResult("", "prompt", filled(file.text, args))
 
     def _read(self) -> dict[str, PromptFile]:

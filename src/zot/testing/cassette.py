@@ -17,7 +17,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import ProviderError, ToolError
 from zot.provider import failure, types
 from zot.provider.types import Block, Image, Model, Request, ToolResult
-from zot.runtime.redact import MARK
+from zot.text import SECRET_GONE
 from zot.tools.registry import BACKGROUND
 
 CWD = "<cwd>"
@@ -138,8 +138,8 @@ def same(recorded: Any, asked: Any) -> bool:
             # Of a cassette that was made when those counted.
             kept = [name for name in tools if name not in BACKGROUND]
             return same({**recorded, "tools": kept}, asked)
-        case str(), str() if MARK in recorded:
-            return _has_in_order(asked, recorded.split(MARK))
+        case str(), str() if SECRET_GONE in recorded:
+            return _has_in_order(asked, recorded.split(SECRET_GONE))
         case dict(), dict():
             names = recorded.keys()
             return names == asked.keys() and all(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from zot.cancel import Cancel
 from zot.core.events import ToolStatus
+from zot.core.shell import ShellOutput
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.home import RPC_TOKEN
@@ -68,29 +71,48 @@ class Bash:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
-        env = child_env(self._place.environ, self._secret_names)
         if args.get("background") is True:
-
-            def start(take: Callable[[bytes], None], cancel: Cancel) -> ProcessResult:
-                return self._place.run(self._supervisor, Job(command, env, take, cancel, timeout))
-
-            return self._background.start(command, start)
-        capture = Capture(self._place.temporary, self._secrets())
+            return self._background.start(command, partial(self._start, command, timeout))
         live = Live(context.progress)
+        result, capture = self._captured(command, timeout, live, context.cancel)
+        if capture.path is not None:
+            self._place.offer(capture.path)
+        return _report(command, timeout, capture.text(), capture.path, result)
+
+    def run_typed(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
+        """Run a command that the user typed to its end; `show` gets all of its output."""
+        live = Live(show, sys.maxsize)
+        result, capture = self._captured(command, None, live, cancel)
+        return ShellOutput(
+            command,
+            capture.text(),
+            exit_code=None if result.aborted else result.exit_code,
+            aborted=result.aborted,
+            truncated=capture.truncated,
+            full_output="" if capture.path is None else str(capture.path),
+        )
+
+    def _captured(
+        self, command: str, timeout: float | None, live: Live, cancel: Cancel
+    ) -> tuple[ProcessResult, Capture]:
+        capture = Capture(self._place.temporary, self._secrets())
 
         def take(data: bytes) -> None:
             capture.feed(data)
             live.feed(data)
 
         try:
-            job = Job(command, env, take, context.cancel, timeout)
-            result = self._place.run(self._supervisor, job)
+            result = self._start(command, timeout, take, cancel)
             live.end()
         finally:
             capture.close()
-        if capture.path is not None:
-            self._place.offer(capture.path)
-        return _report(command, timeout, capture.text(), capture.path, result)
+        return result, capture
+
+    def _start(
+        self, command: str, timeout: float | None, take: Callable[[bytes], None], cancel: Cancel
+    ) -> ProcessResult:
+        env = child_env(self._place.environ, self._secret_names)
+        return self._place.run(self._supervisor, Job(command, env, take, cancel, timeout))
 
 
 def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:

@@ -18,10 +18,10 @@ from zot.tools import registry
 
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
-    from zot.tools import output, restore, shell
+    from zot.tools import bash, output, restore
     from zot.tools.jail import Jail
 else:
-    output, restore, shell = later("zot.tools", "output", "restore", "shell")
+    bash, output, restore = later("zot.tools", "bash", "output", "restore")
 
 SHORT = 2_000
 """Characters; a text of less is never too long."""
@@ -141,13 +141,6 @@ class BuiltinTools(ReadySource):
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
-        supervisor = self._supervisor
-        return shell.run_shell(
-            command,
-            self._place.get(),
-            supervisor.get(),
-            hidden=self._secret_names,
-            secrets=supervisor.secrets(),
-            show=show,
-            cancel=cancel,
-        )
+        place, shared = self._place.get(), self._supervisor
+        tool = bash.Bash(place, shared.get(), self._secret_names, shared.secrets)
+        return tool.run_typed(command, show, cancel)

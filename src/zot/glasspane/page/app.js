@@ -1,7 +1,7 @@
 // The whole page: logs in with the token of its address, keeps the board up to date, shows what is asked for.
 import { AgentView } from "./agent.js";
 import { BoardView, ORDER, stageOf } from "./board.js";
-import { openBoard } from "./stream.js";
+import { AGAIN, AGAIN_MS, openBoard } from "./stream.js";
 import { count, el, money, note, post, replace, setText } from "./dom.js";
 
 const main = document.getElementById("main");
@@ -15,7 +15,7 @@ async function begin() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (token) history.replaceState(null, "", location.pathname);
   try {
-    const answer = await post("login", token ? { token } : {});
+    const answer = await login(token ? { token } : {});
     directory = answer.directory;
     document.body.dataset.role = answer.role;
   } catch (error) {
@@ -26,6 +26,21 @@ async function begin() {
   addEventListener("hashchange", route);
   route();
   setInterval(() => { view.tick(); }, 1000);
+}
+
+// A connection that breaks before the server has answered says nothing about the token.
+async function login(fields) {
+  for (;;) {
+    try {
+      const answer = await post("login", fields);
+      link("");
+      return answer;
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error; // what the server said
+      link(AGAIN);
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
+    }
+  }
 }
 
 function listen() {

@@ -1,5 +1,8 @@
 // The board as the server tells it: a snapshot, then what changed. Knows no page, so that a worker can hold it.
 
+export const AGAIN = "connecting again …";
+export const AGAIN_MS = 1000;
+
 export class BoardStream {
   constructor(tell) {
     this.tell = tell;
@@ -16,7 +19,7 @@ export class BoardStream {
     this.source.addEventListener("snapshot", (event) => { this.rows.clear(); this.take("snapshot", event); });
     this.source.addEventListener("changes", (event) => this.take("changes", event));
     this.source.onopen = () => this.say("");
-    this.source.onerror = () => this.say(this.source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : "connecting again …");
+    this.source.onerror = () => this.say(this.source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : AGAIN);
   }
 
   take(kind, event) {
@@ -46,7 +49,9 @@ export function openBoard(tell) {
     return;
   }
   const connect = () => {
-    const { port } = new SharedWorker("worker.js", { type: "module", name: "glasspane" });
+    const worker = new SharedWorker("worker.js", { type: "module", name: "glasspane" });
+    const { port } = worker;
+    worker.onerror = () => { port.close(); tell({ kind: "link", text: AGAIN }); setTimeout(connect, AGAIN_MS); }; // it could not be fetched
     port.onmessage = (event) => tell(event.data);
     addEventListener("pagehide", () => { port.postMessage("bye"); port.close(); }, { once: true });
   };

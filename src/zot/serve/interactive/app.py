@@ -15,7 +15,7 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
 from zot.later import Later, later
-from zot.runtime.client import RuntimeClient
+from zot.serve.interactive.asking import Asking
 from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
@@ -27,7 +27,6 @@ from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Menu, MenuItem, Overlay
 from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
@@ -57,8 +56,6 @@ else:
     models, slash_table = later("zot.serve.interactive.slash", "models", "table")
     palette = Later("zot.tui.palette")
 
-PAUSE_SECONDS = 0.6
-"""Who has not typed for so long has seen a question that came up."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -69,7 +66,7 @@ MAX_OPEN_LINES = 14
 Result = TypeVar("Result")
 
 
-class App(RuntimeClient):
+class App(Asking):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
     spoken = False
@@ -92,15 +89,15 @@ class App(RuntimeClient):
         around: Surroundings,
         *,
         theme: Theme,
-        keymap: dict[str, str] | None = None,
     ) -> None:
         """`find_plan` says what to run with, perhaps with other options than at the start."""
+        super().__init__()
         self.loop = loop
         self.find_plan = find_plan
         self.around = around
         self.theme = theme
         self.editor = Editor()
-        self.keymap = keymap or default_keymap()
+        self.keymap = default_keymap()
         self.built: Runtime | None = None
         """None until it is loaded, and when it could not be."""
         self.view: View | None = None
@@ -110,8 +107,6 @@ class App(RuntimeClient):
         """The code of the last error of a run."""
         self.fatal: ZotError | None = None
         """Why it ended before it began."""
-        self.overlays: list[Overlay] = []
-        """The last one has the keys."""
         self._events: deque[Event] = deque()
         self._room = threading.Event()
         self._room.set()
@@ -122,11 +117,8 @@ class App(RuntimeClient):
         self.approvals = ""
         """For the status line: on, off, or the tools that are asked for."""
         self.status_parts: tuple[str, ...] = DEFAULT_PARTS
-        self._status = StatusFacts()
+        self._status: StatusFacts | None = None
         self._status_line: tuple[int, Line] | None = None
-        self._typed_at = 0.0
-        self._typing = False
-        """A question came up in the middle of a word."""
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
@@ -205,28 +197,6 @@ class App(RuntimeClient):
         """Put a block into the transcript; only once the agent is loaded."""
         assert self.view is not None
         self.view.add(block)
-
-    def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
-        """Show a menu or a question; it gets all keys until `close`. `unasked`: whoever is in the
-        middle of typing goes on writing until the first pause, and answers nothing by accident."""
-        self.overlays.append(overlay)
-        self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
-
-    def close(self, overlay: Overlay) -> None:
-        if overlay in self.overlays:
-            self.overlays.remove(overlay)
-
-    def choose(
-        self, title: str, items: list[MenuItem], pick: Callable[[object], None], chosen: int = 0
-    ) -> None:
-        """Open a menu that closes itself, and hand on what was picked."""
-
-        def picked(value: object) -> None:
-            self.close(menu)
-            pick(value)
-
-        menu = Menu(title, items, picked, leave=lambda: self.close(menu), chosen=chosen)
-        self.open(menu)
 
     def work(
         self, function: Callable[[], Result], then: Callable[[Result], None] = lambda result: None
@@ -455,7 +425,7 @@ class App(RuntimeClient):
             return clip((("warn", self._hint),), columns)
         if self.loading:
             return (("status", "loading"),)
-        if self.built is None:
+        if self.built is None or self._status is None:
             return clip((("warn", self._lacks),), columns)
         if self._status_line is None or self._status_line[0] != columns:
             line = status_line(self._status, columns, self.status_parts)
@@ -514,13 +484,6 @@ class App(RuntimeClient):
     def _wear(self, theme: Theme) -> None:
         self.theme = theme
         self.loop.use_theme(theme)
-
-    def _still_typing(self, key: KeyPress) -> bool:
-        """Whether the key belongs to what was being written when a question came up."""
-        now = time.monotonic()
-        self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
-        self._typed_at = now
-        return self._typing and key.name in ("text", "backspace", "enter")
 
     def _act(self, action: str) -> None:
         if action in EDITOR_ACTIONS:

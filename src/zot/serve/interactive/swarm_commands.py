@@ -11,7 +11,6 @@ from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import the_swarm
 from zot.swarm.start import inherited
 from zot.tui.blocks import LinesBlock
-from zot.tui.cells import Line, clean
 
 if TYPE_CHECKING:
     from zot.serve.interactive import agent_transcript, swarm_screen
@@ -73,7 +72,7 @@ def swarm(app: App, args: str) -> None:
 def _on_agent(app: App, word: str, id: str) -> None:
     engine = the_swarm(app)
     if word == "diff":
-        app.work(lambda: engine.diff(id), lambda text: _show_diff(app, text))
+        app.work(lambda: engine.diff(id), lambda text: app.show(agent_transcript.diff_block(text)))
         return
     action = getattr(engine, word)
     past = {"cancel": "stopped", "retry": "goes on", "remove": "removed", "merge": "merged"}[word]
@@ -127,12 +126,5 @@ def _logs(app: App, id: str) -> None:
     transcript = agent_transcript.AgentTranscript()
     for _, row in engine.events(chosen):
         transcript.take(row)
-    for block in transcript.blocks:
+    for block in transcript.record:
         app.show(LinesBlock(block.lines(10_000)))
-
-
-def _show_diff(app: App, text: str) -> None:
-    styles = {"+": "add", "-": "del", "@": "hunk"}
-    lines = clean(text).rstrip("\n").split("\n") if text.strip() else ["nothing has changed"]
-    drawn: list[Line] = [((styles.get(line[:1], ""), line),) for line in lines]
-    app.show(LinesBlock(drawn))

@@ -36,22 +36,14 @@ def local(app: App, args: str) -> None:
 
     def pick(value: object) -> None:
         assert isinstance(value, LocalModel)
-        app.close(menu)
         use_local(app, value)
 
     def delete(value: object) -> None:
         assert isinstance(value, LocalModel)
         confirm(app, f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu))
 
-    menu = Menu(
-        "Models on this machine",
-        _items(app),
-        pick,
-        leave=lambda: app.close(menu),
-        keys={"ctrl+d": delete},
-        hint=HINT,
-    )
-    app.open(menu)
+    keys = {"ctrl+d": delete}
+    menu = app.choose("Models on this machine", _items(app), pick, keys=keys, hint=HINT)
 
 
 def _items(app: App) -> list[MenuItem]:

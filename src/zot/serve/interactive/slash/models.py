@@ -154,10 +154,6 @@ def _nothing() -> None:
     """There is nothing to do after it."""
 
 
-def login(app: App, args: str) -> None:
-    log_in(app, args)
-
-
 def log_in(app: App, provider: str, then: Then = _nothing) -> None:
     known = KnownModels(app.around.home)
     if provider:
@@ -198,7 +194,6 @@ def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
 
 def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
     def answer(_: object, key: str) -> None:
-        app.close(box)
         if not key.strip():
             return
         home = app.around.home
@@ -208,14 +203,9 @@ def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
             lambda note: logged_in(app, info, then, note),
         )
 
-    box = SecretBox(
-        f"API key of {info.title or info.name}:",
-        "it is kept in zot's home, for you alone; enter keeps it, esc leaves",
-        [],
-        answer,
-        leave=lambda: app.close(box),
-    )
-    app.open(box)
+    title = f"API key of {info.title or info.name}:"
+    where = "it is kept in zot's home, for you alone; enter keeps it, esc leaves"
+    app.ask(title, where, [], answer, box=SecretBox)
 
 
 def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
@@ -297,7 +287,7 @@ def first_run(app: App) -> None:
     def pick(way: object) -> None:
         match way:
             case "login":
-                login(app, "")
+                log_in(app, "")
             case "server":
                 _find_server(app)
             case _:

@@ -23,7 +23,7 @@ class Cancel:
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         self.before_wait: Callable[[], object] = _nothing
         """Called before each wait: what the client is to see is written, not kept until later."""
 
@@ -61,7 +61,7 @@ class Cancel:
         for callback in callbacks:
             callback()
 
-    def calling(self, callback: Callable[[], None], *, waits: bool = True) -> _Calling:
+    def calling(self, callback: Callable[[], object], *, waits: bool = True) -> _Calling:
         """Run `callback` if the abort comes while the block runs, or at once if it already came.
         A block that does not wait as such calls `before_wait` where it does."""
         if waits:
@@ -102,7 +102,7 @@ def _nothing() -> None:
 class _Calling:
     """Holds a callback in a Cancel for as long as a block runs."""
 
-    def __init__(self, cancel: Cancel, callback: Callable[[], None]) -> None:
+    def __init__(self, cancel: Cancel, callback: Callable[[], object]) -> None:
         self._cancel = cancel
         self._callback = callback
 

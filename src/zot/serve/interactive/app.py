@@ -4,6 +4,7 @@ agent behind it. It takes keys before the agent is loaded; what is sent until th
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -15,12 +16,11 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
 from zot.later import Later, later
+from zot.serve.interactive import status
 from zot.serve.interactive.asking import Asking
-from zot.serve.interactive.beside import watch_agents
-from zot.serve.interactive.bottom import editor_lines, waiting_lines
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
-from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts, status_line
+from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts
 from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clip
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, notify, questions, screens
+    from zot.serve.interactive import attach, notify, questions, screens, swarm_feed
     from zot.serve.interactive import state as states
     from zot.serve.interactive import view as views
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.slash import models
     from zot.serve.interactive.slash import table as slash_table
-    from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui import palette
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
 else:
-    attach, notify, questions, screens, states, views = later(
-        "zot.serve.interactive", "attach", "notify", "questions", "screens", "state", "view"
+    attach, notify, questions, screens = later(
+        "zot.serve.interactive", "attach", "notify", "questions", "screens"
     )
+    states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
     models, slash_table = later("zot.serve.interactive.slash", "models", "table")
     palette = Later("zot.tui.palette")
 
@@ -79,7 +79,7 @@ class App(Asking):
     """Threads of `work` that have not ended."""
     _lacks = ""
     """What is missing for an agent, and how to get it."""
-    answers: AnswerWatch | None = None
+    answers: swarm_feed.AnswerWatch | None = None
     """Brings back what such agents answer; None: there are none."""
 
     def __init__(
@@ -300,7 +300,7 @@ class App(Asking):
         self.built = runtime
         self._show_view(view)
         self.refresh_status()
-        watch_agents(self)
+        self.watch_agents()
         for text in self.waiting.take_unsent():
             self._dispatch(text)
 
@@ -364,6 +364,14 @@ class App(Asking):
             self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
             self.note("what was written and not sent the last time is back")
 
+    def watch_agents(self) -> None:
+        """Bring the answers of agents back that this conversation started, if there are any."""
+        if self.answers is None:
+            if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
+                return  # nothing of the swarm is loaded while there are none
+            self.answers = swarm_feed.AnswerWatch(self)
+        self.answers.begin()
+
     def _put_back(self) -> None:
         """A prompt that could not even be written down stands in the editor again."""
         if self._unheard and not self.editor.text:
@@ -391,12 +399,12 @@ class App(Asking):
             self.refresh_status()
         questions.take(self, event)
         if kind == "Done":
-            watch_agents(self)  # the model may have started some
+            self.watch_agents()  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below = waiting_lines(view, self.waiting.texts, columns)
+        below = status.waiting_lines(view, self.waiting.texts, columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
         fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
@@ -418,7 +426,7 @@ class App(Asking):
         is_new = not self.loading and self.view is not None and not self.view.record
         is_normal = self.vi is not None and not self.vi.inserts
         height = max(1, rows // 3)
-        return editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
+        return status.editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
 
     def _foot(self, columns: int) -> Line:
         if self._hint:
@@ -428,7 +436,7 @@ class App(Asking):
         if self.built is None or self._status is None:
             return clip((("warn", self._lacks),), columns)
         if self._status_line is None or self._status_line[0] != columns:
-            line = status_line(self._status, columns, self.status_parts)
+            line = status.status_line(self._status, columns, self.status_parts)
             self._status_line = (columns, line)
         return self._status_line[1]
 

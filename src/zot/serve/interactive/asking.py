@@ -43,6 +43,8 @@ class Asking(RuntimeClient):
         chosen: int = 0,
         *,
         stays: bool = False,
+        leave: Callable[[], None] = lambda: None,
+        unasked: bool = False,
         **more: Any,
     ) -> Menu:
         """Open a menu that closes itself, unless it `stays`, and hand on what was picked; `more`
@@ -53,9 +55,22 @@ class Asking(RuntimeClient):
                 self.close(menu)
             pick(value)
 
-        menu = Menu(title, items, picked, leave=lambda: self.close(menu), chosen=chosen, **more)
-        self.open(menu)
+        def left() -> None:
+            self.close(menu)
+            leave()
+
+        menu = Menu(title, items, picked, leave=left, chosen=chosen, **more)
+        self.open(menu, unasked=unasked)
         return menu
+
+    def offer(self, title: str, *actions: tuple[str, str, Callable[[], None]]) -> None:
+        """Open a menu whose lines do something: a label, what there is to say of it, and what."""
+
+        def pick(value: object) -> None:
+            assert callable(value)
+            value()
+
+        self.choose(title, [MenuItem(*action) for action in actions], pick)
 
     def ask(
         self,
@@ -65,18 +80,23 @@ class Asking(RuntimeClient):
         answer: Callable[[object, str], None],
         *,
         text: str = "",
+        leave: Callable[[], None] = lambda: None,
+        unasked: bool = False,
         box: type[QuestionBox] = QuestionBox,
     ) -> None:
-        """Open a question that closes itself, and hand on the answer and what was typed."""
+        """Open a question that closes itself, and hand on the answer and what was typed; or say
+        that it was left."""
 
         def answered(value: object, typed: str) -> None:
             self.close(question)
             answer(value, typed)
 
-        question = box(
-            title, body, replies, answered, leave=lambda: self.close(question), text=text
-        )
-        self.open(question)
+        def left() -> None:
+            self.close(question)
+            leave()
+
+        question = box(title, body, replies, answered, leave=left, text=text)
+        self.open(question, unasked=unasked)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

@@ -1,19 +1,25 @@
-"""The status line, and the line that says what is going on. Words from numbers, nothing else."""
+"""The lines below the transcript: what goes on, what waits, the editor, the status line. Lines from
+facts, nothing else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from zot.errors import ConfigError
-from zot.tui.cells import Line, Span, cells, clean, clip, line_cells
+from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, line_cells
+from zot.tui.editor import Editor
 
 if TYPE_CHECKING:
     from zot.runtime.runtime import State
+    from zot.serve.interactive.view import View
 
+PLACEHOLDER = "ask anything; / commands, @ files, ! shell, /help"
+"""Stands in the editor until the first thing was said."""
 RIGHT, OFF = "right", "off"
 NEVER_ASKS = "off"
 DEFAULT_PARTS = (
@@ -152,9 +158,30 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
 """What can stand in the line, by the name that a person uses for it."""
 
 
-def working_line(what: str, seconds: float, width: int) -> Line:
-    line: Line = (("accent", what), ("dim", f" {elapsed(seconds)}, esc stops"))
-    return clip(line, width)
+def waiting_lines(view: View | None, waiting: Iterable[str], columns: int) -> list[Line]:
+    """What the agent does, and what is to be said to it next."""
+    lines: list[Line] = []
+    if view is not None and view.activity:
+        since = elapsed(time.monotonic() - view.since)
+        working = (("accent", view.activity), ("dim", f" {since}, esc stops"))
+        lines += [EMPTY, clip(working, columns)]
+    for text in waiting:
+        line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
+        lines.append(clip(line, columns, "..."))
+    return lines
+
+
+def editor_lines(
+    editor: Editor, columns: int, height: int, *, is_normal: bool, is_new: bool
+) -> tuple[list[Line], tuple[int, int]]:
+    """The text with its mark, and where the cursor is. `is_normal`: vi's mode of that name."""
+    layout = editor.layout(max(2, columns - 3), height)
+    mark = ("dim", ": ") if is_normal else ("prompt", "❯ ")
+    if is_new and not editor.text:
+        return [clip((mark, ("dim", PLACEHOLDER)), columns, "...")], (0, 2)
+    marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
+    lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
+    return lines, (layout.row, 2 + layout.column)
 
 
 def elapsed(seconds: float) -> str:

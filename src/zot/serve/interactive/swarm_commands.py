@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from zot.errors import CommandError
 from zot.later import later
-from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import the_swarm
 from zot.swarm.start import inherited
 from zot.tui.blocks import LinesBlock
@@ -81,7 +80,7 @@ def _on_agent(app: App, word: str, id: str) -> None:
 
 def _done(app: App, text: str) -> None:
     app.note(text)
-    watch_agents(app)
+    app.watch_agents()
 
 
 def _starter(app: App) -> Callable[..., str]:
@@ -108,7 +107,7 @@ def _leading_flags(text: str) -> tuple[str, dict[str, str]]:
 
 def _began(app: App, id: str) -> None:
     app.note(f"{id} begins; its answer comes back here, /swarm shows it")
-    watch_agents(app)
+    app.watch_agents()
 
 
 def _dashboard(app: App, wanted: str = "") -> None:

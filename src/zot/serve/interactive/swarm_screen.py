@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 from zot.errors import ZotError
 from zot.observe.status import OpenQuestion
 from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
-from zot.serve.interactive.beside import watch_agents
 from zot.serve.interactive.swarm_feed import SwarmFeed
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm
@@ -78,7 +77,7 @@ class SwarmScreen:
     def leave(self) -> None:
         self._feed.close()
         self._app.loop.close_full()
-        watch_agents(self._app)
+        self._app.watch_agents()
 
     # --- what the feed tells -----------------------------------------------------------------
 

@@ -176,20 +176,14 @@ def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
     except ZotError:
         _ask_key(app, info, then)
         return
-    ways = [MenuItem("with an API key", "", "key"), MenuItem("with the browser", "", "browser")]
+    ways = [
+        ("with an API key", "", lambda: _ask_key(app, info, then)),
+        ("with the browser", "", lambda: _browser(app, info, server, then)),
+    ]
     if server.device_url:
-        ways.append(MenuItem("with a code on another device", "", "device"))
-
-    def pick(way: object) -> None:
-        match way:
-            case "browser":
-                _browser(app, info, server, then)
-            case "device":
-                _device(app, info, server, then)
-            case _:
-                _ask_key(app, info, then)
-
-    app.choose(f"Log in to {info.title or info.name}", ways, pick)
+        device = partial(_device, app, info, server, then)
+        ways.append(("with a code on another device", "", device))
+    app.offer(f"Log in to {info.title or info.name}", *ways)
 
 
 def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
@@ -278,22 +272,20 @@ def logout(app: App, args: str) -> None:
 
 def first_run(app: App) -> None:
     """Three ways to a model, for somebody who has none yet."""
-    items = [
-        MenuItem("an API key or a login", "Anthropic, OpenAI, Google and others", "login"),
-        MenuItem("a server on this machine", "ollama, llama.cpp, LM Studio, vLLM", "server"),
-        MenuItem("a model that runs inside zot", "no key, no network; a download", "local"),
-    ]
-
-    def pick(way: object) -> None:
-        match way:
-            case "login":
-                log_in(app, "")
-            case "server":
-                _find_server(app)
-            case _:
-                slash_local.local(app, "")
-
-    app.choose("Welcome to zot. It needs a model:", items, pick)
+    app.offer(
+        "Welcome to zot. It needs a model:",
+        ("an API key or a login", "Anthropic, OpenAI, Google and others", lambda: log_in(app, "")),
+        (
+            "a server on this machine",
+            "ollama, llama.cpp, LM Studio, vLLM",
+            lambda: _find_server(app),
+        ),
+        (
+            "a model that runs inside zot",
+            "no key, no network; a download",
+            lambda: slash_local.local(app, ""),
+        ),
+    )
 
 
 def _find_server(app: App) -> None:
@@ -308,24 +300,20 @@ def rescue(app: App, code: str) -> None:
         return
     provider = app.runtime.model.provider
     runtime = app.runtime
-    items = [
-        MenuItem("with another model", "the same prompt; nothing is typed again", "model"),
-        MenuItem("try again", "", "again"),
-        MenuItem(f"after a login to {provider}", "", "login"),
-    ]
-    if code == "auth":
-        items = [items[2], items[0], items[1]]
 
     def again() -> None:
         app.work(runtime.retry)
 
-    def pick(way: object) -> None:
-        match way:
-            case "model":
-                app.work(runtime.models.all, lambda models: _choose_model(app, models, again))
-            case "login":
-                log_in(app, provider, again)
-            case _:
-                again()
+    def other() -> None:
+        app.work(runtime.models.all, lambda models: _choose_model(app, models, again))
 
-    app.choose(f"{RESCUED[code]}. Go on:", items, pick)
+    login = (f"after a login to {provider}", "", lambda: log_in(app, provider, again))
+    ways = (
+        ("with another model", "the same prompt; nothing is typed again", other),
+        ("try again", "", again),
+    )
+    title = f"{RESCUED[code]}. Go on:"
+    if code == "auth":
+        app.offer(title, login, *ways)
+    else:
+        app.offer(title, *ways, login)

@@ -23,7 +23,7 @@ class Cancel:
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
 
     def is_set(self) -> bool:
         return self.aborted
@@ -58,7 +58,7 @@ class Cancel:
         for callback in callbacks:
             callback()
 
-    def calling(self, callback: Callable[[], None]) -> _Calling:
+    def calling(self, callback: Callable[[], object]) -> _Calling:
         """Run `callback` if the abort comes while the block runs, or at once if it already came."""
         return _Calling(self, callback)
 
@@ -92,7 +92,7 @@ class Cancel:
 class _Calling:
     """Holds a callback in a Cancel for as long as a block runs."""
 
-    def __init__(self, cancel: Cancel, callback: Callable[[], None]) -> None:
+    def __init__(self, cancel: Cancel, callback: Callable[[], object]) -> None:
         self._cancel = cancel
         self._callback = callback
 

@@ -269,7 +269,7 @@ class LineWriter:
         lane = lane or self._own
         if lane.size < LEAST_SHARE or lane.size < self._share():
             return
-        with cancel.calling(self._wake), self._room:
+        with cancel.waking(self._room), self._room:
             while lane.size >= self._share() and not self._closed and not cancel.is_set():
                 self._room.wait()
 
@@ -321,10 +321,6 @@ class LineWriter:
         self._asleep = False
         thread.start()
         self._thread = thread
-
-    def _wake(self) -> None:
-        with self._room:
-            self._room.notify_all()
 
     def _write(self) -> None:
         while (batch := self._next()) is not None and self._write_batch(batch):

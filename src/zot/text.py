@@ -7,7 +7,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr, dataclass_transform
 
 import msgspec
@@ -40,17 +40,25 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A JSON value with all that is no object and no list in it changed, names of fields too."""
+    if isinstance(value, dict):
+        return {change(key): mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, change) for item in value]
+    return change(value)
+
+
 def whole_value(value: Any) -> Any:
     """A JSON value with whole characters only, and with numbers that can be written."""
+    return mapped(value, _whole)
+
+
+def _whole(value: Any) -> Any:
     if isinstance(value, str):
         return whole_characters(value)
-    if isinstance(value, dict):
-        return {whole_value(key): whole_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [whole_value(item) for item in value]
-    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
-        return hex(value)
-    return value
+    long = isinstance(value, int) and value.bit_length() > LONGEST_INTEGER
+    return hex(value) if long else value
 
 
 def whole_escapes(data: bytes) -> bytes:
@@ -132,6 +140,15 @@ def for_terminal(text: str, fd: int = 1) -> str:
 def position_of(text: str) -> int | None:
     """A place in a file or a list that somebody names; None: it can be none, as of 5,000 digits."""
     return int(text) if text.isdecimal() and len(text) < 16 else None
+
+
+def positive(text: str) -> float:
+    """A number above zero that somebody names; 0: it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if 0 < value < 1e15 else 0.0
 
 
 def cookie_of(header: str, name: str) -> str:

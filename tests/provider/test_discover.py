@@ -25,18 +25,18 @@ def server():
     ],
 )
 def test_the_list_is_asked_where_the_provider_has_it(server, provider, path):
-    found = live_models(PROVIDERS[provider], KEY, server.url)
-    assert [model.id for model in found] == ["fake-model", "claude-sonnet-4-5", "gpt-5"]
-    assert {model.source for model in found} == {"live"}
+    models = live_models(PROVIDERS[provider], KEY, server.url)
+    assert [model.id for model in models] == ["fake-model", "claude-sonnet-4-5", "gpt-5"]
+    assert {model.source for model in models} == {"live"}
     seen = server.requests[-1]
     assert (seen.method, seen.path) == ("GET", path)
     assert KEY in str(seen.headers)
 
 
 def test_a_model_of_the_catalog_keeps_its_price(server):
-    found = {model.id: model for model in live_models(PROVIDERS["anthropic"], KEY, server.url)}
-    assert found["claude-sonnet-4-5"].price is not None
-    assert found["fake-model"].price is None
+    models = {model.id: model for model in live_models(PROVIDERS["anthropic"], KEY, server.url)}
+    assert models["claude-sonnet-4-5"].price is not None
+    assert models["fake-model"].price is None
 
 
 def test_a_local_server_is_asked_without_a_key(server):

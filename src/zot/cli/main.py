@@ -264,6 +264,6 @@ def _plan(options: Options) -> plans.Plan:
 
 
 def _fresh(options: Options, around: Surroundings) -> plans.Plan:
-    if options.mode:
-        return pi_models.plan_pi(options, around)
+    if options.mode:  # pi's, whose session the mode itself opens
+        return plans.Plan(pi_models.resolve_pi(options, around))
     return plans.plan(options, around)

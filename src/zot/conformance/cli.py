@@ -18,7 +18,7 @@ from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
 from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
-from zot.text import for_terminal
+from zot.text import for_terminal, positive
 
 SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE, *DURABLE)
 DEFAULT_SECONDS = 15.0
@@ -146,10 +146,7 @@ def _flags(words: Sequence[str]) -> tuple[list[str], float, set[str]]:
 
 
 def _number(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = positive(text)
     if not 0 < seconds < 1e6:
         raise UsageError(f"zot conformance: --seconds needs a positive number, not {text!r}")
     return seconds

@@ -44,17 +44,13 @@ def install(
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
-    if is_git_url(source) and not Path(source).is_dir():
+    if _URL.match(source) and not Path(source).is_dir():
         with _cloned(source, environ) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise ExtensionError(f"{source!r} is neither a folder nor the URL of a git repository")
     return _place(folder, home, force)
-
-
-def is_git_url(source: str) -> bool:
-    return _URL.match(source) is not None
 
 
 def remove(extension: Path) -> None:
@@ -159,7 +155,9 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
         shutil.copytree(folder, fresh, symlinks=True, ignore=_SKIPPED)
         read(fresh)
         if target.is_dir():
-            _carry_over(target, fresh)
+            # Files that only the old folder has: an extension keeps its state in its own folder.
+            kept = _taken_in(target, fresh)
+            shutil.copytree(target, fresh, symlinks=True, ignore=kept, dirs_exist_ok=True)
         _swap(fresh, target)
     except (OSError, shutil.Error) as error:
         failures = error.args[0] if isinstance(error, shutil.Error) else ()
@@ -168,11 +166,6 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return read(target, "global")
-
-
-def _carry_over(old: Path, fresh: Path) -> None:
-    """Files that only the old folder has: an extension keeps its state in its own folder."""
-    shutil.copytree(old, fresh, symlinks=True, ignore=_taken_in(old, fresh), dirs_exist_ok=True)
 
 
 def _taken_in(old: Path, fresh: Path) -> Callable[[str, list[str]], set[str]]:

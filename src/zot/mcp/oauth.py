@@ -263,7 +263,8 @@ def log_in(
     it did not work out; Cancelled: it was given up."""
     discovered = discover(url, challenge)
     server = _server_of(discovered, challenge, own, scopes)
-    port = own.callback_port or _known_port(known)
+    before = known.server.callback_port if known is not None and known.registered else 0
+    port = own.callback_port or before
     try:
         page = CallbackPage(replace(server, callback_port=port))
     except AuthError:
@@ -306,10 +307,6 @@ def _server_of(
         issuer=metadata.issuer,
         issuer_needed=metadata.authorization_response_iss_parameter_supported,
     )
-
-
-def _known_port(known: Login | None) -> int:
-    return known.server.callback_port if known is not None and known.registered else 0
 
 
 # --- for a link ------------------------------------------------------------------------------

@@ -121,7 +121,9 @@ class McpServerSet:
             place = {True: behind, False: direct, None: open}[server.config.lazy]
             place += [ServerTool(server, info) for info in server.tools()]
         # Once there were many, there are: the model's tools should not come and go.
-        self._many = self._many or sum(map(_size, open)) > self._room()
+        window = self._host.model.context_window or USUAL_WINDOW
+        room = window * PART_OF_WINDOW * BYTES_A_TOKEN
+        self._many = self._many or sum(map(_size, open)) > room
         (behind if self._many else direct).extend(open)
         readable = [
             server
@@ -143,10 +145,6 @@ class McpServerSet:
                 inside = text.replace("</", "< /")  # it does not end before its end
                 parts.append(f"<server name={server.name!r}>\n{inside}\n</server>")
         return "\n\n".join((ABOUT, *parts)) if parts else ""
-
-    def _room(self) -> float:
-        window = self._host.model.context_window or USUAL_WINDOW
-        return window * PART_OF_WINDOW * BYTES_A_TOKEN
 
     # --- approval ----------------------------------------------------------------------------
 

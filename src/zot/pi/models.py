@@ -13,7 +13,6 @@ from zot.provider.models import Models
 from zot.provider.types import Model
 from zot.settings.flags import Options
 from zot.settings.known import Known
-from zot.settings.plan import Plan
 from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve
 
 
@@ -27,11 +26,6 @@ def scoped(models: Models, patterns: str) -> list[Model]:
             if matches(pattern, model):
                 matching.setdefault((model.provider, model.id), model)
     return list(matching.values())
-
-
-def plan_pi(options: Options, around: Surroundings) -> Plan:
-    """The plan of a pi mode; its session is pi's own, opened by the mode."""
-    return Plan(resolve_pi(options, around))
 
 
 def resolve_pi(options: Options, around: Surroundings) -> Setup:

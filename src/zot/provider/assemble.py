@@ -6,6 +6,7 @@ No API's words and no I/O.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
@@ -83,6 +84,34 @@ class Wire(Protocol):
         ...
 
     def reader(self, provider: str) -> AnswerReader: ...
+
+
+class PlainWire:
+    """The same for an API that has one path and needs no headers of its own."""
+
+    def __init__(self, path: str, reader: Callable[[str], AnswerReader]) -> None:
+        self._path = path
+        self.reader = reader
+
+    def path(self, request: types.Request) -> str:
+        return self._path
+
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
+        return {}
+
+
+class StreamReader:
+    """What most readers begin with: the answer is whole when its last event was seen."""
+
+    api = ""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, self.api)
+        self.done = False
+
+    @property
+    def complete(self) -> bool:
+        return self.done
 
 
 class ServerError(Struct):

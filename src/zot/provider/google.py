@@ -9,7 +9,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, Refused
 from zot.provider import transcript, types
 from zot.provider.address import quoted
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, decode
+from zot.provider.assemble import Part, PlainWire, ServerError, StopWord, StreamReader, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -49,15 +49,9 @@ DEPTH = 32
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class GenerateContent:
-    """The wire of `models/<id>:streamGenerateContent`."""
-
+class GenerateContent(PlainWire):
     def path(self, request: types.Request) -> str:
-        model = quoted(request.model.id)
-        return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
+        return self._path.format(quoted(request.model.id))
 
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, kept)}
@@ -75,9 +69,6 @@ class GenerateContent:
         if settings:
             body["generationConfig"] = settings
         return body
-
-    def reader(self, provider: str) -> "GoogleReader":
-        return GoogleReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -293,12 +284,13 @@ class GoogleEvent(Struct):
 _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
-class GoogleReader:
+class GoogleReader(StreamReader):
     """Reads one answer. The stream has no end event: the reason to stop is the end."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._stop = ""
         self._explained = ""
         self._blocked = ""
@@ -424,4 +416,4 @@ def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
         place = place[step]
 
 
-WIRE = GenerateContent()
+WIRE = GenerateContent("/v1beta/models/{}:streamGenerateContent?alt=sse", GoogleReader)

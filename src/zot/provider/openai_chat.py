@@ -10,7 +10,15 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider.assemble import (
+    Part,
+    PlainWire,
+    ServerError,
+    StopWord,
+    StreamReader,
+    TokenDetails,
+    decode,
+)
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -26,15 +34,7 @@ IMAGES_FOLLOW = "Images of the tool results above:"
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Chat:
-    """The wire of `/v1/chat/completions`."""
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/chat/completions"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
+class Chat(PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         conversation = kept.turns(request)
         body: dict[str, types.Json] = {
@@ -56,9 +56,6 @@ class Chat:
         body.update(thinking(request, quirks))
         body.update(quirks.extra_body)
         return body
-
-    def reader(self, provider: str) -> "ChatReader":
-        return ChatReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -276,12 +273,13 @@ DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
-class ChatReader:
+class ChatReader(StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._calls: dict[int, Part] = {}
         self._waiting: dict[int, ChatCall] = {}
         self._stop = ""
@@ -431,4 +429,4 @@ def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
     return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
-WIRE = Chat()
+WIRE = Chat("/v1/chat/completions", ChatReader)

@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider.assemble import (
+    Part,
+    PlainWire,
+    ServerError,
+    StopWord,
+    StreamReader,
+    TokenDetails,
+    decode,
+)
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -26,15 +34,7 @@ MIN_OUTPUT = 16
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Responses:
-    """The wire of `/v1/responses`."""
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/responses"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
+class Responses(PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {
             "model": request.model.id,
@@ -54,9 +54,6 @@ class Responses:
         if request.model.reasoning:
             body.update(thinking(request, quirks))
         return body
-
-    def reader(self, provider: str) -> "ResponsesReader":
-        return ResponsesReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -209,12 +206,13 @@ class ResponsesEvent(Struct):
 _EVENT = msgspec.json.Decoder(ResponsesEvent)
 
 
-class ResponsesReader:
+class ResponsesReader(StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._begun = False
         self._calls: dict[int, Part] = {}
         self._thinking: dict[int, Part] = {}
@@ -223,10 +221,6 @@ class ResponsesReader:
         self._stop: StopWord = "end"
         self._refusal: list[str] = []
         self._filtered = False
-
-    @property
-    def complete(self) -> bool:
-        return self.done
 
     def read(self, data: bytes) -> None:
         if len(data) < 16 and data.strip() == b"[DONE]":
@@ -373,4 +367,4 @@ def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     return out
 
 
-WIRE = Responses()
+WIRE = Responses("/v1/responses", ResponsesReader)

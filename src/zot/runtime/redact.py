@@ -26,7 +26,7 @@ from zot.errors import AuthError, ProviderError, ToolError
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
-from zot.text import SecretFilter, without_secrets
+from zot.text import SecretFilter, mapped, without_secrets
 
 if TYPE_CHECKING:
     from zot.provider.auth import store
@@ -66,7 +66,7 @@ class Redactor:
 
     def value(self, value: types.Json) -> types.Json:
         """Texts anywhere inside a JSON value, the names of fields too."""
-        return _valuewithout_secrets(value, self.secrets())
+        return _value_without(value, self.secrets())
 
     def _from_file(self) -> set[str]:
         try:
@@ -211,8 +211,13 @@ class RedactingTool(WrappedTool):
         secrets = self._redactor.secrets()
         if isinstance(output, str):
             return without_secrets(output, secrets)
-        content = tuple([_partwithout_secrets(part, secrets) for part in output.content])
-        details = None if output.details is None else _valuewithout_secrets(output.details, secrets)
+        content = tuple(
+            types.Text(without_secrets(part.text, secrets))
+            if isinstance(part, types.Text)
+            else part
+            for part in output.content
+        )
+        details = None if output.details is None else _value_without(output.details, secrets)
         return replace(output, content=content, details=details)
 
 
@@ -240,22 +245,5 @@ def _is_secret(text: str) -> bool:
     return mixed and len(text) >= MIN_MIXED
 
 
-def _partwithout_secrets(
-    part: types.Text | types.Image, secrets: Sequence[str]
-) -> types.Text | types.Image:
-    return types.Text(without_secrets(part.text, secrets)) if isinstance(part, types.Text) else part
-
-
-def _valuewithout_secrets(value: types.Json, secrets: Sequence[str]) -> types.Json:
-    match value:
-        case str():
-            return without_secrets(value, secrets)
-        case dict():
-            return {
-                _valuewithout_secrets(name, secrets): _valuewithout_secrets(item, secrets)
-                for name, item in value.items()
-            }
-        case list() | tuple():
-            return [_valuewithout_secrets(item, secrets) for item in value]
-        case _:
-            return value
+def _value_without(value: types.Json, secrets: Sequence[str]) -> types.Json:
+    return mapped(value, lambda leaf: without_secrets(leaf, secrets) if type(leaf) is str else leaf)

@@ -65,7 +65,8 @@ def encode_entry(entry: entries.Entry, meta: Meta, kept: Sequence[Message] = ())
             row = SessionRow("message", message=rows.message_row(entry.body))
         case entries.Compaction():
             summary = rows.message_row(entries.summary_message(entry.body, entry.time))
-            summary = msgspec.structs.replace(summary, meta=_compaction_meta(entry.body))
+            about = {"compaction": "true", "tokens_before": str(entry.body.tokens_before)}
+            summary = msgspec.structs.replace(summary, meta=about)
             row = SessionRow(
                 "compaction",
                 messages=_raw([summary, *map(rows.message_row, kept)]),
@@ -111,10 +112,6 @@ def encode_branch(messages: Sequence[Message]) -> bytes:
     return _line(
         SessionRow("compaction", messages=_raw(list(map(rows.message_row, messages))), branch=True)
     )
-
-
-def _compaction_meta(body: entries.Compaction) -> dict[str, str]:
-    return {"compaction": "true", "tokens_before": str(body.tokens_before)}
 
 
 def _raw(items: Sequence[MessageRow]) -> Raw:

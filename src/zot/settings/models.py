@@ -61,11 +61,12 @@ class ModelRow(Frozen, rename="camel"):
     reasoning: bool | None = None
     context_window: int = 0
     max_tokens: int = 0
+    cost: Prices | None = None
+    """As pi writes the prices; the four that follow are the Go program's way."""
     price_input: float = 0.0
     price_output: float = 0.0
     price_cache_read: float = 0.0
     price_cache_write: float = 0.0
-    cost: Prices | None = None
     base_url: str = ""
     input: tuple[str, ...] | None = None
     api: str = ""

@@ -17,7 +17,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import ProviderError, ToolError
 from zot.provider import failure, types
 from zot.provider.types import Block, Image, Model, Request, ToolResult
-from zot.text import SECRET_GONE
+from zot.text import SECRET_GONE, mapped
 from zot.tools.registry import BACKGROUND
 
 CWD = "<cwd>"
@@ -83,13 +83,7 @@ class Packer:
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replaced(item, old, new) for item in value]
-    return value
+    return mapped(value, lambda leaf: leaf.replace(old, new) if isinstance(leaf, str) else leaf)
 
 
 def unpacked_model(line: Line, packer: Packer) -> Model:

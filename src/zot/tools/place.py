@@ -19,7 +19,7 @@ from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
-from zot.tools.files import Target
+from zot.tools.files import Target, load
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process import ProcessResult, Supervisor
@@ -138,6 +138,19 @@ class Place:
 
     def offer(self, path: Path) -> None:
         """Let the model read a file of ours, wherever it is."""
+
+
+class PlacedTool:
+    """A tool that needs nothing but a place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def _content_now(self, args: dict[str, Json]) -> tuple[str, bytes | None]:
+        """The file that a call names, as it is shown, and what is in it; None: it is not there."""
+        path = self._place.resolve(args.get("path"))
+        with self._place.target(path, create=False) as target:
+            return self._place.shown(path), load(target)
 
 
 def _check_kind(folder: int, name: str, path: Path) -> None:

@@ -195,8 +195,6 @@ def test_a_fork_of_a_compacted_session_is_whole(place):
     session.close()
     copy = Session(entries=load(library.fork(session.store.path)).entries.values())
     assert copy.messages() == session.messages()
-    elsewhere = library.fork(session.store.path, cwd=str(place), home=zot_home())
-    assert Path(elsewhere).parent == Path(sessions_dir(str(place), zot_home()))
 
 
 def test_a_fork_of_a_pi_session_names_its_file(place):

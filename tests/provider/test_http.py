@@ -130,8 +130,8 @@ def test_a_name_that_looks_like_this_machine_is_another(host):
 )
 def test_no_proxy_names_hosts_and_domains(entries, skipped):
     address = Address("https", "api.example", 443, "")
-    found = proxy_for(address, {"HTTPS_PROXY": "http://p", "NO_PROXY": entries})
-    assert (found is None) == skipped
+    proxy = proxy_for(address, {"HTTPS_PROXY": "http://p", "NO_PROXY": entries})
+    assert (proxy is None) == skipped
 
 
 def test_a_proxys_password_becomes_a_header():

@@ -37,7 +37,7 @@ class ChildKeeper:
         if handed:
             trees.give(handed)
         try:
-            self.child = trees.spawn(argv, os.environ)
+            self.child = trees.spawn(argv[0], argv, os.environ)
         except OSError as error:
             self.tell(NOT_STARTED, str(error.strerror))
             return

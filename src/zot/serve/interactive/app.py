@@ -127,7 +127,7 @@ class App(Asking):
         self._themes: ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
-        self.written = Written(lambda text: loop.post(lambda: self.note(text, "warning")))
+        self.written = Written(self.warn)
         self._unheard = ""
         """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
@@ -218,6 +218,10 @@ class App(Asking):
             self.guarded(after)
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
+
+    def warn(self, text: str) -> None:
+        """From any thread."""
+        self.loop.post(lambda: self.note(text, "warning"))
 
     def post_error(self, error: Exception) -> None:
         """From any thread: say what went wrong."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from zot.runtime.client import RuntimeClient
 from zot.tui.cells import Line
@@ -45,10 +44,11 @@ class Asking(RuntimeClient):
         stays: bool = False,
         leave: Callable[[], None] = lambda: None,
         unasked: bool = False,
-        **more: Any,
+        keys: Mapping[str, Callable[[object], None]] | None = None,
+        hint: str = "enter picks, esc leaves",
     ) -> Menu:
-        """Open a menu that closes itself, unless it `stays`, and hand on what was picked; `more`
-        as for Menu."""
+        """Open a menu that closes itself, unless it `stays`, and hand on what was picked; or say
+        that it was left. `keys` and `hint` as for Menu."""
 
         def picked(value: object) -> None:
             if not stays:
@@ -59,7 +59,7 @@ class Asking(RuntimeClient):
             self.close(menu)
             leave()
 
-        menu = Menu(title, items, picked, leave=left, chosen=chosen, **more)
+        menu = Menu(title, items, picked, leave=left, chosen=chosen, keys=keys, hint=hint)
         self.open(menu, unasked=unasked)
         return menu
 

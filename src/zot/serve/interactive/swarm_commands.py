@@ -6,18 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.errors import CommandError
-from zot.later import later
+from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import the_swarm
+from zot.serve.interactive.swarm_screen import SwarmScreen
 from zot.swarm.start import inherited
 from zot.tui.blocks import LinesBlock
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import agent_transcript, swarm_screen
     from zot.serve.interactive.app import App
-else:
-    agent_transcript, swarm_screen = later(
-        "zot.serve.interactive", "agent_transcript", "swarm_screen"
-    )
 
 WORDS = {
     "ls": "list",
@@ -71,7 +67,7 @@ def swarm(app: App, args: str) -> None:
 def _on_agent(app: App, word: str, id: str) -> None:
     engine = the_swarm(app)
     if word == "diff":
-        app.work(lambda: engine.diff(id), lambda text: app.show(agent_transcript.diff_block(text)))
+        app.work(lambda: engine.diff(id), lambda text: app.show(diff_block(text)))
         return
     action = getattr(engine, word)
     past = {"cancel": "stopped", "retry": "goes on", "remove": "removed", "merge": "merged"}[word]
@@ -111,7 +107,7 @@ def _began(app: App, id: str) -> None:
 
 
 def _dashboard(app: App, wanted: str = "") -> None:
-    swarm_screen.SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
+    SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
 
 
 def _logs(app: App, id: str) -> None:
@@ -122,7 +118,7 @@ def _logs(app: App, id: str) -> None:
     if not app.spoken:
         _dashboard(app, chosen)
         return
-    transcript = agent_transcript.AgentTranscript()
+    transcript = AgentTranscript()
     for _, row in engine.events(chosen):
         transcript.take(row)
     for block in transcript.record:

@@ -17,7 +17,7 @@ from zot.swarm.local import LocalSwarm
 from zot.swarm.schedule import by_need
 from zot.swarm.task import LogRow
 from zot.tui.blocks import UserBlock
-from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, wrap
+from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, window, wrap
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
 from zot.tui.menu import Drawn, type_into
@@ -154,7 +154,7 @@ class SwarmScreen:
     def _list(self, width: int, room: int) -> list[Line]:
         ids = [summary.id for summary in self._agents]
         at = ids.index(self._chosen) if self._chosen in ids else 0
-        first = max(0, min(at - room // 2, len(ids) - room))
+        first = window(at, room, len(ids))
         return [self._row(summary, width) for summary in self._agents[first : first + room]]
 
     def _row(self, summary: AgentSummary, width: int) -> Line:

@@ -19,6 +19,7 @@ from zot.provider.models import levels
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
 from zot.serve.interactive.slash.sessions import ask_text
+from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import amount
 from zot.settings.available import AvailableModels
 from zot.settings.login import keep_key, log_out
@@ -27,12 +28,10 @@ from zot.tui.cells import Line
 from zot.tui.menu import Drawn, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
     from zot.serve.interactive.slash import local as slash_local
 else:
     slash_local = Later("zot.serve.interactive.slash.local")
-    start = Later("zot.serve.interactive.start")
 
 RESCUED = {
     "auth": "The key was refused",
@@ -91,7 +90,7 @@ def _choose_model(
 def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
     """Go on with it in the same conversation where there is one; else start with it."""
     if app.built is None:
-        start.load_behind(app, provider=provider, model=name)
+        load_behind(app, provider=provider, model=name)
         return
     runtime = app.built
 
@@ -243,7 +242,7 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
         app.note(note, "warning")
     app.note(f"logged in to {info.title or info.name}")
     if app.built is None:
-        start.load_behind(app, provider=info.name, model="")
+        load_behind(app, provider=info.name, model="")
         return
     runtime = app.runtime
     if runtime.model.provider == info.name:
@@ -291,7 +290,7 @@ def first_run(app: App) -> None:
 def _find_server(app: App) -> None:
     app.note("looking for a server on this machine")
     app.seeks_server = True
-    start.load_behind(app, provider="", model="")
+    load_behind(app, provider="", model="")
 
 
 def rescue(app: App, code: str) -> None:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
-from zot.later import Later
 from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import Checkpoint, Rewound
+from zot.serve.interactive.view import replay
 from zot.sessions import library
 from zot.sessions.export import import_file
 from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines
@@ -20,10 +20,7 @@ from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import AnswerKey, MenuItem
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import view as views
     from zot.serve.interactive.app import App
-else:
-    views = Later("zot.serve.interactive.view")
 
 FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
 REPLAYED = 20
@@ -140,7 +137,7 @@ def jump(app: App, args: str) -> None:
     def pick(value: object) -> None:
         assert isinstance(value, tuple)
         assert app.view is not None
-        views.replay(app.view, value)
+        replay(app.view, value)
 
     app.choose("Show again", items, pick)
 
@@ -236,7 +233,7 @@ def _move(
         app.note(told(result))
         if shows:
             assert app.view is not None
-            views.replay(app.view, runtime.session.messages()[-REPLAYED:])
+            replay(app.view, runtime.session.messages()[-REPLAYED:])
         app.refresh_status()
 
     app.work(work, then)
@@ -334,9 +331,8 @@ def timeline(app: App) -> None:
         raise CommandError("there is nothing in this session yet")
     rows: list[Line] = [(("heading", "Timeline"),)]
     for moment in moments:
-        when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
         said = ("", clean(_shown(moment.text)))
-        rows.append((("dim", f"  {when}  "), said, ("accent", f"  {_files(moment)}")))
+        rows.append((("dim", f"  {_when(moment.time)}  "), said, ("accent", f"  {_files(moment)}")))
     app.show(LinesBlock(rows))
 
 
@@ -352,6 +348,10 @@ def confirm(app: App, title: str, then: Callable[[], None]) -> None:
     app.ask(title, "", keys, lambda value, _: then() if value else None)
 
 
+def _when(seconds: float) -> str:
+    return time.strftime("%d %b %H:%M", time.localtime(seconds))
+
+
 def _shown(text: str) -> str:
     return " ".join(text.split())[:200] or "(no text)"
 
@@ -361,8 +361,7 @@ def _text(message: Message) -> str:
 
 
 def _moment(moment: Checkpoint) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
-    return f"{when}, {_files(moment)}" if moment.files else when
+    return ", ".join(filter(None, (_when(moment.time), _files(moment))))
 
 
 def _files(moment: Checkpoint) -> str:
@@ -371,6 +370,5 @@ def _files(moment: Checkpoint) -> str:
 
 
 def _about(info: SessionInfo) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(info.modified))
     cost = f", ${info.cost:.2f}" if info.cost else ""
-    return f"{when}, {info.messages} messages, {info.model}{cost}"
+    return f"{_when(info.modified)}, {info.messages} messages, {info.model}{cost}"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from zot.core.rule import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
-from zot.later import Later
 from zot.provider.types import Message, texts_in
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
+from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
     NEVER_ASKS,
@@ -31,10 +31,7 @@ from zot.tui.blocks import RowsBlock
 from zot.tui.menu import MenuItem
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
-else:
-    start = Later("zot.serve.interactive.start")
 
 FENCE = re.compile(r"```+|~~~+")
 STUDY = (
@@ -305,7 +302,7 @@ def cd(app: App, args: str) -> None:
         return
     path = _folder(app, args)
     app.note(f"working in {path}")
-    start.load_behind(app, cwd=path)
+    load_behind(app, cwd=path)
 
 
 def _folder(app: App, args: str) -> str:

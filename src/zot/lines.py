@@ -162,7 +162,7 @@ class Lane:
         self.size = 0
         """Bytes that wait or are being written."""
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes, *, held: bool = False) -> None:
         self._writer.put(data, self)
 
     def wait(self, cancel: Cancel) -> None:
@@ -183,6 +183,9 @@ class LineWriter:
 
     A line into a pipe with room is written by whoever has it, which saves waking a thread. When
     the pipe is full or many lines come at once, a thread writes all that waits in one go.
+
+    Whoever has more to say at once lets a line be `held`: it is written with the next one that is
+    not, or by `flush`. Each write wakes the client, who would be busy with a part of the news.
 
     A client that stops reading fills the buffer: the turn then pauses, commands are still read
     and answered. A client that is gone calls `gone`, once. Answers to a client that only asks
@@ -214,6 +217,8 @@ class LineWriter:
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None
+        self._held: list[bytes] = []
+        self._held_size = 0
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._space: select.poll | None = None
@@ -223,27 +228,56 @@ class LineWriter:
         else:
             self._start()  # nothing can be written without it
 
-    def put(self, data: bytes, lane: Lane | None = None) -> None:
+    def put(self, data: bytes, lane: Lane | None = None, *, held: bool = False) -> None:
         with self._lock:
             if self._closed:
                 return
-            # A pipe that polls as writable takes this much whole, without blocking.
-            if (
-                self._direct
-                and self._asleep
-                and len(data) <= select.PIPE_BUF
-                and self._write_now(data)
-            ):
-                return
-            lane = lane or self._own
-            if not lane.waiting:
-                self._busy.append(lane)
-            lane.waiting.append(data)
-            lane.size += len(data)
-            self._size += len(data)
-            alone = self._asleep and not self._ring()
+            if held and self._direct and self._asleep:
+                size = self._held_size + len(data)
+                if size <= select.PIPE_BUF:
+                    self._held.append(data)
+                    self._held_size = size
+                    return
+            if not self._held:
+                queued = self._write_or_queue(data, lane)
+            elif lane is None:
+                queued = self._write_or_queue(self._taken_up() + data, None)
+            else:
+                queued = self._write_or_queue(self._taken_up(), None)
+                queued |= self._write_or_queue(data, lane)
+            alone = queued and self._asleep and not self._ring()
         if alone:
             self._write_alone()
+
+    def _write_or_queue(self, data: bytes, lane: Lane | None) -> bool:
+        """Write it, if that can be done at once; otherwise it is queued: True."""
+        # A pipe that polls as writable takes this much whole, without blocking.
+        if (
+            self._direct
+            and self._asleep
+            and not self._busy
+            and len(data) <= select.PIPE_BUF
+            and self._write_now(data)
+        ):
+            return False
+        lane = lane or self._own
+        if not lane.waiting:
+            self._busy.append(lane)
+        lane.waiting.append(data)
+        lane.size += len(data)
+        self._size += len(data)
+        return True
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._held:
+            self.put(b"")
+
+    def _taken_up(self) -> bytes:
+        data = b"".join(self._held)
+        self._held.clear()
+        self._held_size = 0
+        return data
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""
@@ -278,6 +312,7 @@ class LineWriter:
 
     def close(self, timeout: float) -> None:
         """Write what waits, for at most `timeout` seconds, and stop."""
+        self.flush()
         with self._lock:
             self._closed = True
             if self._asleep and (self._busy or self._thread):

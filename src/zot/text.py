@@ -186,15 +186,15 @@ class SecretFilter:
     """
 
     def __init__(self) -> None:
-        self._secrets: Sequence[str] = ()
+        self.secrets: Sequence[str] = ()
         self._threes: tuple[str, ...] = ()
         self._ends: tuple[str, ...] = ()
         self._held = ""
 
     def use(self, secrets: Sequence[str]) -> None:
-        if secrets is self._secrets:
+        if secrets is self.secrets:
             return
-        self._secrets = secrets
+        self.secrets = secrets
         # Nearly every piece has none of these, and is passed on for a few nanoseconds.
         self._threes = tuple({secret[:3] for secret in secrets})
         self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
@@ -207,8 +207,8 @@ class SecretFilter:
                     break
             else:
                 return text
-        whole = without_secrets(self._held + text, self._secrets)
-        keep = max(_overlap(whole, secret) for secret in self._secrets)
+        whole = without_secrets(self._held + text, self.secrets)
+        keep = max(_overlap(whole, secret) for secret in self.secrets)
         if not keep:
             self._held = ""
             return text if whole == text else whole

@@ -18,7 +18,7 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAn
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
-from zot.home import Surroundings, may_have_extensions
+from zot.home import LookAgain, Surroundings, may_have_extensions
 from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
@@ -105,6 +105,7 @@ class Extensions(hook.Hook):
         self._generation = 0
         """Of the host, when the tools were taken: a reload makes new ones."""
         self._closed = False
+        self._look = LookAgain()
 
     # --- life --------------------------------------------------------------------------------
 
@@ -112,7 +113,9 @@ class Extensions(hook.Hook):
         """Start them, if there are any; returns at once."""
         with self._lock:
             self._runtime = host
-            if self._served is None and not self._closed and self._options.any():
+            if self._served is not None or self._closed or not self._look.is_due():
+                return
+            if self._options.any():
                 self._options.hide()
                 self._served = self._join(host)
                 self._announce_session(self._served, host)

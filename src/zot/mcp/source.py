@@ -15,6 +15,7 @@ from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.home import LookAgain
 from zot.later import later
 from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
@@ -73,6 +74,7 @@ class McpServers:
         self._set: McpServerSet | None = None
         self._in_jail = False
         self._closed = False
+        self._look = LookAgain()
 
     # --- ToolSource --------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class McpServers:
     def reload(self) -> Sequence[ExtensionState]:
         """End all servers; what is configured then is read before the next prompt."""
         with self._lock:
-            servers, self._set = self._set, None
+            servers, self._set, self._look = self._set, None, LookAgain()
         if servers is not None:
             servers.close()
         return ()
@@ -154,7 +156,9 @@ class McpServers:
     def _loaded(self) -> McpServerSet | None:
         with self._lock:
             host = self._host
-            if self._set is None and host is not None and not self._closed and self._options.any():
+            if self._set is not None or host is None or self._closed or not self._look.is_due():
+                return self._set
+            if self._options.any():
                 self._set = self._made(host)
             return self._set
 

@@ -123,14 +123,6 @@ class ServerError(Struct):
     status: str | None = None
 
 
-class TokenDetails(Struct):
-    """What OpenAI's APIs say of the tokens of a prompt or an answer."""
-
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class Part:
     """A block that is still growing."""
 
@@ -235,9 +227,15 @@ class Assembler:
             self._events.append(types.UsageSeen(usage))
 
     def count(
-        self, prompt: int, output: int, read: int, write: int = 0, reasoning: int | None = None
+        self,
+        prompt: int | None,
+        output: int | None,
+        read: int | None,
+        write: int | None = 0,
+        reasoning: int | None = None,
     ) -> None:
         """The tokens so far; `prompt` are all, those of the cache too."""
+        prompt, output, read, write = prompt or 0, output or 0, read or 0, write or 0
         self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
 
     def finished(self, stop: StopWord) -> types.Finished:
@@ -291,6 +289,23 @@ class Assembler:
         return types.ToolCall(
             part.id, part.name, args, "" if args is not None else text, part.opaque
         )
+
+
+Counts = dict[str, types.Json] | None
+"""What a server says of the tokens, as it says it: no two of them have the same words."""
+
+
+def counted(seen: Counts, *places: str) -> int | None:
+    """The first count other than zero at one of these places, such as `details.cached_tokens`;
+    None: there is none at all."""
+    count: int | None = None
+    for place in places:
+        value: types.Json = seen
+        for name in place.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if not count and isinstance(value, int):
+            count = value
+    return count
 
 
 def has_said(part: Part) -> bool:

@@ -7,23 +7,15 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
-from zot.provider import transcript, types
+from zot.provider import assemble, transcript, types
 from zot.provider.address import quoted
-from zot.provider.assemble import Part, PlainWire, ServerError, StopWord, StreamReader, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
 API = "google"
-BUDGETS: dict[types.Level, int] = {
-    "minimum": 1_024,
-    "low": 2_048,
-    "medium": 8_192,
-    "high": 16_384,
-    "xhigh": 24_576,
-    "max": 24_576,
-}
+BUDGETS = dict(zip(types.LEVELS[1:], (1_024, 2_048, 8_192, 16_384, 24_576, 24_576), strict=True))
 # The part of JSON Schema that function declarations take.
 SCHEMA_WORDS = frozenset(
     {
@@ -49,7 +41,7 @@ DEPTH = 32
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class GenerateContent(PlainWire):
+class GenerateContent(assemble.PlainWire):
     def path(self, request: types.Request) -> str:
         return self._path.format(quoted(request.model.id))
 
@@ -262,29 +254,17 @@ class GoogleCandidate(Struct):
     finishMessage: str | None = None
 
 
-class GoogleUsage(Struct):
-    promptTokenCount: int | None = None
-    candidatesTokenCount: int | None = None
-    thoughtsTokenCount: int | None = None
-    cachedContentTokenCount: int | None = None
-    toolUsePromptTokenCount: int | None = None
-
-
-class GoogleFeedback(Struct):
-    blockReason: str | None = None
-
-
 class GoogleEvent(Struct):
     candidates: list[GoogleCandidate] | None = None
-    usageMetadata: GoogleUsage | None = None
-    promptFeedback: GoogleFeedback | None = None
-    error: ServerError | None = None
+    usageMetadata: assemble.Counts = None
+    promptFeedback: dict[str, types.Json] | None = None
+    error: assemble.ServerError | None = None
 
 
 _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
-class GoogleReader(StreamReader):
+class GoogleReader(assemble.StreamReader):
     """Reads one answer. The stream has no end event: the reason to stop is the end."""
 
     api = API
@@ -294,7 +274,7 @@ class GoogleReader(StreamReader):
         self._stop = ""
         self._explained = ""
         self._blocked = ""
-        self._call: Part | None = None
+        self._call: assemble.Part | None = None
         """The call whose arguments come in pieces."""
         self._args: dict[str, types.Json] = {}
 
@@ -303,14 +283,14 @@ class GoogleReader(StreamReader):
         return bool(self._stop)
 
     def read(self, data: bytes) -> None:
-        event = decode(_EVENT, data, self.out.provider)
+        event = assemble.decode(_EVENT, data, self.out.provider)
         if event.error is not None:
             error, word = event.error, event.error.status or ""
             status = error.code if isinstance(error.code, int) else None
             raise self.out.failed(error.message or word, word, status)
         self._usage(event.usageMetadata)
-        if event.promptFeedback is not None and event.promptFeedback.blockReason:
-            self._blocked = event.promptFeedback.blockReason
+        if event.promptFeedback and (reason := event.promptFeedback.get("blockReason")):
+            self._blocked = str(reason)
         if not event.candidates:
             return
         candidate = event.candidates[0]
@@ -334,7 +314,7 @@ class GoogleReader(StreamReader):
             raise error
         if self._stop not in ENDS:
             raise Refused(f"{name}: the answer was stopped: {self._why()}")
-        stop: StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
+        stop: assemble.StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
         return self.out.finished(stop)
 
     def _why(self) -> str:
@@ -376,14 +356,16 @@ class GoogleReader(StreamReader):
             self.out.close_call(self._call)
             self._call = None
 
-    def _usage(self, seen: GoogleUsage | None) -> None:
+    def _usage(self, seen: assemble.Counts) -> None:
         if seen is None:
             return
-        read = seen.cachedContentTokenCount or 0
-        prompt = (seen.promptTokenCount or 0) + (seen.toolUsePromptTokenCount or 0)
-        thoughts = seen.thoughtsTokenCount
-        output = (seen.candidatesTokenCount or 0) + (thoughts or 0)
-        self.out.count(prompt, output, read, reasoning=thoughts)
+        prompt = assemble.counted(seen, "promptTokenCount") or 0
+        thoughts = assemble.counted(seen, "thoughtsTokenCount")
+        output = (assemble.counted(seen, "candidatesTokenCount") or 0) + (thoughts or 0)
+        prompt += assemble.counted(seen, "toolUsePromptTokenCount") or 0
+        self.out.count(
+            prompt, output, assemble.counted(seen, "cachedContentTokenCount"), reasoning=thoughts
+        )
 
 
 PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")

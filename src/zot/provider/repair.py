@@ -88,13 +88,14 @@ class Repair:
         return message if self._images else with_notes(message, lambda image: NO_IMAGES)
 
     def _whole(self) -> tuple[Message, ...]:
-        out = self._out.copy()
+        out = self._out
         if self._asked is not None:
+            out = out.copy()
             self._settle(out, self._asked)
         if not out or out[0].role != "user":
-            out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
+            out = [Message("user", (Text(CONTINUE),), out[0].time if out else 0.0), *out]
         if out[-1].role == "assistant":
-            out.append(Message("user", (Text(CONTINUE),), out[-1].time))
+            out = [*out, Message("user", (Text(CONTINUE),), out[-1].time)]
         return tuple(out)
 
 

@@ -23,6 +23,7 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
+from zot.home import LookAgain
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
@@ -126,6 +127,7 @@ class RedactingProvider:
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = SecretFilter()
+        secrets, look = self._redactor.secrets, LookAgain()
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -137,10 +139,10 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        if told is not None:  # asked again: a token may just have been renewed
-                            pieces.use(self._redactor.secrets())
+                        if look.is_due():  # asked again: a token may just have been renewed
+                            pieces.use(secrets())
                     if told is None:
-                        yield self._redacted(event)
+                        yield _redacted(event, pieces.secrets)
                         continue
                     told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
                     text = told.delta if isinstance(told, types.ToolCallArgs) else told.text
@@ -155,12 +157,12 @@ class RedactingProvider:
             error.args = (self._redactor.text(str(error)),)
             raise
 
-    def _redacted(self, event: types.StreamEvent) -> types.StreamEvent:
-        if not isinstance(event, types.Finished):
-            return event
-        secrets = self._redactor.secrets()
-        content = tuple([_redacted_block(block, secrets) for block in event.content])
-        return event if content == event.content else replace(event, content=content)
+
+def _redacted(event: types.StreamEvent, secrets: Sequence[str]) -> types.StreamEvent:
+    if not isinstance(event, types.Finished):
+        return event
+    content = tuple([_redacted_block(block, secrets) for block in event.content])
+    return event if content == event.content else replace(event, content=content)
 
 
 def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot.core.shell import ShellOutput
 from zot.runtime.run import Run, StoredEnd
-from zot.sdk.config import AnyTool, Config, Settings
+from zot.sdk.config import AnyTool, Config, Settings, config_of
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
@@ -190,9 +190,7 @@ class AsyncRuntime:
     """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
-        if config is not None and settings:
-            raise TypeError("give a Config or keyword arguments, not both")
-        config = config or Config(**settings)
+        config = config_of(config, settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         looped = replace(
             config,

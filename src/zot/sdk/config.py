@@ -110,6 +110,13 @@ else:
     )
 
 
+def config_of(config: Config | None, settings: Settings) -> Config:
+    """What a runtime was given: a Config, or its fields as keyword arguments."""
+    if config is not None and settings:
+        raise TypeError("give a Config or keyword arguments, not both")
+    return config or Config(**settings)
+
+
 def plan_of(config: Config) -> Plan:
     """Find out what to run with. Raises ConfigError: an unknown provider, model or feature, a bad
     directory; says what to do; AuthError: no key; SessionError: the session cannot be used."""

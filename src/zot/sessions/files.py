@@ -310,9 +310,7 @@ def load(path: str) -> Loaded:
         os.close(fd)
 
 
-def open_to_append(
-    path: str, *, sync: Sync | None = None, wait: float = 0.0
-) -> tuple[FileStore, Loaded]:
+def open_to_append(path: str, *, wait: float = 0.0) -> tuple[FileStore, Loaded]:
     """Lock a session file, cut a torn end off (it is kept beside it), and read it. `wait`: so many
     seconds for another process that has it.
 
@@ -329,7 +327,7 @@ def open_to_append(
                 f"the session {path!r} can be read (zot sessions show, import), but not added to: "
                 f"{why}"
             )
-        policy = sync or sync_policy()
+        policy = sync_policy()
     except BaseException:
         os.close(fd)
         raise

@@ -254,19 +254,20 @@ def rename(path: str, title: str) -> None:
         session.close()
 
 
-def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home: str = "") -> str:
-    """Copy a session up to an entry (or its first N messages) into a new file; its path. It is
-    beside the old one, or for `cwd` among the sessions of that directory in zot's `home`.
+def fork(
+    path: str, at: str | int | None = None, loaded: Loaded | None = None, *, cwd: str = ""
+) -> str:
+    """Copy a session up to an entry (or its first N messages) into a new file beside it, whose path
+    this is. `loaded`: it was read already; `cwd`: of a session that has no directory of its own.
 
     Raises:
         SessionError: there is no such entry, or the copy cannot be written.
     """
-    loaded = load(path)
-    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd, home)
-    place = loaded.meta.cwd if cwd is None else cwd
+    loaded = loaded or load(path)
+    folder, file = os.path.split(os.path.abspath(path))
     by_path = format_named(loaded.format).parent_is_path
-    parent = os.path.abspath(path) if by_path else loaded.meta.id
-    copy = fork_into(beside, loaded, at, cwd=place, parent=parent)
+    parent = os.path.join(folder, file) if by_path else loaded.meta.id
+    copy = fork_into(folder, loaded, at, cwd=loaded.meta.cwd or cwd, parent=parent)
     SessionContents(path).copy_to(copy)
     return copy
 
@@ -274,7 +275,7 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home
 def fork_into(
     directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
 ) -> str:
-    """The same, of a session that was read already."""
+    """The same, without the contents of files, into any directory."""
     session = Session(entries=loaded.entries.values())
     chosen = _up_to(session, at)
     if session.title and session.title != Session(entries=chosen).title:

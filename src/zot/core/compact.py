@@ -71,10 +71,8 @@ class Compactor:
     def __init__(
         self, provider: types.Provider, model: types.Model, retry: RetryPolicy, keep: Keep = Keep()
     ) -> None:
-        self._keep = keep
-        self._provider = provider
-        self._model = model
-        self._retry = retry
+        self._provider, self._model = provider, model
+        self._retry, self._keep = retry, keep
         self.spent = types.Usage()
         """What the last summary cost so far, also when it failed."""
 

@@ -332,19 +332,8 @@ def read_cache(home: str, provider: str) -> tuple[CachedModel, ...]:
 def write_cache(home: str, provider: str, models: Iterable[Model]) -> None:
     """Keep what a provider's server told."""
     now = time.time()
-    fresh = [
-        CachedModel(
-            provider,
-            model.id,
-            model.name,
-            model.context_window,
-            model.max_output,
-            model.reasoning,
-            model.base_url,
-            now,
-        )
-        for model in models
-    ]
+    rows = (msgspec.convert(model, CachedModel, from_attributes=True) for model in models)
+    fresh = [replace(row, provider=provider, fetched=now) for row in rows]
     path = cache_path(home)
     with locked(path):
         others = [model for model in _cached(home) if model.provider != provider]

@@ -65,8 +65,7 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
 
 def is_program(path: str | Path) -> bool:
     try:
-        # Asked first, as it is mostly not there: it tells so without an exception.
-        return os.access(path, os.X_OK) and stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
+        return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)  # noqa: PTH116
     except OSError:
         return False  # not there, or in a folder we may not look into
 

@@ -42,11 +42,12 @@ def program_of(command: str, cwd: str, env: Mapping[str, str]) -> PlainProgram |
         return None
     folders = env["PATH"].split(os.pathsep)
     for path in [name] if "/" in name else [f"{folder or '.'}/{name}" for folder in folders]:
-        if is_program(path if path.startswith("/") else f"{cwd}/{path}"):
+        full = path if path.startswith("/") else f"{cwd}/{path}"
+        if os.access(full, os.X_OK) and is_program(full):  # mostly it is not even there
             return PlainProgram(path, words, {"SHLVL": "0", **env, "PWD": cwd, "_": path})
     return None
 
 
 def _is_changed(env: Mapping[str, str]) -> bool:
     """Whether bash reads a file first, or has functions that may be called like programs."""
-    return "BASH_ENV" in env or any(name.startswith("BASH_FUNC_") for name in env)
+    return "BASH_ENV" in env or "\0BASH_FUNC_" in "\0".join(("", *env))

@@ -64,9 +64,9 @@ def abort_in_stream(kit: Kit, peer: DrivenServer) -> None:
     peer.send(prompt("text:3 hang:3"))
     peer.wait("three deltas", lambda frames: count_of(frames, "text_delta") >= 3)
     _abort(kit, peer)
-    outcome = kit.server.requests[asked].outcome
     text = "the connection to the provider is closed"
-    kit.check("connection", text, outcome == "gone", "it stays open", "should")
+    gone = kit.server.wait_outcome("gone", kit.seconds, asked)
+    kit.check("connection", text, gone, "it stays open", "should")
 
 
 def abort_in_tool(kit: Kit, peer: DrivenServer) -> None:

@@ -130,13 +130,10 @@ def run_tests(pytest: Sequence[object], words: Sequence[str], **variables: str) 
 
 
 def cover(*words: str) -> None:
-    """The tests with branch coverage, also of the processes they spawn; without words the slow ones
-    follow by themselves: each process they spawn would take a fifth of a second more."""
+    """The tests with branch coverage, also of the processes they spawn (tests/conftest.py says
+    which ones do not count)."""
     run(BIN / "coverage", "erase")
-    quick = ("-q", "-m", "not slow", *ON_ALL_CORES)
-    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or quick)
-    if not words:
-        run_tests((BIN / "pytest",), ("-q", "-m", "slow", *ON_ALL_CORES))
+    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or ("-q", *ON_ALL_CORES))
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
 

@@ -31,6 +31,8 @@ from zot.text import cookie_of
 from zot.tools.output import Decoder, clean
 from zot.tui.cells import wrap
 
+pytestmark = pytest.mark.untraced
+
 SMALL = 20_000
 ENOUGH = 0.04
 """Seconds of work below which nobody waits, and below which a clock tells little."""

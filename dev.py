@@ -24,7 +24,8 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
+# Half of what tests do is to wait for processes: three of them keep two cores busy.
+ON_ALL_CORES = ("-n", str(3 * (os.cpu_count() or 1) // 2), "--dist", "worksteal")
 INTERRUPTED = 130
 TESTS_FAILED = 1
 # What depends on the version of Python: types and annotations, files, threads, the doors.
